@@ -1,0 +1,1 @@
+"""Random partition kernels for GPyTorch."""

@@ -1,0 +1,89 @@
+"""
+From labels to compact codes: which column of the one-hot matrix :math:`Z` a cluster's label stands for.
+
+Labels are whatever a partition returns (a leaf number, the key of a Mondrian cell, a user's integers). Codes number
+the clusters of all partitions one after another, in the smallest integers that PyTorch can index with.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class ClusterIndex(Protocol):
+    """Maps labels to codes; `num_clusters` is the number p of codes."""
+
+    num_clusters: int
+
+    def codes(self, labels: Tensor) -> Tensor:
+        """Codes (`... x m`) of labels (`... x m`)."""
+
+
+class BoundedClusterIndex:
+    r"""
+    Codes of partitions whose labels are known to be `0 ... sizes[r] - 1`: the label plus the partition's offset.
+
+    It needs no rows to be built from, so all rows, seen or not, share one cluster space. O(m) memory.
+
+    :param sizes: `m` numbers of clusters.
+    :param num_rows: Rows that will be coded, which decides between 32-bit and 64-bit codes.
+
+    Example:
+        >>> BoundedClusterIndex(torch.tensor([2, 3]), num_rows=1).codes(torch.tensor([[1, 0], [0, 2]]))
+        tensor([[1, 2],
+                [0, 4]], dtype=torch.int32)
+    """
+
+    def __init__(self, sizes: Tensor, num_rows: int) -> None:
+        self.num_clusters = int(sizes.sum())
+        self.dtype = code_dtype(self.num_clusters, num_rows * sizes.numel())
+        self.offsets = sizes.cumsum(0) - sizes
+
+    def codes(self, labels: Tensor) -> Tensor:
+        """Codes (`... x m`) of labels (`... x m`)."""
+        return (labels + self.offsets.to(labels.device)).to(self.dtype)
+
+
+class SeenClusterIndex:
+    r"""
+    Codes of partitions whose labels are any integers: the rank among the labels of the rows it is built from.
+
+    A label that none of these rows has gets its partition's *null code*, the last one, which none of these rows has
+    either: its sum over these rows is zero, so a product of new rows against them is exact. Two new rows that share
+    an unseen cluster must be compared through an index of their own.
+
+    Built in :math:`O(N m \log N)`; holds 8 bytes per distinct label; a look-up costs :math:`O(\log N)`.
+
+    :param labels: `N x m` integer labels.
+
+    Example:
+        >>> index = SeenClusterIndex(torch.tensor([[70, -5], [90, -5]]))
+        >>> index.codes(torch.tensor([[90, -5], [80, 12]]))  # 80 and 12 are new: codes 2 and 4 are the null codes
+        tensor([[1, 3],
+                [2, 4]], dtype=torch.int32)
+    """
+
+    def __init__(self, labels: Tensor) -> None:
+        self.values = [torch.unique(column) for column in labels.unbind(-1)]
+        sizes = torch.tensor([values.numel() + 1 for values in self.values])
+        self.offsets = (sizes.cumsum(0) - sizes).tolist()
+        self.num_clusters = int(sizes.sum())
+        self.dtype = code_dtype(self.num_clusters, labels.numel())
+
+    def codes(self, labels: Tensor) -> Tensor:
+        """Codes (`... x m`) of labels (`... x m`); unseen labels get the null code of their partition."""
+        codes = torch.empty(labels.shape, dtype=self.dtype, device=labels.device)
+        for partition, (values, offset) in enumerate(zip(self.values, self.offsets)):
+            column = labels[..., partition].contiguous()
+            rank = torch.searchsorted(values, column)
+            seen = values[rank.clamp(max=values.numel() - 1)] == column
+            codes[..., partition] = torch.where(seen, rank, values.numel()) + offset
+        return codes
+
+
+def code_dtype(num_clusters: int, num_visits: int) -> torch.dtype:
+    """The narrowest integer type that PyTorch's sums over clusters can index with."""
+    return torch.int32 if max(num_clusters, num_visits) < 2**31 else torch.int64

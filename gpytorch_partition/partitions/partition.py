@@ -1,0 +1,245 @@
+"""The contract of all partitions: labels, a pure function of the point, and the state that they are read from."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from copy import copy
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.partitions.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
+from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.progress import progress
+
+logger = logging.getLogger(__name__)
+
+# How many sets of rows (training rows, a test set, ...) keep their codes.
+_REMEMBERED_ROWS = 4
+_LABELS_PER_CHUNK = 2**23
+
+
+class _CodedRows(NamedTuple):
+    """Rows, the cluster space they were coded in, and their one-hot matrix there."""
+
+    x: Tensor
+    index: ClusterIndex
+    incidence: Incidence
+
+
+class Partition(torch.nn.Module):
+    r"""
+    m random partitions of the input space: which cluster is a point in? (Davies & Ghahramani 2014, section 2.3)
+
+    A source of clusters implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features`
+    and, if its labels are `0 ... C_r - 1`, :attr:`cluster_counts`. It keeps its state in integer buffers (floats as
+    their bit patterns), which `.float()`, `.double()` and `.to()` leave as they are, so no label ever changes.
+    Everything else is read off the buffers: an empty partition becomes the saved one by `load_state_dict`.
+
+    A deepcopy is a new module that shares the buffer tensors and the codes of remembered rows.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._remembered: list[_CodedRows] = []
+
+    @property
+    @abstractmethod
+    def num_partitions(self) -> int:
+        """Number m of partitions."""
+
+    @property
+    def num_features(self) -> int | None:
+        """Number D of columns that points must have; None when any will do."""
+        return None
+
+    @property
+    def cluster_counts(self) -> Tensor | None:
+        """`m` numbers of clusters when labels are `0 ... C_r - 1`; None when labels are unbounded."""
+        return None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there are partitions to ask."""
+        return self.num_partitions > 0
+
+    @abstractmethod
+    def _labels(self, x: Tensor) -> Tensor:
+        """Labels (`n x m`, int64) of a block of rows (`n x D`)."""
+
+    def labels(self, x: Tensor) -> Tensor:
+        r"""
+        The label of the cluster that each point falls in, for each partition.
+
+        A pure function of the point: never of the other rows of the call, nor of any random state. Rows are labelled
+        in blocks, so that the workspace is bounded.
+
+        :param x: `*batch x N x D` points.
+        :return: `*batch x N x m` int64 labels.
+        :raises RuntimeError: If the partition is not fitted.
+        :raises ValueError: If x is not a floating point tensor of the right width, or holds NaN or infinity.
+        """
+        self._check_points(x)
+        rows = x.detach().reshape(-1, x.shape[-1])
+        labels = torch.empty(rows.shape[0], self.num_partitions, dtype=torch.int64, device=x.device)
+        for block in self._blocks(rows.shape[0]):
+            labels[block] = self._labels(rows[block])
+        return labels.view(*x.shape[:-1], self.num_partitions)
+
+    def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
+        r"""
+        The one-hot rows of two sets of points in one cluster space: the same object when the points are the same.
+
+        The codes of the last few sets of rows are remembered and recognised by their values, so that the training
+        rows are labelled once. The larger set defines the cluster space where labels are unbounded.
+
+        :param x1: `*batch x N1 x D` points.
+        :param x2: `*batch x N2 x D` points.
+        """
+        x1, x2 = _without_repeats(x1), _without_repeats(x2)
+        if _same_bits(x1, x2):
+            rows = self._coded(x1)
+            return rows.incidence, rows.incidence
+        if x1.shape[-2] > x2.shape[-2]:
+            anchor = self._coded(x1)
+            return anchor.incidence, self._coded_like(anchor, x2)
+        anchor = self._coded(x2)
+        return self._coded_like(anchor, x1), anchor.incidence
+
+    def _coded(self, x: Tensor) -> _CodedRows:
+        """Codes of x in its own cluster space, remembered."""
+        for position, rows in enumerate(self._remembered):
+            if _same_bits(rows.x, x):
+                self._remembered.insert(0, self._remembered.pop(position))
+                return rows
+        rows = self._code(x)
+        self._remembered[:] = [rows, *self._remembered][:_REMEMBERED_ROWS]
+        return rows
+
+    def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
+        """Codes of x in the cluster space of other rows."""
+        if self.cluster_counts is not None:
+            return self._coded(x).incidence
+        return Incidence(anchor.index.codes(self.labels(x)), anchor.index.num_clusters)
+
+    def _code(self, x: Tensor) -> _CodedRows:
+        self._check_points(x)
+        self._log_forecast(x)
+        counts = self.cluster_counts
+        if counts is None:
+            labels = self.labels(x)
+            index: ClusterIndex = SeenClusterIndex(labels.view(-1, self.num_partitions))
+            codes = index.codes(labels)
+        else:
+            index = BoundedClusterIndex(counts, num_rows=x.shape[:-1].numel())
+            codes = self._bounded_codes(x, index)
+        return _CodedRows(x.detach().clone(), index, Incidence(codes, index.num_clusters))
+
+    def _bounded_codes(self, x: Tensor, index: BoundedClusterIndex) -> Tensor:
+        """Codes block by block: the 64-bit labels of all rows are never held."""
+        rows = x.detach().reshape(-1, x.shape[-1])
+        codes = torch.empty(rows.shape[0], self.num_partitions, dtype=index.dtype, device=x.device)
+        for block in self._blocks(rows.shape[0]):
+            codes[block] = index.codes(self._labels(rows[block]))
+        return codes.view(*x.shape[:-1], self.num_partitions)
+
+    def _blocks(self, num_rows: int) -> Any:
+        size = max(1, _LABELS_PER_CHUNK // max(1, self.num_partitions))
+        blocks = [slice(start, start + size) for start in range(0, num_rows, size)]
+        return progress(blocks, "labelling rows")
+
+    def _log_forecast(self, x: Tensor) -> None:
+        visits = x.shape[:-1].numel() * self.num_partitions
+        logger.info(
+            "%s rows x %d partitions: %.2f GiB of codes and %.2f GiB of cluster members will be held%s",
+            f"{x.shape[:-1].numel():,}",
+            self.num_partitions,
+            visits * 4 / 2**30,
+            visits * 4 / 2**30,
+            "" if self.cluster_counts is not None else f", {visits * 8 / 2**30:.2f} GiB of labels meanwhile",
+        )
+
+    def _check_points(self, x: Tensor) -> None:
+        name = type(self).__name__
+        if not self.is_fitted:
+            raise RuntimeError(
+                f"{name} is not fitted: build it from data, or load the state of a fitted one with load_state_dict."
+            )
+        if not torch.is_tensor(x) or not x.is_floating_point():
+            kind = x.dtype if torch.is_tensor(x) else type(x).__name__
+            raise ValueError(f"{name} expected a floating point tensor of points (... x N x D), got {kind}.")
+        if x.dim() < 2:
+            raise ValueError(f"{name} expected points (... x N x D), got shape {tuple(x.shape)}.")
+        if self.num_features is not None and x.shape[-1] != self.num_features:
+            raise ValueError(
+                f"{name} was built on {self.num_features} columns, got points with {x.shape[-1]}: "
+                "give the columns it was built on, or choose them with active_dims."
+            )
+        self._check_values(x)
+
+    def _check_values(self, x: Tensor) -> None:
+        """Refuse values that have no cluster; a source that can place NaN overrides this."""
+        if not torch.isfinite(x).all():
+            raise ValueError(
+                f"{type(self).__name__} expected finite points, got NaN or infinity: drop or impute these rows."
+            )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
+        new = copy(self)
+        new._buffers = self._buffers.copy()
+        new._remembered = list(self._remembered)
+        memo[id(self)] = new
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_remembered": []}
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Partition:
+        self._remembered = []
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take the saved buffers whatever their shapes: a partition is what its buffers say."""
+        for name, buffer in self._buffers.items():
+            saved = state_dict.get(prefix + name)
+            if saved is None or buffer is None:
+                continue
+            if saved.dtype != buffer.dtype or saved.dim() != buffer.dim():
+                raise RuntimeError(
+                    f"{type(self).__name__} expected the state {prefix + name} to be a {buffer.dim()}-dimensional "
+                    f"{buffer.dtype} tensor, got {saved.dim()} dimensions of {saved.dtype}: "
+                    "the state was saved by another kind of kernel or another version."
+                )
+            self._buffers[name] = torch.empty_like(saved, device=buffer.device)
+        self._remembered = []
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _without_repeats(x: Tensor) -> Tensor:
+    """The rows of one batch element when all elements hold the same rows, as BoTorch sends training inputs."""
+    if x.dim() <= 2 or x.shape[:-2].numel() == 0:
+        return x
+    first = x[(0,) * (x.dim() - 2)]
+    return first if _same_bits(x, first.expand_as(x)) else x
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors hold the same values, NaN included."""
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
+        return False
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    bits = {8: torch.int64, 4: torch.int32, 2: torch.int16}[a.element_size()]
+    return bool(torch.equal(a.detach().contiguous().view(bits), b.detach().contiguous().view(bits)))
+
+
+def bits_of(values: Tensor) -> Tensor:
+    """Floats as integers of their bit patterns: buffers that no change of dtype can round."""
+    return values.contiguous().view(torch.int64 if values.dtype == torch.float64 else torch.int32)
+
+
+def floats_of(bits: Tensor) -> Tensor:
+    """The floats whose bit patterns :func:`bits_of` took."""
+    return bits.view(torch.float64 if bits.dtype == torch.int64 else torch.float32)
