@@ -1,0 +1,1 @@
+"""Iterative linear algebra on closures; knows nothing of partitions."""

@@ -1,0 +1,17 @@
+"""Linear operators whose products are sums over clusters."""
+
+from gpytorch_partition.operators.partition_added_diag_linear_operator import (
+    PartitionAddedDiagLinearOperator as PartitionAddedDiagLinearOperator,
+)
+from gpytorch_partition.operators.partition_linear_operator import (
+    IncidenceLinearOperator as IncidenceLinearOperator,
+)
+from gpytorch_partition.operators.partition_linear_operator import (
+    PartitionLinearOperator as PartitionLinearOperator,
+)
+from gpytorch_partition.operators.partition_sum_linear_operator import (
+    PartitionSumLinearOperator as PartitionSumLinearOperator,
+)
+from gpytorch_partition.operators.path_sum_linear_operator import (
+    PathSumLinearOperator as PathSumLinearOperator,
+)

@@ -98,6 +98,16 @@ class Incidence:
         codes = self.codes[batch] if batch else self.codes
         return Incidence(codes[..., rows, :], self.num_clusters)
 
+    def with_codes(self, codes: Tensor) -> Incidence:
+        """The incidence with the same codes in another (batch) shape; this object if nothing changes."""
+        return self if codes is self.codes else Incidence(codes, self.num_clusters)
+
+    def expand(self, batch_shape: torch.Size) -> Incidence:
+        """The incidence with a batch shape, without copying codes; this object if it has that shape."""
+        if batch_shape == self.batch_shape:
+            return self
+        return Incidence(self.codes.expand(*batch_shape, *self.codes.shape[-2:]), self.num_clusters)
+
     def to(self, device: Any = None, dtype: Any = None) -> Incidence:
         """The incidence on another device; a dtype does not concern codes and is ignored."""
         if device is None or torch.device(device) == self.codes.device:
@@ -143,7 +153,7 @@ class Incidence:
         batch_shape = torch.broadcast_shapes(operand.shape[:-2], self.batch_shape)
         own_shape = batch_shape[len(batch_shape) - len(self.batch_shape) :]
         if own_shape != self.batch_shape:
-            return self._expanded(own_shape)._over_batch(operand, product)
+            return self.expand(own_shape)._over_batch(operand, product)
         shared = len(batch_shape) - len(own_shape)
         operand = operand.expand(*batch_shape, *operand.shape[-2:])
         # (*shared, *own, n, t) -> (*own, n, *shared, t) -> (own * n, shared * t)
@@ -154,10 +164,6 @@ class Incidence:
         own = len(own_shape)
         back = [*range(own + 1, own + 1 + shared), *range(own + 1), result.dim() - 1]
         return result.permute(back)
-
-    def _expanded(self, batch_shape: torch.Size) -> Incidence:
-        codes = self.codes.expand(*batch_shape, self.num_rows, self.num_partitions)
-        return Incidence(codes, self.num_clusters)
 
 
 class _BlockDiagonal(Incidence):

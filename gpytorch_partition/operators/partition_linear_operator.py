@@ -1,0 +1,446 @@
+"""The covariance of a partition kernel: every product is a sum over clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_operator.operators import (
+    ConstantDiagLinearOperator,
+    DiagLinearOperator,
+    LinearOperator,
+    RootLinearOperator,
+)
+from linear_operator.utils.memoize import cached
+from torch import Tensor
+
+from gpytorch_partition.operators.addition import add
+from gpytorch_partition.operators.guards import Guarded, check_dense
+from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
+from gpytorch_partition.partitions.incidence import Incidence
+
+# Entries looked up at once by index.
+_LOOKUPS = 2**22
+
+ClusterOperator = DiagLinearOperator | PathSumLinearOperator
+
+
+class PartitionLinearOperator(Guarded):
+    r"""
+    :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
+
+    Z and Z' are the one-hot rows of two sets of points in cluster space, S is a small operator there (diagonal for
+    flat partitions, path sums for trees) and R, R' are optional loadings of the rows (absent: 1). With :math:`S =
+    I/m` this is the random partition kernel, "how often two points share a cluster" (Davies & Ghahramani 2014,
+    definition 2), and a product is their eq. 8 summed over the partitions.
+
+    A product costs :math:`O((N + N') m t)` for t columns, plus the product with S; nothing of size N x N or N x p is
+    held. The operator keeps its class under scaling, indexing, transposition, batch expansion and moves; K is square
+    and symmetric when both sides are the *same* :class:`Incidence` object.
+
+    :param scale: `*batch`, the factor s; any batch shape, shared rows are not repeated.
+    :param cluster_operator: `p x p` S, with no batch dimensions.
+    :param left: Rows Z (`N x p`); its batch shape must broadcast to that of the scale.
+    :param right: Rows Z' (`N' x p`).
+    :param left_loadings: `*batch x N x k` R. (Default: none.)
+    :param right_loadings: `*batch x N' x k` R'. (Default: none.)
+
+    Example:
+        >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
+        >>> S = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
+        >>> PartitionLinearOperator(torch.tensor(2.0), S, left=Z, right=Z).to_dense()
+        tensor([[2., 1., 0.],
+                [1., 2., 1.],
+                [0., 1., 2.]])
+    """
+
+    def __init__(
+        self,
+        scale: Tensor,
+        cluster_operator: ClusterOperator,
+        *,
+        left: Incidence,
+        right: Incidence,
+        left_loadings: Tensor | None = None,
+        right_loadings: Tensor | None = None,
+    ) -> None:
+        super().__init__(
+            scale,
+            cluster_operator,
+            left=left,
+            right=right,
+            left_loadings=left_loadings,
+            right_loadings=right_loadings,
+        )
+        self.scale = scale
+        self.cluster_operator = cluster_operator
+        self.left, self.right = left, right
+        self.left_loadings, self.right_loadings = left_loadings, right_loadings
+
+    def _check_args(self, scale: Tensor, cluster_operator: ClusterOperator, **sides: Any) -> str | None:
+        if not torch.is_tensor(scale) or not scale.is_floating_point():
+            return f"expected the scale to be a floating point tensor, got {scale!r}"
+        sizes = [cluster_operator.shape[-1], sides["left"].num_clusters, sides["right"].num_clusters]
+        if len(set(sizes)) > 1:
+            return f"expected one cluster space, got {sizes} clusters for S, the left and the right rows"
+        if (sides["left_loadings"] is None) != (sides["right_loadings"] is None):
+            return "expected loadings on both sides or on neither"
+        return None
+
+    @property
+    def is_square(self) -> bool:
+        """Whether rows and columns are the same points."""
+        return self.left is self.right
+
+    def _size(self) -> torch.Size:
+        return torch.Size((*self.scale.shape, self.left.num_rows, self.right.num_rows))
+
+    def _with(self, **changes: Any) -> PartitionLinearOperator:
+        """A copy with some parts replaced."""
+        parts = {
+            "scale": self.scale,
+            "cluster_operator": self.cluster_operator,
+            "left": self.left,
+            "right": self.right,
+            "left_loadings": self.left_loadings,
+            "right_loadings": self.right_loadings,
+            **changes,
+        }
+        return PartitionLinearOperator(parts.pop("scale"), parts.pop("cluster_operator"), **parts)
+
+    # Products: Z S Z'^T V, from right to left.
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
+        product = self.from_clusters(self.cluster_product(self.to_clusters(columns)))
+        return product.squeeze(-1) if rhs.dim() == 1 else product
+
+    def to_clusters(self, values: Tensor) -> Tensor:
+        r""":math:`Z'^\top \mathrm{diag}(R') V`: sums over clusters (`*batch x p x kt`) of values `*batch x N' x t`."""
+        return self.right.t_matmul(_loaded(self.right_loadings, values))
+
+    def cluster_product(self, sums: Tensor) -> Tensor:
+        r""":math:`S C` for a table of clusters `*batch x p x t`."""
+        if sums.dim() == 2:
+            return self.cluster_operator._matmul(sums)
+        columns = sums.movedim(-2, 0)
+        product = self.cluster_operator._matmul(columns.reshape(columns.shape[0], -1))
+        return product.view(columns.shape).movedim(0, -2)
+
+    def from_clusters(self, table: Tensor) -> Tensor:
+        r""":math:`s\, \mathrm{diag}(R) Z C`: values of rows (`*batch x N x t`) from a table (`*batch x p x kt`)."""
+        return self.scale[..., None, None] * _unloaded(self.left_loadings, self.left.matmul(table))
+
+    def _transpose_nonbatch(self) -> PartitionLinearOperator:
+        return self._with(
+            left=self.right,
+            right=self.left,
+            left_loadings=self.right_loadings,
+            right_loadings=self.left_loadings,
+        )
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
+        r"""Derivatives of :math:`\mathrm{tr}(U^\top K V)`: inner products of the cluster sums of U and V."""
+        left_vecs, right_vecs = _as_columns(left_vecs), _as_columns(right_vecs)
+        right_sums = self.to_clusters(right_vecs)
+        left_sums = self.mT.to_clusters(left_vecs)
+        spread = self.cluster_product(right_sums)
+        scale_grad = _sum_to_shape((left_sums * spread).sum((-1, -2)), self.scale.shape)
+        gradients: list[Tensor | None] = [scale_grad, *self._cluster_derivative(left_sums, right_sums)]
+        if self.left_loadings is not None:
+            gradients += [
+                self._loadings_derivative(left_vecs, spread),
+                self.mT._loadings_derivative(right_vecs, self.cluster_product(left_sums)),
+            ]
+        return tuple(gradients)
+
+    def _cluster_derivative(self, left_sums: Tensor, right_sums: Tensor) -> tuple[Tensor | None, ...]:
+        if not self.cluster_operator.requires_grad:
+            return (None,) * len(self.cluster_operator.representation())
+        left_sums, right_sums = torch.broadcast_tensors(self.scale[..., None, None] * left_sums, right_sums)
+        columns = [sums.movedim(-2, 0).reshape(sums.shape[-2], -1) for sums in (left_sums, right_sums)]
+        return self.cluster_operator._bilinear_derivative(*columns)
+
+    def _loadings_derivative(self, left_vecs: Tensor, spread: Tensor) -> Tensor | None:
+        """Gradient of the left loadings, given S times the right sums."""
+        loadings = self.left_loadings
+        if loadings is None or not loadings.requires_grad:
+            return None
+        rows = self.left.matmul(spread).unflatten(-1, (loadings.shape[-1], -1))
+        gradient = (rows * left_vecs.unsqueeze(-2)).sum(-1) * self.scale[..., None, None]
+        return _sum_to_shape(gradient, loadings.shape)
+
+    # Entries.
+
+    def _diagonal(self) -> Tensor:
+        if not self.is_square:
+            rows = torch.arange(self.size(-1), device=self.device)
+            return self._get_indices(rows, rows, *self._all_batch_indices(rows.dim()))
+        table = self.cluster_operator._diagonal().unsqueeze(-1)
+        own = self.left.matmul(table).squeeze(-1)
+        if self.left_loadings is not None:
+            own = own * self.left_loadings.square().sum(-1)
+        return (self.scale.unsqueeze(-1) * own).expand(*self.batch_shape, self.size(-1))
+
+    def _all_batch_indices(self, trailing: int) -> tuple[Tensor, ...]:
+        """For every batch dimension an index that runs over it, in front of `trailing` dimensions."""
+        num_dims = len(self.batch_shape)
+        return tuple(
+            torch.arange(size, device=self.device).view(-1, *[1] * (num_dims - 1 - dim + trailing))
+            for dim, size in enumerate(self.batch_shape)
+        )
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        row_index, col_index, *batch_indices = torch.broadcast_tensors(row_index, col_index, *batch_indices)
+        flat = [index.reshape(-1) for index in (row_index, col_index, *batch_indices)]
+        size = max(1, _LOOKUPS // max(1, self.left.num_partitions))
+        chunks = [self._entries(*chunk) for chunk in zip(*(index.split(size) for index in flat))]
+        entries = torch.cat(chunks) if chunks else self.scale.new_zeros(0)
+        return entries.view(row_index.shape)
+
+    def _entries(self, rows: Tensor, columns: Tensor, *batch: Tensor) -> Tensor:
+        """Entries at as many rows, columns and batch indices: S at the two clusters, summed over partitions."""
+        left_codes = _at(self.left.codes, batch, rows)
+        right_codes = _at(self.right.codes, batch, columns)
+        entries = self.cluster_operator._get_indices(left_codes.long(), right_codes.long()).sum(-1)
+        if self.left_loadings is not None and self.right_loadings is not None:
+            loadings = _at(self.left_loadings, batch, rows) * _at(self.right_loadings, batch, columns)
+            entries = entries * loadings.sum(-1)
+        return self.scale[batch] * entries
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> PartitionLinearOperator:
+        same = self.is_square and _same_index(row_index, col_index)
+        left = self._select(self.left, row_index, batch_indices)
+        right = left if same else self._select(self.right, col_index, batch_indices)
+        return self._with(
+            scale=self.scale[batch_indices] if batch_indices else self.scale,
+            left=left,
+            right=right,
+            left_loadings=self._select_loadings(self.left_loadings, row_index, batch_indices),
+            right_loadings=self._select_loadings(self.right_loadings, col_index, batch_indices),
+        )
+
+    def _select(self, incidence: Incidence, rows: Any, batch_indices: tuple[Any, ...]) -> Incidence:
+        if not incidence.batch_shape:
+            return incidence if _is_everything(rows) else incidence.select(rows)
+        return incidence.expand(self.batch_shape).select(rows, batch_indices)
+
+    def _select_loadings(self, loadings: Tensor | None, rows: Any, batch_indices: tuple[Any, ...]) -> Tensor | None:
+        if loadings is None or loadings.dim() == 2:
+            return loadings if loadings is None else loadings[rows]
+        loadings = loadings.expand(*self.batch_shape, *loadings.shape[-2:])
+        return loadings[batch_indices][..., rows, :] if batch_indices else loadings[..., rows, :]
+
+    # Batches: only the scale carries the whole batch shape; rows that all elements share are not repeated.
+
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> PartitionLinearOperator:
+        return self._with(scale=self.scale.expand(torch.Size(batch_shape)))
+
+    def _unsqueeze_batch(self, dim: int) -> PartitionLinearOperator:
+        return self._over_batch_dims(lambda tensor: tensor.unsqueeze(dim))
+
+    def _permute_batch(self, *dims: int) -> PartitionLinearOperator:
+        return self._over_batch_dims(lambda tensor: tensor.permute(*dims, *range(len(dims), tensor.dim())))
+
+    def _over_batch_dims(self, change: Any) -> PartitionLinearOperator:
+        """Apply a change of batch dimensions to all parts that have any."""
+        num_dims = len(self.batch_shape)
+
+        def changed(tensor: Tensor | None) -> Tensor | None:
+            if tensor is None or tensor.dim() == 2:
+                return tensor
+            return change(tensor[(None,) * (num_dims + 2 - tensor.dim())])
+
+        left = self.left.with_codes(changed(self.left.codes))
+        right = left if self.is_square else self.right.with_codes(changed(self.right.codes))
+        return self._with(
+            scale=change(self.scale),
+            left=left,
+            right=right,
+            left_loadings=changed(self.left_loadings),
+            right_loadings=changed(self.right_loadings),
+        )
+
+    # Algebra.
+
+    def _mul_constant(self, other: float | Tensor) -> PartitionLinearOperator:
+        return self._with(scale=self.scale * other)
+
+    def __add__(self, other: Any) -> LinearOperator:
+        return add(self, other)
+
+    def add_diagonal(self, diag: Tensor) -> LinearOperator:
+        """K plus a diagonal: the noise, so that solves and log determinants are this package's."""
+        return add(self, _as_diagonal(diag, self))
+
+    def to(self, *args: Any, **kwargs: Any) -> PartitionLinearOperator:
+        """Another device (a string will do) or floating point type; the codes only move."""
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        sides = {"device": device or self.device, "dtype": dtype or self.dtype}
+        left = self.left.to(device)
+        return self._with(
+            scale=self.scale.to(**sides),
+            cluster_operator=self.cluster_operator.to(**sides),
+            left=left,
+            right=left if self.is_square else self.right.to(device),
+            left_loadings=None if self.left_loadings is None else self.left_loadings.to(**sides),
+            right_loadings=None if self.right_loadings is None else self.right_loadings.to(**sides),
+        )
+
+    # Roots and samples: K = (sqrt(s) diag(R) Z F)(...)^T with S = F F^T.
+
+    def sparse_root(self) -> IncidenceLinearOperator:
+        r"""
+        The exact root of a square K: `N x q` with q clusters (or nodes), as a product, never dense.
+
+        :raises RuntimeError: If rows and columns are not the same points.
+        """
+        if not self.is_square:
+            raise RuntimeError("only the covariance of points with themselves has a root")
+        root = self.cluster_operator.root() if isinstance(self.cluster_operator, PathSumLinearOperator) else None
+        return IncidenceLinearOperator(
+            self.scale.sqrt(),
+            root or self.cluster_operator.sqrt(),
+            rows=self.left,
+            loadings=self.left_loadings,
+        )
+
+    @cached(name="root_decomposition")
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        """The exact sparse root, unless another method is asked for by name."""
+        if method is not None:
+            return super().root_decomposition(method=method)
+        return RootLinearOperator(self.sparse_root())
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """Exact samples from N(0, K) (`num_samples x *batch x N`): independent effects of clusters, summed over."""
+        root = self.sparse_root()
+        effects = torch.randn(*root.batch_shape, root.size(-1), num_samples, dtype=self.dtype, device=self.device)
+        return root._matmul(effects).movedim(-1, 0)
+
+
+class IncidenceLinearOperator(LinearOperator):
+    r"""
+    :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots, \mathrm{diag}(R_k) Z F]` (`*batch x N x kq`): an exact root.
+
+    :param scale: `*batch`, the factor :math:`\sqrt{s}`.
+    :param factor: `p x q` operator F in cluster space.
+    :param rows: One-hot rows Z.
+    :param loadings: `*batch x N x k` R. (Default: none.)
+    """
+
+    def __init__(
+        self, scale: Tensor, factor: LinearOperator, *, rows: Incidence, loadings: Tensor | None = None
+    ) -> None:
+        super().__init__(scale, factor, rows=rows, loadings=loadings)
+        self.scale, self.factor, self.rows, self.loadings = scale, factor, rows, loadings
+
+    @property
+    def _num_loadings(self) -> int:
+        return 1 if self.loadings is None else self.loadings.shape[-1]
+
+    def _size(self) -> torch.Size:
+        return torch.Size((*self.scale.shape, self.rows.num_rows, self._num_loadings * self.factor.shape[-1]))
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        effects = _as_columns(rhs)
+        if self.loadings is not None:
+            effects = torch.cat(effects.chunk(self._num_loadings, -2), -1)
+        table = _over_columns(self.factor._matmul, effects)
+        values = self.scale[..., None, None] * _unloaded(self.loadings, self.rows.matmul(table))
+        return values.squeeze(-1) if rhs.dim() == 1 else values
+
+    def _t_matmul(self, rhs: Tensor) -> Tensor:
+        values = self.scale[..., None, None] * _as_columns(rhs)
+        sums = _over_columns(self.factor._t_matmul, self.rows.t_matmul(_loaded(self.loadings, values)))
+        if self.loadings is not None:
+            sums = torch.cat(sums.chunk(self._num_loadings, -1), -2)
+        return sums.squeeze(-1) if rhs.dim() == 1 else sums
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return _IncidenceTransposeLinearOperator(self)
+
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> IncidenceLinearOperator:
+        scale = self.scale.expand(torch.Size(batch_shape))
+        return IncidenceLinearOperator(scale, self.factor, rows=self.rows, loadings=self.loadings)
+
+    def to_dense(self) -> Tensor:
+        """The dense root, for few rows: products of kernels ask for it."""
+        check_dense(self, "the root")
+        return super().to_dense()
+
+
+class _IncidenceTransposeLinearOperator(LinearOperator):
+    """The transpose of an :class:`IncidenceLinearOperator`."""
+
+    def __init__(self, base: IncidenceLinearOperator) -> None:
+        super().__init__(base)
+        self.base = base
+
+    def _size(self) -> torch.Size:
+        *batch, rows, columns = self.base.shape
+        return torch.Size((*batch, columns, rows))
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.base._t_matmul(rhs)
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return self.base
+
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+        return _IncidenceTransposeLinearOperator(self.base._expand_batch(batch_shape))
+
+
+def _as_columns(values: Tensor) -> Tensor:
+    return values.unsqueeze(-1) if values.dim() == 1 else values
+
+
+def _over_columns(function: Any, table: Tensor) -> Tensor:
+    """Apply a function of `n x t` tables to a batch of them, as more columns."""
+    if table.dim() == 2:
+        return function(table)
+    columns = table.movedim(-2, 0)
+    result = function(columns.reshape(columns.shape[0], -1))
+    return result.view(-1, *columns.shape[1:]).movedim(0, -2)
+
+
+def _loaded(loadings: Tensor | None, values: Tensor) -> Tensor:
+    """[diag(R_1) V, ..., diag(R_k) V] side by side."""
+    if loadings is None:
+        return values
+    return (loadings.unsqueeze(-1) * values.unsqueeze(-2)).flatten(-2)
+
+
+def _unloaded(loadings: Tensor | None, values: Tensor) -> Tensor:
+    """sum_r diag(R_r) V_r of matrices side by side."""
+    if loadings is None:
+        return values
+    return (loadings.unsqueeze(-1) * values.unflatten(-1, (loadings.shape[-1], -1))).sum(-2)
+
+
+def _sum_to_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
+    return gradient.sum_to_size(shape) if gradient.shape != shape else gradient
+
+
+def _at(rows: Tensor, batch: tuple[Tensor, ...], index: Tensor) -> Tensor:
+    """Rows of `*batch x N x c` at as many batch indices and row numbers; missing or single batch dimensions broadcast."""
+    own = rows.shape[:-2]
+    aligned = batch[len(batch) - len(own) :]
+    indices = [torch.zeros_like(i) if size == 1 else i for i, size in zip(aligned, own)]
+    return rows[(*indices, index)]
+
+
+def _is_everything(index: Any) -> bool:
+    return isinstance(index, slice) and index == slice(None)
+
+
+def _same_index(a: Any, b: Any) -> bool:
+    return isinstance(a, slice) and isinstance(b, slice) and a == b
+
+
+def _as_diagonal(diag: Tensor, operator: LinearOperator) -> DiagLinearOperator:
+    """A diagonal from what `add_diagonal` takes: a number, one per batch element, or one per row."""
+    if diag.dim() == 0 or diag.shape[-1] == 1:
+        values = diag.reshape(*diag.shape[:-1], 1)
+        return ConstantDiagLinearOperator(values, diag_shape=operator.size(-1))
+    return DiagLinearOperator(diag)

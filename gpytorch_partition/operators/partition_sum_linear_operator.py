@@ -1,0 +1,43 @@
+"""Sums of covariances, at least one of them a partition kernel's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from linear_operator.operators import LinearOperator, SumLinearOperator
+from torch import Tensor
+
+from gpytorch_partition.operators.addition import add
+from gpytorch_partition.operators.guards import Guarded
+
+
+class PartitionSumLinearOperator(Guarded, SumLinearOperator):
+    r"""
+    :math:`K_1 + K_2 + \ldots`, whose products, diagonal, entries and samples are sums over the terms.
+
+    Partition operators are kept as terms rather than merged into one with a block-diagonal S: the product costs the
+    same, and nothing is copied when a kernel is evaluated anew at every training step. Unlike its parent it stays
+    itself when indexed, scaled or added to, and a diagonal added to it gets this package's solver.
+
+    :param linear_ops: The terms; batch shapes broadcast.
+    """
+
+    def __add__(self, other: Any) -> LinearOperator:
+        return add(self, other)
+
+    def add_diagonal(self, diag: Tensor) -> LinearOperator:
+        """The sum plus a diagonal, with this package's solver."""
+        return add(self, super().add_diagonal(diag)._diag_tensor)
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        return self.__class__(*(term._getitem(row_index, col_index, *batch_indices) for term in self.linear_ops))
+
+    def _unsqueeze_batch(self, dim: int) -> LinearOperator:
+        return self.__class__(*(term._unsqueeze_batch(dim) for term in self.linear_ops))
+
+    def _permute_batch(self, *dims: int) -> LinearOperator:
+        return self.__class__(*(term._permute_batch(*dims) for term in self.linear_ops))
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """Samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of independent samples."""
+        return sum(term.zero_mean_mvn_samples(num_samples) for term in self.linear_ops)

@@ -1,0 +1,91 @@
+r"""
+Random numbers without a generator: each is a hash of a key, so that it is the same whoever asks, and when.
+
+The hash is the output function of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
+generators"). A *salt* says what a number is for: numbers of one key under different salts are independent. Everything is
+64-bit integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit (the logarithm is our own for that
+reason), so the numbers do not depend on the device, the number of threads or the position in a tensor.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_LN2 = 0.6931471805599453
+# 2 atanh(f) = 2 f (1 + f^2/3 + f^4/5 + ...): with |f| < .172 the first term left out is below 1e-17.
+_ATANH = [1 / (2 * i + 1) for i in reversed(range(11))]
+
+
+def hashed(keys: Tensor, salt: int) -> Tensor:
+    r"""
+    New keys from keys: for a given salt a bijection of the 64-bit integers that leaves no visible pattern.
+
+    :param keys: `*shape` int64.
+    :param salt: What the new keys are for, at least 0.
+    :return: `*shape` int64.
+
+    Example:
+        >>> hashed(torch.tensor([0, 1]), salt=0)
+        tensor([-2152535657050944081,  7960286522194355700])
+    """
+    bits = keys + _signed((salt + 1) * _GOLDEN)
+    bits = (bits ^ _shifted_right(bits, 30)) * _signed(0xBF58476D1CE4E5B9)
+    bits = (bits ^ _shifted_right(bits, 27)) * _signed(0x94D049BB133111EB)
+    return bits ^ _shifted_right(bits, 31)
+
+
+def uniforms(keys: Tensor, salt: int) -> Tensor:
+    r"""
+    Numbers uniform in the open interval (0, 1): the odd multiples of :math:`2^{-53}`.
+
+    :param keys: `*shape` int64.
+    :param salt: What the numbers are for.
+    :return: `*shape` float64.
+
+    Example:
+        >>> uniforms(torch.tensor([1, 2, 3]), salt=0)
+        tensor([0.4315, 0.5913, 0.1139], dtype=torch.float64)
+    """
+    return (_shifted_right(hashed(keys, salt), 12).to(torch.float64) + 0.5) * 2.0**-52
+
+
+def exponentials(keys: Tensor, salt: int) -> Tensor:
+    r"""
+    Numbers with the exponential distribution of mean 1; divide them by a rate.
+
+    :param keys: `*shape` int64.
+    :param salt: What the numbers are for.
+    :return: `*shape` float64, all positive.
+
+    Example:
+        >>> exponentials(torch.tensor([1, 2, 3]), salt=0)
+        tensor([0.8404, 0.5254, 2.1724], dtype=torch.float64)
+    """
+    return -_log(uniforms(keys, salt))
+
+
+def _log(values: Tensor) -> Tensor:
+    """Natural logarithm to about 1e-16 from elementwise sums, products and quotients alone."""
+    mantissa, exponent = torch.frexp(values)
+    small = mantissa < 0.5**0.5
+    mantissa = torch.where(small, 2 * mantissa, mantissa)
+    exponent = exponent.to(torch.float64) - small.to(torch.float64)
+    f = (mantissa - 1) / (mantissa + 1)
+    square = f * f
+    series = torch.zeros_like(f)
+    for coefficient in _ATANH:
+        series.mul_(square).add_(coefficient)
+    return exponent * _LN2 + 2 * f * series
+
+
+def _shifted_right(bits: Tensor, places: int) -> Tensor:
+    """Logical shift: PyTorch's own fills up with the sign."""
+    return (bits >> places) & (2 ** (64 - places) - 1)
+
+
+def _signed(constant: int) -> int:
+    """The int64 with the bits of an unsigned 64-bit integer."""
+    constant %= 2**64
+    return constant - 2**64 if constant >= 2**63 else constant

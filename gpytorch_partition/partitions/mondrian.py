@@ -1,0 +1,367 @@
+r"""
+Mondrian partitions, drawn by hashing: every node of every tree has a key, and its cut is a function of the key.
+
+**Inside the box.** A Mondrian process on a box :math:`B` (Roy & Teh 2009) starts with one cell. A cell waits for an
+exponential clock whose rate is the sum of its sides, is cut along a side chosen in proportion to its length at a
+uniform place, and its two parts go on independently until the lifetime is over (Balog et al. 2016, section 2). If
+clock, side and place are hashes of the cell's key, and the parts' keys are hashes of it as well, then the cell of a
+point is found by descending from the root, nothing is stored, and the key of the cell is its label.
+
+**Outside the box.** Points anywhere must be placed with the right law, and independently of which others are asked
+about. Let :math:`B = B_0 \subset B_1 \subset B_2 \dots`, each twice as wide as the one before. We define trees
+:math:`T_0, T_1, \dots` on them such that :math:`T_k` restricted to :math:`B_j` *is* :math:`T_j`. Take a cell
+:math:`C` of :math:`T_k` that is alive at time t and let :math:`C_j = C \cap B_j`; the ones that are not empty are cells of
+:math:`T_j`. The clock of C rings at rate :math:`|C_k|` (the sum of sides) for a uniform place on these sides. Split every
+side into the part that crosses the innermost :math:`C_j` and the *gaps* of each :math:`C_j` around :math:`C_{j-1}`: this
+is one clock for each level, independent, of rate :math:`|C_j| - |C_{j-1}|`. When the clock of level i rings first,
+
+* :math:`C_i, C_{i+1}, \dots, C_k` are cut in two, as the cut crosses the gap of :math:`C_i` and so all cells around it.
+  Their parts are new cells, whose clocks start now;
+* :math:`C_0, \dots, C_{i-1}` lie on one side of the cut and are not touched. On that side they keep their clocks, which by
+  memorylessness may go on running next to the new ones; on the other side these levels have become empty.
+
+So the key of :math:`C_j` changes with the cuts of levels up to j only, never with those of wider boxes, and if each clock is
+a hash of *its own level's* key then :math:`T_j` is the same whether it is computed alone or inside a larger
+:math:`T_k`: a point is looked up in the smallest box that holds it. Points of different levels in one cell agree on
+the innermost :math:`C_j` that is not empty. Its key is the label; no two cells share it (but for 64-bit collisions).
+
+Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins the upper
+side with the next number. All sides shrink with every cut, so the descent ends whatever the lifetime.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uniforms
+from gpytorch_partition.partitions.parallel import SERIAL_NUMEL, for_each
+from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
+from gpytorch_partition.partitions.training_rows import checked_rows, warn_of_unequal_scales
+
+# What the hashes of a key are for; the root of level j has the salt _ROOT + j.
+_CLOCK, _SIDE, _PLACE, _LOWER, _UPPER, _ROOT = range(6)
+
+# The outermost box is 2^60 times as wide as the data. Points beyond it are moved to its wall, which concerns nobody:
+# float64 cannot tell apart what the data's scale could there.
+_DOUBLINGS = 60
+_LARGEST = 1e300
+
+_PAIRS_FOR_LIFETIME = 2**13
+# (point, tree) pairs that descend together: times D for the boxes of their nodes, at most.
+_BOX_NUMEL = 2**19
+_ACCELERATOR_ITEMS = 2**22
+
+
+class MondrianPartition(Partition):
+    r"""
+    Cells of Mondrian trees: with many trees their kernel is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
+
+    The Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The law is exact
+    for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times its width. Trees are
+    never stored: a label is the 64-bit key of the cell, a hash of the path to it, and depends on nothing but the point
+    and the state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer
+    lifetime lie inside those of a shorter one.
+
+    All columns share one lifetime, so standardize them: columns whose standard deviations differ by more than 100
+    times give a `UserWarning`.
+
+    Labels cost one step per cut above the point's cell, about
+    :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]` of them for a point at distances
+    :math:`a_d, b_d` from the walls of the box (:math:`\operatorname{Ein}(z) \approx z` below 1, :math:`.58 + \ln z`
+    above), and :math:`O(D)` per node. A point k doublings outside the box takes k + 1 times as long. The
+    workspace is bounded. Held are 8 bytes per tree and 16 per column.
+
+    :param x: `N x D` rows that span the box; `None` makes an unfitted partition that `load_state_dict` fits.
+    :param num_trees: Number m of trees.
+    :param lifetime: The inverse length scale :math:`\lambda`, in units of 1 / x; default: 1 / median of
+        :math:`\lVert x - x' \rVert_1` over 8192 random pairs of rows that differ.
+    :param random_state: Seed or `RandomState`, as in scikit-learn: `None` draws from NumPy's global one.
+    :raises ValueError: If x is empty, not finite or not a floating point matrix, if the lifetime is not positive and
+        finite or must be given because all rows are the same, or if there is no tree.
+
+    Example:
+        >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.1]])
+        >>> trees = MondrianPartition(x, num_trees=1000, lifetime=0.5, random_state=0)
+        >>> labels = trees.labels(x)
+        >>> (labels[0] == labels[1]).double().mean(), math.exp(-0.5 * 3.0)
+        (tensor(0.2190, dtype=torch.float64), 0.22313016014842982)
+        >>> (labels[1] == labels[2]).double().mean(), math.exp(-0.5 * 0.1)
+        (tensor(0.9580, dtype=torch.float64), 0.951229424500714)
+    """
+
+    tree_keys: Tensor  # (m,)
+    box: Tensor  # (2, D) bit patterns of the lower and upper walls, float64
+    lifetime_bits: Tensor  # (1,) bit pattern of the lifetime, float64
+
+    def __init__(
+        self,
+        x: Tensor | None = None,
+        num_trees: int = 200,
+        *,
+        lifetime: float | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("tree_keys", torch.empty(0, dtype=torch.int64))
+        self.register_buffer("box", torch.empty(2, 0, dtype=torch.int64))
+        self.register_buffer("lifetime_bits", torch.empty(1, dtype=torch.int64))
+        if x is not None:
+            rows = checked_rows(x, type(self).__name__)
+            _check_sizes(num_trees, lifetime)
+            warn_of_unequal_scales(rows, type(self).__name__)
+            self._draw(rows, num_trees, lifetime, check_random_state(random_state))
+
+    def _draw(self, x: Tensor, num_trees: int, lifetime: float | None, random: np.random.RandomState) -> None:
+        keys = random.randint(-(2**63), 2**63 - 1, size=num_trees, dtype=np.int64)
+        lifetime = _inverse_median_distance(x, random) if lifetime is None else float(lifetime)
+        self.tree_keys = torch.from_numpy(keys).to(x.device)
+        self.box = bits_of(torch.stack([x.amin(0), x.amax(0)]).clamp(-_LARGEST, _LARGEST))
+        self.lifetime_bits = bits_of(torch.tensor([lifetime], dtype=torch.float64, device=x.device))
+
+    @property
+    def num_partitions(self) -> int:
+        """Number m of trees."""
+        return self.tree_keys.numel()
+
+    @property
+    def num_features(self) -> int | None:
+        """Number D of columns of the rows that span the box."""
+        return self.box.shape[1] if self.is_fitted else None
+
+    @property
+    def lifetime(self) -> float:
+        r"""The lifetime :math:`\lambda`: the limit kernel is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`."""
+        return floats_of(self.lifetime_bits).item()
+
+    def first_cuts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """
+        The first cut of the box in every tree, whether it falls within the lifetime or not.
+
+        :return: `m` times (float64, infinite for a box of a single point), `m` dimensions (int64) and
+            `m` places (float64).
+        """
+        roots = _roots(self.tree_keys, self._boxes(0))
+        return roots.times[0], roots.dimensions[0], roots.places[0]
+
+    def _labels(self, x: Tensor) -> Tensor:
+        outermost = self._boxes(_DOUBLINGS)
+        x = torch.minimum(torch.maximum(x.to(torch.float64), outermost.lower[-1]), outermost.upper[-1])
+        levels = _levels(x, outermost)
+        labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
+        for level in levels.unique().tolist():
+            rows = (levels == level).nonzero().squeeze(1)
+            labels[:, rows] = self._labels_within(x[rows], level)
+        return labels.T
+
+    def _labels_within(self, x: Tensor, level: int) -> Tensor:
+        """Labels (`m x n`) of points (`n x D`, float64) inside the box of a level, from the trees on that box."""
+        boxes, lifetime = self._boxes(level), self.lifetime
+        labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
+
+        def descend(piece: tuple[slice, slice]) -> None:
+            trees, rows = piece
+            labels[trees, rows] = _descend(x[rows], self.tree_keys[trees], boxes, lifetime)
+
+        for_each(descend, _pieces(self.num_partitions, x, level))
+        return labels
+
+    def _boxes(self, level: int) -> _Boxes:
+        """The boxes of levels 0 ... level around the center of the data's box."""
+        lower, upper = floats_of(self.box)
+        half = upper / 2 - lower / 2
+        largest = half.max() if half.max() > 0 else half.new_ones(())
+        half = torch.where(half > 0, half, largest)
+        center = lower / 2 + upper / 2
+        # Level 0 has the scale 0, not 1: the data's box as it is, unrounded and with sides of length 0.
+        scales = [0.0, *(2.0**k for k in range(1, level + 1))]
+        reach = torch.tensor(scales, dtype=torch.float64, device=half.device).unsqueeze(1) * half
+        return _Boxes(
+            torch.minimum(center - reach, lower).clamp(min=-_LARGEST),
+            torch.maximum(center + reach, upper).clamp(max=_LARGEST),
+        )
+
+
+class _Boxes(NamedTuple):
+    """Nested boxes, one per row, each inside the next; L of them."""
+
+    lower: Tensor  # (L, D)
+    upper: Tensor  # (L, D)
+
+
+class _Nodes(NamedTuple):
+    """
+    M nodes of trees on the outermost of L nested boxes, and what each level knows about them.
+
+    The level j of a node is its box's intersection with box j: its key, and its next cut in the gap around the level
+    below. A level whose intersection is empty, or cannot be cut, has an infinite time.
+    """
+
+    lower: Tensor  # (D, M)
+    upper: Tensor  # (D, M)
+    keys: Tensor  # (L, M)
+    times: Tensor  # (L, M)
+    dimensions: Tensor  # (L, M)
+    places: Tensor  # (L, M)
+
+
+def _descend(x: Tensor, tree_keys: Tensor, boxes: _Boxes, lifetime: float) -> Tensor:
+    """Labels (`m x n`) of points (`n x D`) in the outermost box: the innermost keys of the cells they end in."""
+    num_rows, num_features = x.shape
+    labels = torch.empty(tree_keys.numel() * num_rows, dtype=torch.int64, device=x.device)
+    item = torch.arange(labels.numel(), device=x.device)
+    node = item // num_rows
+    nodes = _roots(tree_keys, boxes)
+    while item.numel():
+        time, level = nodes.times.min(0)
+        ended = (time > lifetime)[node]
+        labels[item[ended]] = _innermost_keys(nodes, boxes)[node[ended]]
+        item, node = item[~ended], node[~ended]
+        dimension, place = _at(nodes.dimensions, level), _at(nodes.places, level)
+        above = x.take(item % num_rows * num_features + dimension[node]) > place[node]
+        children, node = _renumbered(2 * node + above, 2 * time.numel())
+        nodes = _children(nodes, children // 2, children % 2 == 1, boxes)
+    return labels.view(-1, num_rows)
+
+
+def _roots(tree_keys: Tensor, boxes: _Boxes) -> _Nodes:
+    """One node per tree: the outermost box."""
+    shape = (boxes.lower.shape[1], tree_keys.numel())
+    lower, upper = boxes.lower[-1].unsqueeze(1).expand(shape), boxes.upper[-1].unsqueeze(1).expand(shape)
+    keys = torch.stack([hashed(tree_keys, _ROOT + level) for level in range(boxes.lower.shape[0])])
+    birth = torch.zeros(tree_keys.numel(), dtype=torch.float64, device=tree_keys.device)
+    return _Nodes(lower, upper, keys, *_next_cuts(lower, upper, keys, birth, boxes))
+
+
+def _children(nodes: _Nodes, parent: Tensor, above: Tensor, boxes: _Boxes) -> _Nodes:
+    """The parts above or below the next cuts of their parents; levels inside that of the cut stay as they were."""
+    nodes = _Nodes(*(values[:, parent] for values in nodes))
+    time, level = nodes.times.min(0)
+    dimension, place = _at(nodes.dimensions, level), _at(nodes.places, level)
+    lower, upper = nodes.lower.clone(), nodes.upper.clone()
+    first_above = torch.nextafter(place, torch.full_like(place, math.inf))
+    lower.scatter_(0, dimension[None], torch.where(above, first_above, _at(lower, dimension))[None])
+    upper.scatter_(0, dimension[None], torch.where(above, _at(upper, dimension), place)[None])
+    is_new = torch.arange(nodes.keys.shape[0], device=parent.device).unsqueeze(1) >= level
+    new_keys = torch.where(above, hashed(nodes.keys, _UPPER), hashed(nodes.keys, _LOWER))
+    keys = torch.where(is_new, new_keys, nodes.keys)
+    times, dimensions, places = _next_cuts(lower, upper, keys, time, boxes)
+    # An inner level that was not cut keeps its clock where it is still there, and ends where it is empty.
+    kept_times = torch.where(_is_empty(lower, upper, boxes), math.inf, nodes.times)
+    return _Nodes(
+        lower,
+        upper,
+        keys,
+        torch.where(is_new, times, kept_times),
+        torch.where(is_new, dimensions, nodes.dimensions),
+        torch.where(is_new, places, nodes.places),
+    )
+
+
+def _next_cuts(
+    lower: Tensor, upper: Tensor, keys: Tensor, birth: Tensor, boxes: _Boxes
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Times, dimensions and places (`L x M` each) of the next cut of every level, its clock started at birth."""
+    cuts, inner = [], None
+    for level, (box_lower, box_upper) in enumerate(zip(*boxes)):
+        outer = torch.maximum(lower, box_lower.unsqueeze(1)), torch.minimum(upper, box_upper.unsqueeze(1))
+        cuts.append(_next_cut(keys[level], birth, *_gaps(outer, inner)))
+        inner = outer
+    times, dimensions, places = (torch.stack(values) for values in zip(*cuts))
+    return times.masked_fill(_is_empty(lower, upper, boxes), math.inf), dimensions % lower.shape[0], places
+
+
+def _gaps(outer: tuple[Tensor, Tensor], inner: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Starts and ends (`D x M`, or `2 D x M`: below and above) of what an outer box has around an inner one."""
+    if inner is None:
+        return outer
+    (lower, upper), (inner_lower, inner_upper) = outer, inner
+    is_empty = (inner_lower > inner_upper).any(0)
+    inner_lower, inner_upper = (torch.where(is_empty, lower, wall) for wall in inner)
+    return torch.cat([lower, inner_upper]), torch.cat([inner_lower, upper])
+
+
+def _next_cut(keys: Tensor, birth: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Time, gap and place of the first cut in S gaps (`S x M`): clocks race at the rates of the gaps' lengths."""
+    reach = (ends - starts).cumsum(0)
+    rate = reach[-1]
+    time = birth + exponentials(keys, _CLOCK) / rate
+    gap = (reach <= uniforms(keys, _SIDE) * rate).sum(0).clamp(max=starts.shape[0] - 1)
+    start, end = _at(starts, gap), _at(ends, gap)
+    last = torch.nextafter(end, torch.full_like(end, -math.inf))
+    return time, gap, torch.minimum(start + uniforms(keys, _PLACE) * (end - start), last)
+
+
+def _innermost_keys(nodes: _Nodes, boxes: _Boxes) -> Tensor:
+    """The key of each node's innermost level that is not empty (`M`)."""
+    innermost = _is_empty(nodes.lower, nodes.upper, boxes).sum(0)
+    return _at(nodes.keys, innermost)
+
+
+def _is_empty(lower: Tensor, upper: Tensor, boxes: _Boxes) -> Tensor:
+    """Whether nodes (`D x M`) miss the box of each level (`L x M`); levels are nested, the outermost is never missed."""
+    missed = [
+        ((lower > wall_above.unsqueeze(1)) | (upper < wall_below.unsqueeze(1))).any(0)
+        for wall_below, wall_above in zip(*boxes)
+    ]
+    return torch.stack(missed)
+
+
+def _at(values: Tensor, row: Tensor) -> Tensor:
+    """The value at one row of each column: `values[row[i], i]`."""
+    return values.gather(0, row.unsqueeze(0)).squeeze(0)
+
+
+def _renumbered(numbers: Tensor, bound: int) -> tuple[Tensor, Tensor]:
+    """The distinct values among numbers below a bound, ascending, and where each number is among them."""
+    occurs = torch.zeros(bound, dtype=torch.bool, device=numbers.device)
+    occurs[numbers] = True
+    return occurs.nonzero().squeeze(1), (occurs.cumsum(0) - 1)[numbers]
+
+
+def _levels(x: Tensor, boxes: _Boxes) -> Tensor:
+    """The number of the smallest box that holds each point (`n`); the outermost must."""
+    levels = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
+    outside = torch.arange(x.shape[0], device=x.device)
+    for lower, upper in zip(*boxes):
+        points = x[outside]
+        outside = outside[((points < lower) | (points > upper)).any(1)]
+        if not outside.numel():
+            break
+        levels[outside] += 1
+    return levels
+
+
+def _pieces(num_trees: int, x: Tensor, level: int) -> list[tuple[slice, slice]]:
+    """Groups of trees and rows that descend together: as many rows as possible, which share the nodes of a tree."""
+    most = _ACCELERATOR_ITEMS
+    if x.device.type == "cpu":
+        most = min(SERIAL_NUMEL, _BOX_NUMEL // (x.shape[1] * (level + 1)))
+    size = max(1, min(most, x.shape[0]))
+    group = max(1, min(most // size, num_trees))
+    return [
+        (slice(tree, tree + group), slice(row, row + size))
+        for tree in range(0, num_trees, group)
+        for row in range(0, x.shape[0], size)
+    ]
+
+
+def _inverse_median_distance(x: Tensor, random: np.random.RandomState) -> float:
+    pairs = torch.from_numpy(random.randint(x.shape[0], size=(2, _PAIRS_FOR_LIFETIME))).to(x.device)
+    distances = (x[pairs[0]] - x[pairs[1]]).abs().sum(1)
+    distances = distances[distances > 0]
+    if not distances.numel():
+        raise ValueError("the default lifetime is 1 / median distance, but all rows are the same: give a lifetime")
+    return 1 / distances.median().item()
+
+
+def _check_sizes(num_trees: int, lifetime: float | None) -> None:
+    if num_trees < 1:
+        raise ValueError(f"expected at least one tree, got num_trees={num_trees}")
+    if lifetime is not None and not 0 < lifetime < math.inf:
+        raise ValueError(f"expected a positive, finite lifetime, got {lifetime}")

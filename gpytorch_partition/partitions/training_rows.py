@@ -1,0 +1,48 @@
+"""The rows that a source of partitions is built on: what they must be, and a word about their columns' scales."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+_SCALE_RATIO = 100.0
+
+
+def checked_rows(x: Tensor, owner: str) -> Tensor:
+    r"""
+    The rows in float64, if they can be used at all.
+
+    :param x: `N x D` floating point tensor.
+    :param owner: Who asks, for the error.
+    :return: `N x D` float64, detached.
+    :raises ValueError: If x is anything else, is empty, or holds NaN or infinity.
+    """
+    if not torch.is_tensor(x) or not x.is_floating_point():
+        kind = x.dtype if torch.is_tensor(x) else type(x).__name__
+        raise ValueError(f"{owner} expected a floating point tensor of rows (N x D), got {kind}.")
+    if x.dim() != 2 or x.numel() == 0:
+        raise ValueError(f"{owner} expected at least one row and one column (N x D), got shape {tuple(x.shape)}.")
+    if not torch.isfinite(x).all():
+        raise ValueError(f"{owner} expected finite rows, got NaN or infinity: drop or impute these rows.")
+    return x.detach().to(torch.float64)
+
+
+def warn_of_unequal_scales(x: Tensor, owner: str) -> None:
+    """
+    Warn when the standard deviations of the columns that vary differ by more than 100 times.
+
+    :param x: `N x D` rows.
+    :param owner: Who measures distances across columns, for the warning.
+    """
+    scales = x.std(0, correction=0)
+    scales = scales[scales > 0]
+    if scales.numel() and scales.max() > _SCALE_RATIO * scales.min():
+        warnings.warn(
+            f"{owner} compares columns with each other, but their standard deviations range from "
+            f"{scales.min():.3g} to {scales.max():.3g}: the small ones will hardly matter. "
+            "Standardize the columns to mean 0 and standard deviation 1 first.",
+            UserWarning,
+            stacklevel=3,
+        )

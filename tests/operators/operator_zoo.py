@@ -1,0 +1,55 @@
+"""Small operators of every kind, each with its dense matrix built from the operator's own tensors."""
+
+from __future__ import annotations
+
+import torch
+from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator
+
+from gpytorch_partition.operators import PartitionLinearOperator
+from gpytorch_partition.partitions.incidence import Incidence
+
+
+def one_hot(incidence: Incidence) -> torch.Tensor:
+    """Z as a dense matrix, by brute force."""
+    dense = torch.zeros(*incidence.codes.shape[:-1], incidence.num_clusters)
+    return dense.scatter_add_(-1, incidence.codes.long(), torch.ones(incidence.codes.shape))
+
+
+def rows(seed: int, shape: tuple[int, ...], counts: tuple[int, ...], singletons: bool = True) -> Incidence:
+    """Random codes of `len(counts)` partitions; the last partition may have every row alone."""
+    generator = torch.Generator().manual_seed(seed)
+    columns = [torch.randint(count, shape, generator=generator) for count in counts]
+    if singletons:
+        columns.append(torch.arange(shape[-1]).expand(shape))
+        counts = (*counts, shape[-1])
+    offsets = torch.tensor([0, *counts[:-1]]).cumsum(0)
+    return Incidence((torch.stack(columns, -1) + offsets).int(), sum(counts))
+
+
+def dense(operator: PartitionLinearOperator) -> torch.Tensor:
+    """s sum_r diag(R_r) Z S Z'^T diag(R'_r), with autograd through the operator's own tensors."""
+    dtype = operator.dtype
+    left, right = one_hot(operator.left).to(dtype), one_hot(operator.right).to(dtype)
+    middle = left @ cluster_matrix(operator.cluster_operator) @ right.mT
+    if operator.left_loadings is not None:
+        middle = middle * (operator.left_loadings @ operator.right_loadings.mT)
+    return operator.scale[..., None, None] * middle.expand(*operator.shape)
+
+
+def cluster_matrix(cluster_operator) -> torch.Tensor:
+    if isinstance(cluster_operator, DiagLinearOperator):
+        return torch.diag_embed(cluster_operator._diag)
+    layout, weights = cluster_operator.layout, cluster_operator.node_weights
+    leaves = torch.arange(layout.num_leaves)
+    below = (layout.node_low[:, None] <= leaves) & (leaves < layout.node_high[:, None])
+    indicators = below.to(weights.dtype)
+    return indicators.mT @ (weights[:, None] * indicators)
+
+
+def flat_weights(num_clusters: int, num_partitions: int) -> ConstantDiagLinearOperator:
+    return ConstantDiagLinearOperator(torch.tensor([1.0 / num_partitions]), diag_shape=num_clusters)
+
+
+def weighted(num_clusters: int, seed: int = 3) -> DiagLinearOperator:
+    generator = torch.Generator().manual_seed(seed)
+    return DiagLinearOperator(torch.rand(num_clusters, generator=generator) + 0.3)

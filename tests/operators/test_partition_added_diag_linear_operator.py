@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import unittest
+from unittest.mock import patch
+
+import gpytorch
+import linear_operator
+import pytest
+import torch
+from linear_operator.operators import ConstantDiagLinearOperator, DenseLinearOperator, DiagLinearOperator
+from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
+from operator_zoo import dense, flat_weights, rows, weighted
+
+from gpytorch_partition import settings
+from gpytorch_partition.operators import (
+    PartitionAddedDiagLinearOperator,
+    PartitionLinearOperator,
+    PartitionSumLinearOperator,
+)
+from gpytorch_partition.operators import partition_added_diag_linear_operator as module
+
+
+class _Suite(LinearOperatorTestCase):
+    seed = 2
+    should_call_cg = False  # ours, not linear_operator.utils.linear_cg: see test_solves_by_our_cg
+    should_call_lanczos = True
+    should_call_lanczos_diagonalization = True
+
+    def evaluate_linear_op(self, linear_op):
+        return dense(linear_op._linear_op) + linear_op._diag_tensor.to_dense()
+
+
+class TestAddedDiag(_Suite, unittest.TestCase):
+    def create_linear_op(self):
+        codes = rows(0, (5,), (2, 3))
+        scale = torch.tensor(2.5, requires_grad=True)
+        covariance = PartitionLinearOperator(scale, weighted(codes.num_clusters), left=codes, right=codes)
+        return covariance + DiagLinearOperator(torch.tensor([0.5, 1.0, 2.0, 0.7, 1.2], requires_grad=True))
+
+
+class TestAddedDiagBatch(_Suite, unittest.TestCase):
+    def create_linear_op(self):
+        codes = rows(4, (2, 5), (2, 3))
+        scale = torch.tensor([1.5, 3.0], requires_grad=True)
+        covariance = PartitionLinearOperator(scale, weighted(codes.num_clusters), left=codes, right=codes)
+        return covariance + DiagLinearOperator((torch.rand(2, 5) + 0.5).requires_grad_(True))
+
+
+class TestSum(_Suite, unittest.TestCase):
+    should_call_cg = True
+    should_call_lanczos = True
+
+    def create_linear_op(self):
+        first, second = rows(0, (5,), (2, 3)), rows(9, (5,), (3,))
+        dense_term = torch.tensor([1.0, 0.4, 0.1, 0.3, 0.8]).outer(torch.tensor([1.0, 0.4, 0.1, 0.3, 0.8]))
+        return (
+            PartitionLinearOperator(torch.tensor(2.5, requires_grad=True), weighted(10), left=first, right=first)
+            + PartitionLinearOperator(torch.tensor(0.5, requires_grad=True), weighted(8), left=second, right=second)
+            + DenseLinearOperator(dense_term.requires_grad_(True))
+        )
+
+    def evaluate_linear_op(self, linear_op):
+        return dense(linear_op.linear_ops[0]) + dense(linear_op.linear_ops[1]) + linear_op.linear_ops[2].tensor

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import unittest
+
+import torch
+from linear_operator.test.linear_operator_test_case import (
+    LinearOperatorTestCase,
+    RectangularLinearOperatorTestCase,
+)
+from operator_zoo import dense, flat_weights, rows, weighted
+
+from gpytorch_partition.operators import PartitionLinearOperator
+
+
+class _PartitionSuite(LinearOperatorTestCase):
+    seed = 4
+    should_call_lanczos = False
+    should_call_lanczos_diagonalization = True
+
+    def evaluate_linear_op(self, linear_op):
+        return dense(linear_op)
+
+
+class TestFlat(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        codes = rows(11, (5,), (2, 3, 2))
+        scale = torch.tensor(2.5, requires_grad=True)
+        return PartitionLinearOperator(scale, flat_weights(codes.num_clusters, 4), left=codes, right=codes)
+
+
+class TestWeighted(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        codes = rows(1, (5,), (2, 3))
+        weights = weighted(codes.num_clusters)
+        weights.requires_grad_(True)
+        return PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), weights, left=codes, right=codes)
+
+
+class TestLoaded(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        codes = rows(2, (5,), (2,))
+        loadings = torch.rand(5, 2, generator=torch.Generator().manual_seed(0)) + 0.5
+        loadings.requires_grad_(True)
+        return PartitionLinearOperator(
+            torch.tensor(2.0, requires_grad=True),
+            weighted(codes.num_clusters),
+            left=codes,
+            right=codes,
+            left_loadings=loadings,
+            right_loadings=loadings,
+        )
+
+    def evaluate_linear_op(self, linear_op):
+        return dense(linear_op)
+
+
+class TestBatchSharedRows(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        codes = rows(3, (5,), (2, 3))
+        scale = torch.tensor([1.5, 3.0], requires_grad=True)
+        return PartitionLinearOperator(scale, flat_weights(codes.num_clusters, 3), left=codes, right=codes)
+
+
+class TestBatchOwnRows(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        codes = rows(4, (2, 5), (2, 3))
+        scale = torch.tensor([1.5, 3.0], requires_grad=True)
+        return PartitionLinearOperator(scale, weighted(codes.num_clusters), left=codes, right=codes)
+
+
+class TestMultiBatch(_PartitionSuite, unittest.TestCase):
+    skip_slq_tests = True
+
+    def create_linear_op(self):
+        codes = rows(5, (2, 5), (2, 3))
+        scale = torch.rand(3, 2, generator=torch.Generator().manual_seed(0)) + 1
+        scale.requires_grad_(True)
+        return PartitionLinearOperator(scale, weighted(codes.num_clusters), left=codes, right=codes)
+
+
+class TestRectangular(RectangularLinearOperatorTestCase, unittest.TestCase):
+    def create_linear_op(self):
+        left, right = rows(6, (5,), (2, 3), False), rows(7, (6,), (2, 3), False)
+        scale = torch.tensor(2.5, requires_grad=True)
+        return PartitionLinearOperator(scale, weighted(5), left=left, right=right)
+
+    def evaluate_linear_op(self, linear_op):
+        return dense(linear_op)
+
+
+class TestRectangularBatch(TestRectangular):
+    def create_linear_op(self):
+        left, right = rows(6, (2, 5), (2, 3), False), rows(7, (6,), (2, 3), False)
+        scale = torch.tensor([2.5, 0.5], requires_grad=True)
+        return PartitionLinearOperator(scale, weighted(5), left=left, right=right)
+
+
+class TestRectangularLoaded(TestRectangular):
+    def create_linear_op(self):
+        left, right = rows(6, (5,), (2, 3), False), rows(7, (6,), (2, 3), False)
+        generator = torch.Generator().manual_seed(0)
+        return PartitionLinearOperator(
+            torch.tensor(2.5, requires_grad=True),
+            weighted(5),
+            left=left,
+            right=right,
+            left_loadings=torch.rand(5, 2, generator=generator).requires_grad_(True),
+            right_loadings=torch.rand(6, 2, generator=generator).requires_grad_(True),
+        )
