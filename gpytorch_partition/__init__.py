@@ -1,1 +1,15 @@
-"""Random partition kernels for GPyTorch."""
+"""
+Random partition kernels for GPyTorch.
+
+A partition ensemble puts every point in one cluster per partition; the kernel is how often two points share a
+cluster; so every product, solve, determinant and prediction is a sum over clusters.
+"""
+
+from gpytorch_partition import settings as settings
+from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
+from gpytorch_partition.kernels import IterativeKernel as IterativeKernel
+from gpytorch_partition.kernels import MondrianKernel as MondrianKernel
+from gpytorch_partition.kernels import PartitionKernel as PartitionKernel
+from gpytorch_partition.kernels import RandomForestKernel as RandomForestKernel
+
+__version__ = "0.1.0"

@@ -28,6 +28,7 @@ class CGResult(NamedTuple):
     """What conjugate gradients return."""
 
     solution: Tensor  # *batch x N x t
+    quadratic_form: Tensor  # *batch x 1 x t, b^T x as a sum of positive terms, a lower bound of b^T A^{-1} b
     tridiagonal: Tensor | None  # num_tridiag x *batch x k x k Lanczos matrices of P^{-1/2} A P^{-1/2}
     iterations: int
     converged: bool
@@ -85,7 +86,7 @@ def conjugate_gradients(
     converged = bool(run.done.all())
     if not converged:
         _warn(run)
-    return CGResult(run.solution, run.tridiagonal(), run.iterations, converged)
+    return CGResult(run.solution, run.quadratic_form, run.tridiagonal(), run.iterations, converged)
 
 
 class _Run:

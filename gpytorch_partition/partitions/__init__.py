@@ -1,4 +1,9 @@
 """Where clusters come from: one file per source, one contract (:class:`Partition`)."""
 
 from gpytorch_partition.partitions.callable import CallablePartition as CallablePartition
+from gpytorch_partition.partitions.fast_cluster import FastClusterPartition as FastClusterPartition
+from gpytorch_partition.partitions.forest import ForestPartition as ForestPartition
+from gpytorch_partition.partitions.forest import TreeCutPartition as TreeCutPartition
+from gpytorch_partition.partitions.forest import grow_forest as grow_forest
+from gpytorch_partition.partitions.mondrian import MondrianPartition as MondrianPartition
 from gpytorch_partition.partitions.partition import Partition as Partition

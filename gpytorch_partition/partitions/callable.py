@@ -46,7 +46,7 @@ class CallablePartition(Partition):
 
     def labels(self, x: Tensor) -> Tensor:
         """Labels `*batch x N x m` (int64) of points `*batch x N x D`, as the function gives them."""
-        self._check_points(x)
+        self.check_points(x)
         if self._num_partitions is None:
             self._num_partitions = self._checked(x.detach()[..., :1, :], None).shape[-1]
         return super().labels(x)

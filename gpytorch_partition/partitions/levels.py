@@ -1,8 +1,8 @@
 """
 Nesting: trees as intervals of leaves, and what coordinates along the paths make of them.
 
-Leaves are numbered depth-first, tree after tree. A node is then the interval of its leaves, an ancestor an interval
-around it, and a level of a tree a row of intervals side by side.
+Leaves are numbered depth-first, tree after tree. A node is then the interval of its leaves, an ancestor an
+interval around it, and a level of a tree a row of intervals side by side.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
     levels, level = [], roots[left[roots] != roots]
     while level.numel():
         levels.append(level)
-        children = torch.cat([left[level], right[level]])
+        # Side by side from left to right: memory is then read in order.
+        children = torch.stack([left[level], right[level]], 1).view(-1)
         level = children[left[children] != children]
     return levels
 
@@ -133,9 +134,9 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
     r"""
     Weights of nodes that average the random forest kernel over all heights at which its trees can be cut.
 
-    Algorithm 1 of Davies & Ghahramani (2014) cuts each tree at a height d drawn from 0 ... h, h the depth of that
-    tree. A leaf at depth l falls in the cluster of its ancestor at depth :math:`\min(d, l)`, so the exact expectation
-    is a sum over the nodes above both points with
+    Algorithm 1 of Davies & Ghahramani (2014) cuts each tree at a height d drawn from 0 ... h, h the depth of
+    that tree. A leaf at depth l falls in the cluster of its ancestor at depth :math:`\min(d, l)`, so the
+    exact expectation is a sum over the nodes above both points with
 
     .. math:: w_v = \frac{1}{h + 1} \text{ (inner nodes)}, \qquad w_v = \frac{h - \text{depth}_v + 1}{h + 1}
         \text{ (leaves)}.
@@ -157,7 +158,8 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
 
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
     r"""
-    The clusters of each tree cut at a depth: a leaf belongs to its ancestor at depth min(d, depth of the leaf).
+    The clusters of each tree cut at a depth: a leaf belongs to its ancestor at depth min(d, depth of the
+    leaf).
 
     :math:`O(V)` time and memory.
 

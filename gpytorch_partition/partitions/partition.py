@@ -81,7 +81,7 @@ class Partition(torch.nn.Module):
         :raises RuntimeError: If the partition is not fitted.
         :raises ValueError: If x is not a floating point tensor of the right width, or holds NaN or infinity.
         """
-        self._check_points(x)
+        self.check_points(x)
         rows = x.detach().reshape(-1, x.shape[-1])
         labels = torch.empty(rows.shape[0], self.num_partitions, dtype=torch.int64, device=x.device)
         for block in self._blocks(rows.shape[0]):
@@ -125,7 +125,7 @@ class Partition(torch.nn.Module):
         return Incidence(anchor.index.codes(self.labels(x)), anchor.index.num_clusters)
 
     def _code(self, x: Tensor) -> _CodedRows:
-        self._check_points(x)
+        self.check_points(x)
         self._log_forecast(x)
         counts = self.cluster_counts
         if counts is None:
@@ -161,7 +161,7 @@ class Partition(torch.nn.Module):
             "" if self.cluster_counts is not None else f", {visits * 8 / 2**30:.2f} GiB of labels meanwhile",
         )
 
-    def _check_points(self, x: Tensor) -> None:
+    def check_points(self, x: Tensor) -> None:
         name = type(self).__name__
         if not self.is_fitted:
             raise RuntimeError(

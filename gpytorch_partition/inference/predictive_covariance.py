@@ -1,0 +1,137 @@
+"""The predictive covariance, computed where and when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_operator import settings as linear_settings
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.linalg.conjugate_gradients import (
+    CGResult,
+    CGState,
+    conjugate_gradients,
+    relative_residual,
+)
+from gpytorch_partition.operators.guards import Guarded, check_dense
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.progress import progress
+
+# Test points solved for at once, and the entries of one block of right-hand sides at most.
+_BLOCK_COLUMNS = 64
+_BLOCK_ENTRIES = 2**25
+
+
+class PredictiveCovarianceLinearOperator(Guarded):
+    r"""
+    :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`): nothing is solved until it is used.
+
+    The diagonal solves for blocks of at most 64 test points by preconditioned conjugate gradients: O(N m) per
+    iteration and point, O(64 N) workspace however many points are asked for. Each point's solve stops when its
+    variance is certain to be within `tolerance` of the exact one. The exact error of the quadratic form after k
+    steps is :math:`r_k^\top A^{-1} r_k \le \|r_k\|^2 / \min_i D_{ii}`, so the rule is a guarantee, up to rounding, and
+    the value is an upper bound.
+
+    :param prior: `*batch x N1 x N2` prior covariance of the test points.
+    :param left: `*batch x N1 x N` covariance of test and training points.
+    :param right: `*batch x N2 x N` covariance of test and training points.
+    :param noisy: `*batch x N x N` covariance of the training points plus noise.
+    :param tolerance: Relative error of variances.
+    :param residual: Relative residual of solves that are not for variances.
+    """
+
+    def __init__(
+        self,
+        prior: LinearOperator,
+        left: LinearOperator,
+        right: LinearOperator,
+        noisy: PartitionAddedDiagLinearOperator,
+        *,
+        tolerance: float,
+        residual: float,
+    ) -> None:
+        super().__init__(prior, left, right, noisy, tolerance=tolerance, residual=residual)
+        self.prior, self.left, self.right, self.noisy = prior, left, right, noisy
+        self.tolerance, self.residual = tolerance, residual
+
+    def _with(self, *parts: LinearOperator) -> PredictiveCovarianceLinearOperator:
+        return PredictiveCovarianceLinearOperator(*parts, tolerance=self.tolerance, residual=self.residual)
+
+    def _size(self) -> torch.Size:
+        return self.prior.shape
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return self._with(self.prior.mT, self.right, self.left, self.noisy)
+
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+        parts = (self.prior, self.left, self.right, self.noisy)
+        return self._with(*(part.expand(*batch_shape, *part.matrix_shape) for part in parts))
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        every = slice(None)
+        return self._with(
+            self.prior._getitem(row_index, col_index, *batch_indices),
+            self.left._getitem(row_index, every, *batch_indices),
+            self.right._getitem(col_index, every, *batch_indices),
+            self.noisy._getitem(every, every, *batch_indices) if batch_indices else self.noisy,
+        )
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        check_dense(self, "looking up single entries")
+        return self.to_dense()[(*batch_indices, row_index, col_index)]
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
+        weights = self._solve_for(self.right.mT @ columns).solution
+        product = self.prior @ columns - self.left @ weights
+        return product.squeeze(-1) if rhs.dim() == 1 else product
+
+    def to_dense(self) -> Tensor:
+        """The whole matrix, solved for by blocks of test points."""
+        blocks = [
+            self.prior[..., block].to_dense() - self.left @ self._solve_for(self._columns(block)).solution
+            for block in self._blocks("predictive covariance")
+        ]
+        return torch.cat(blocks, -1)
+
+    @torch.no_grad()
+    def _diagonal(self) -> Tensor:
+        prior = self.prior.diagonal(dim1=-2, dim2=-1)
+        variances = [
+            self._variances(prior[..., block], self._columns(block)) for block in self._blocks("predictive variances")
+        ]
+        return torch.cat(variances, -1)
+
+    def _variances(self, prior: Tensor, columns: Tensor) -> Tensor:
+        """Prior variances less the quadratic forms :math:`k^\\top A^{-1} k` of the columns k."""
+        floor = self.noisy._diag_tensor._diagonal().min(-1).values[..., None, None]
+        prior = prior.unsqueeze(-2)
+
+        def certain(state: CGState) -> Tensor:
+            variance = (prior - state.quadratic_form).clamp_min(torch.finfo(prior.dtype).eps * prior)
+            return state.residual_norm.square() <= self.tolerance * floor * variance
+
+        form = self._solve_for(columns, certain).quadratic_form
+        return (prior - form).clamp_min(0).squeeze(-2)
+
+    def _solve_for(self, columns: Tensor, stop: Any = None) -> CGResult:
+        return conjugate_gradients(
+            self.noisy._matmul,
+            columns,
+            stop or relative_residual(self.residual),
+            preconditioner=self.noisy._solve_preconditioner(),
+            max_iterations=linear_settings.max_cg_iterations.value(),
+        )
+
+    def _columns(self, block: slice) -> Tensor:
+        """Dense columns :math:`K_{x2}` (`*batch x N x block`) for a block of test points."""
+        return self.right[..., block, :].to_dense().mT
+
+    def _blocks(self, description: str) -> Any:
+        """Test points in blocks whose dense columns stay small; batch elements count as columns."""
+        column = self.right.batch_shape.numel() * self.right.size(-1)
+        size = max(1, min(_BLOCK_COLUMNS, _BLOCK_ENTRIES // max(1, column)))
+        starts = range(0, self.right.size(-2), size)
+        return progress([slice(start, start + size) for start in starts], description)

@@ -1,0 +1,53 @@
+"""The fast cluster kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
+from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
+
+
+class FastClusterKernel(PartitionKernel):
+    r"""
+    The fast cluster kernel (Davies & Ghahramani 2014, section 4.3.2 and algorithm 2).
+
+    Each partition draws a random subset of the columns and :math:`2^s` training rows as centres,
+    :math:`s \sim U\{0 \ldots h\}`; a point belongs to the nearest centre. Unsupervised, so it can be built on more
+    rows than have targets; columns should be standardized.
+
+    Building costs nothing; labelling N rows costs :math:`O(N m 2^h D / h)` time.
+
+    :param train_x: `N x D` rows to draw centres from. (Default: None, an unfitted kernel for `load_state_dict`.)
+    :param num_partitions: Number m of partitions.
+    :param height: h, the largest number of doublings. (Default: min(10, floor(log2 N)).)
+    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the partitions.
+    :param batch_shape: Batch shape of the kernel. (Default: none.)
+    :param active_dims: Columns of x that the partitions see. (Default: all.)
+
+    Example:
+        >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
+        >>> kernel = FastClusterKernel(x, num_partitions=100, random_state=0)
+        >>> kernel(x).to_dense()[0, [0, 10, 40]].tolist() == sorted(kernel(x).to_dense()[0, [0, 10, 40]].tolist())[::-1]
+        True
+    """
+
+    def __init__(
+        self,
+        train_x: Tensor | None = None,
+        num_partitions: int = 200,
+        *,
+        height: int | None = None,
+        random_state: Any = None,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+        active_dims: tuple[int, ...] | None = None,
+    ) -> None:
+        if train_x is None:
+            partition = FastClusterPartition()
+        else:
+            points = training_points(train_x, active_dims)
+            partition = FastClusterPartition(points, num_partitions, height=height, random_state=random_state)
+        super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)

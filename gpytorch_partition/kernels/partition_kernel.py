@@ -1,0 +1,132 @@
+"""The kernel of any partitions, and what all partition kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator.operators import ConstantDiagLinearOperator
+from torch import Tensor
+
+from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
+from gpytorch_partition.operators.partition_linear_operator import ClusterOperator, PartitionLinearOperator
+from gpytorch_partition.partitions.callable import CallablePartition
+from gpytorch_partition.partitions.partition import Partition
+
+
+class PartitionKernel(Kernel):
+    r"""
+    How often two points fall in the same cluster, over m partitions:
+
+    .. math::
+
+        k(x, x') = \frac1m \sum_{r=1}^m 1[\varrho_r(x) = \varrho_r(x')]
+
+    (Davies & Ghahramani 2014, definition 2.) Between training rows it evaluates to a
+    :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`; labels of the
+    training rows are computed once. It has no hyperparameter but what wraps it (:class:`gpytorch.kernels.ScaleKernel`);
+    its one parameter, `unit`, is frozen at 1 and carries the dtype and the batch shape.
+
+    The kernel is piecewise constant: there is no gradient with respect to x, and asking for one is an error.
+
+    :param partition: A function from points `N x D` to integer labels `N x m` (any integers; a pure function of each
+        point), or a :class:`~gpytorch_partition.partitions.Partition`.
+    :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
+    :param active_dims: Columns of x that the partitions see. (Default: all.)
+    :raises TypeError: If `partition` is neither.
+
+    Example:
+        >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].round(), x[..., 0].floor()], -1).long())
+        >>> kernel(torch.tensor([[0.1], [0.4], [0.7]])).to_dense()
+        tensor([[1.0000, 1.0000, 0.5000],
+                [1.0000, 1.0000, 0.5000],
+                [0.5000, 0.5000, 1.0000]])
+    """
+
+    has_lengthscale = False
+
+    def __init__(
+        self,
+        partition: Partition | Callable[[Tensor], Tensor],
+        *,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+        active_dims: tuple[int, ...] | None = None,
+    ) -> None:
+        super().__init__(batch_shape=torch.Size(batch_shape), active_dims=active_dims)
+        if not isinstance(partition, Partition):
+            partition = CallablePartition(partition)
+        self.partition = partition
+        self.register_parameter("unit", torch.nn.Parameter(torch.ones(batch_shape), requires_grad=False))
+
+    @property
+    def num_partitions(self) -> int:
+        """Number m of partitions."""
+        return self.partition.num_partitions
+
+    def cluster_ids(self, x: Tensor) -> Tensor:
+        r"""
+        The label of the cluster that each point falls in, for each partition.
+
+        :param x: `*batch x N x D` points, all columns (`active_dims` is applied here).
+        :return: `*batch x N x m` int64 labels.
+        """
+        return self.partition.labels(self._active(x))
+
+    def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> Any:
+        for x in (x1, x2):
+            if x is not None:
+                self.partition.check_points(self._active(x))
+        return super().__call__(x1, x2, diag=diag, **params)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
+        if params.get("last_dim_is_batch"):
+            raise RuntimeError(f"{type(self).__name__} does not support last_dim_is_batch: its partitions see all columns")
+        if torch.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
+            raise RuntimeError(
+                f"{type(self).__name__} is piecewise constant in x: it has no gradient with respect to the inputs. "
+                "Detach them, or search without gradients (in BoTorch: optimize_acqf_discrete, or "
+                'optimize_acqf with options={"with_grad": False}).'
+            )
+        left, right = self.partition.incidences(x1, x2)
+        batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
+        scale = self.unit.expand(batch_shape)
+        operator = PartitionLinearOperator(scale, self._cluster_operator(left.num_clusters), left=left, right=right)
+        return operator.diagonal() if diag else operator
+
+    def _cluster_operator(self, num_clusters: int) -> ClusterOperator:
+        """S, the covariance of cluster effects: I / m for flat partitions."""
+        share = self.unit.new_full((1,), 1 / self.num_partitions)
+        return ConstantDiagLinearOperator(share, diag_shape=num_clusters)
+
+    def prediction_strategy(
+        self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any
+    ) -> PartitionPredictionStrategy:
+        """Predictions by sums over clusters and this package's solver."""
+        return PartitionPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+    def _active(self, x: Tensor) -> Tensor:
+        """The columns that the partitions see, as :meth:`gpytorch.kernels.Kernel.__call__` selects them."""
+        if torch.is_tensor(x) and self.active_dims is not None:
+            x = x.index_select(-1, self.active_dims)
+        return x.unsqueeze(-1) if torch.is_tensor(x) and x.dim() == 1 else x
+
+
+def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor:
+    """
+    The columns of the training inputs that a kernel is to be built on.
+
+    :raises ValueError: If x is not a floating point tensor `N x D` (or `N`).
+    """
+    if not torch.is_tensor(x) or not x.is_floating_point() or x.dim() not in (1, 2):
+        got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__
+        raise ValueError(
+            f"expected training inputs as a floating point tensor (N x D), got {got}: a kernel is built on one set of "
+            "rows, which all elements of a batch share"
+        )
+    x = x.detach()
+    if x.dim() == 1:
+        x = x.unsqueeze(-1)
+    return x if active_dims is None else x[:, torch.as_tensor(active_dims)]

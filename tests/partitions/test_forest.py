@@ -1,0 +1,423 @@
+"""Labels of forests against scikit-learn's own `apply`, cuts against a walk up the tree."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from joblib import parallel_config
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    GradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.linear_model import Ridge
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeRegressor
+
+from gpytorch_partition.partitions import forest as forest_module
+from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition, grow_forest
+
+
+def data(n=300, d=4, seed=0):
+    random = np.random.RandomState(seed)
+    x = random.randn(n, d)
+    return x, np.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2] + 0.2 * random.randn(n)
+
+
+def fitted(kind, x, y, **options):
+    target = y if "Regressor" in kind.__name__ else (y > 0).astype(int) + (y > 1)
+    return kind(n_estimators=9, random_state=3, **options).fit(x, target)
+
+
+def applied(forest, x):
+    """scikit-learn's own node ids of the leaves, `N x m`."""
+    return np.stack([tree.apply(x) for tree in forest.estimators_], 1)
+
+
+def node_ids(partition, x):
+    """The same, from labels."""
+    codes = partition.labels(x) + partition.layout.tree_leaves[:-1]
+    return partition.leaf_ids[codes].numpy()
+
+
+@pytest.fixture(scope="module")
+def partition():
+    x, y = data()
+    return ForestPartition(fitted(ExtraTreesRegressor, x, y, min_samples_leaf=3))
+
+
+@pytest.fixture(scope="module")
+def points():
+    return torch.from_numpy(data(n=200, seed=1)[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (RandomForestRegressor, {}),
+        (RandomForestClassifier, {}),
+        (ExtraTreesRegressor, {"min_samples_leaf": 4}),
+        (ExtraTreesClassifier, {}),
+        (RandomForestRegressor, {"max_leaf_nodes": 17}),
+        (RandomForestClassifier, {"max_leaf_nodes": 2}),
+        (ExtraTreesRegressor, {"max_depth": 3}),
+        (RandomForestRegressor, {"max_depth": 1}),
+        (RandomForestRegressor, {"min_samples_split": 1000}),
+        (RandomForestRegressor, {"ccp_alpha": 0.01}),
+        (BaggingRegressor, {}),
+        (
+            BaggingRegressor,
+            {"estimator": ExtraTreeRegressor(max_leaf_nodes=20), "bootstrap": False, "max_samples": 0.3},
+        ),
+        (BaggingClassifier, {"estimator": DecisionTreeClassifier(max_depth=4)}),
+    ],
+)
+def test_labels_are_the_leaves_of_apply(kind, options, points):
+    forest = fitted(kind, *data(), **options)
+    partition = ForestPartition(forest)
+    assert np.array_equal(node_ids(partition, points), applied(forest, points.numpy()))
+    leaves = [tree.get_n_leaves() for tree in forest.estimators_]
+    assert partition.cluster_counts.tolist() == leaves
+    assert partition.layout.heights.tolist() == [tree.get_depth() for tree in forest.estimators_]
+    assert (partition.num_partitions, partition.num_features) == (9, 4)
+    assert (partition.labels(points).amax(0) < partition.cluster_counts).all()
+    assert partition.labels(points).min() >= 0
+
+
+def test_leaves_are_numbered_from_left_to_right():
+    x = np.linspace(0, 1, 64)[:, None]
+    for options in ({}, {"max_leaf_nodes": 20}):
+        partition = ForestPartition(fitted(RandomForestRegressor, x, np.sin(20 * x[:, 0]), **options))
+        labels = partition.labels(torch.linspace(-1, 2, 3000).unsqueeze(-1))
+        assert (labels.diff(dim=0) >= 0).all()
+        assert torch.equal(labels[-1] + 1, partition.cluster_counts)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1, 0), (1e6, 0), (1e-6, 0), (1, 1e6), (1e6, -3), (1e-6, -3)])
+def test_labels_agree_on_and_next_to_thresholds(scale, shift):
+    x, y = data(n=400)
+    x = shift + scale * x
+    forest = fitted(ExtraTreesRegressor, x, y)
+    partition = ForestPartition(forest)
+    trees = [tree.tree_ for tree in forest.estimators_]
+    thresholds = np.concatenate([tree.threshold[tree.feature == 0] for tree in trees])
+    singles = thresholds.astype(np.float32)
+    near = [
+        thresholds,
+        singles,
+        np.nextafter(singles, np.float32(-np.inf)),
+        np.nextafter(singles, np.float32(np.inf)),
+    ]
+    near += [np.nextafter(thresholds, -np.inf), np.nextafter(thresholds, np.inf)]
+    column = np.concatenate(near)
+    points = np.resize(x, (column.size, x.shape[1]))
+    points[:, 0] = column
+    assert np.array_equal(node_ids(partition, torch.from_numpy(points)), applied(forest, points))
+    points32 = points.astype(np.float32)
+    assert np.array_equal(node_ids(partition, torch.from_numpy(points32)), applied(forest, points32))
+
+
+def test_integer_grids_hit_thresholds_exactly():
+    random = np.random.RandomState(0)
+    x = random.randint(0, 6, size=(300, 3)).astype(float)
+    forest = fitted(RandomForestRegressor, x, x.sum(1) + random.randn(300))
+    points = random.randint(-2, 15, size=(500, 3)) / 2
+    assert np.isin(points, np.concatenate([tree.tree_.threshold for tree in forest.estimators_])).any()
+    assert np.array_equal(
+        node_ids(ForestPartition(forest), torch.from_numpy(points)), applied(forest, points)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_points_are_widened(partition, points, dtype):
+    narrow = points.to(dtype)
+    assert torch.equal(partition.labels(narrow), partition.labels(narrow.double()))
+
+
+def test_values_beyond_float32_go_to_the_outermost_leaf():
+    x = np.linspace(0, 1, 64)[:, None]
+    partition = ForestPartition(fitted(RandomForestRegressor, x, x[:, 0]))
+    labels = partition.labels(torch.tensor([[-1e300], [1e300]], dtype=torch.float64))
+    assert torch.equal(labels, torch.stack([torch.zeros(9, dtype=torch.int64), partition.cluster_counts - 1]))
+
+
+def test_forest_that_has_seen_missing_values():
+    x, y = data()
+    x[::3, 0] = np.nan
+    forest = fitted(RandomForestRegressor, x, y)
+    points = data(n=200, seed=1)[0]
+    assert np.array_equal(
+        node_ids(ForestPartition(forest), torch.from_numpy(points)), applied(forest, points)
+    )
+    with pytest.raises(ValueError, match="finite points"):
+        ForestPartition(forest).labels(torch.from_numpy(x))
+
+
+def test_labels_do_not_depend_on_other_rows_blocks_or_threads(partition, points, monkeypatch):
+    labels = partition.labels(points)
+    assert torch.equal(torch.cat([partition.labels(row.unsqueeze(0)) for row in points]), labels)
+    assert torch.equal(partition.labels(points.flip(0)).flip(0), labels)
+    assert torch.equal(partition.labels(points.view(4, 50, 4)), labels.view(4, 50, -1))
+    assert torch.equal(partition.labels(points.T.contiguous().T), labels)
+    for numel in (1, 7, 60, 1000):
+        monkeypatch.setattr(forest_module, "SERIAL_NUMEL", numel)
+        for threads in (1, 3):
+            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+            assert torch.equal(partition.labels(points), labels)
+
+
+def test_no_rows(partition):
+    assert partition.labels(torch.empty(0, 4)).shape == (0, 9)
+
+
+@pytest.mark.parametrize("change", [torch.nn.Module.double, torch.nn.Module.float, torch.nn.Module.half])
+def test_changes_of_dtype_leave_labels_alone(partition, points, change):
+    for source in (partition, partition.sample_cut(0)):
+        changed = change(deepcopy(source))
+        assert torch.equal(changed.labels(points), source.labels(points))
+        assert all(
+            torch.equal(a, b) for a, b in zip(changed.state_dict().values(), source.state_dict().values())
+        )
+
+
+@pytest.mark.parametrize("kind", [ForestPartition, TreeCutPartition])
+def test_state_fits_an_empty_twin(partition, points, kind):
+    source = partition if kind is ForestPartition else partition.sample_cut(1)
+    file = io.BytesIO()
+    torch.save(source.state_dict(), file)
+    file.seek(0)
+    twin = kind()
+    assert not twin.is_fitted
+    twin.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(twin.labels(points), source.labels(points))
+    assert torch.equal(twin.cluster_counts, source.cluster_counts)
+    assert twin.num_features == source.num_features
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_agree(partition, points, copied):
+    for source in (partition, partition.sample_cut(1)):
+        assert torch.equal(copied(source).labels(points), source.labels(points))
+
+
+def test_a_pickle_holds_no_layout(partition):
+    assert partition.layout is partition.layout
+    state = sum(buffer.nbytes for buffer in partition.buffers())
+    assert len(pickle.dumps(partition)) < state + 5000
+
+
+def test_loading_replaces_the_layout(points):
+    one, other = (ForestPartition(fitted(RandomForestRegressor, *data(seed=seed))) for seed in (0, 1))
+    assert not torch.equal(one.layout.node_high, other.layout.node_high)
+    one.load_state_dict(other.state_dict())
+    assert torch.equal(one.layout.node_low, other.layout.node_low)
+    assert torch.equal(one.labels(points), other.labels(points))
+
+
+def test_moving_replaces_the_layout(partition):
+    copy = deepcopy(partition)
+    assert copy.layout is partition.layout
+    assert copy.to("meta")._layout is None
+    assert partition.layout.parent.device.type == "cpu"
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_deepcopy_shares_tensors_but_not_changes(points, cut):
+    x, y = data()
+    source = ForestPartition(fitted(RandomForestRegressor, x, y))
+    other = ForestPartition(fitted(RandomForestRegressor, x, -y))
+    source, other = (part.sample_cut(2) if cut else part for part in (source, other))
+    labels = source.labels(points)
+    copy = deepcopy(source)
+    assert [a.data_ptr() for a in copy.buffers()] == [a.data_ptr() for a in source.buffers()]
+    copy.load_state_dict(other.state_dict())
+    assert torch.equal(copy.labels(points), other.labels(points))
+    assert torch.equal(source.labels(points), labels)
+    copy.to("meta")
+    assert {buffer.device.type for buffer in source.buffers()} == {"cpu"}
+
+
+def test_a_cut_leaves_the_forest_alone(partition):
+    cut = partition.sample_cut(0)
+    assert cut.forest.feature.data_ptr() == partition.feature.data_ptr()
+    cut.to("meta")
+    assert partition.feature.device.type == "cpu"
+
+
+def walked_up(forest, x, depths):
+    """For each row and tree, scikit-learn's number of the deepest node on its path above or at the cut."""
+    columns = []
+    for tree, depth in zip(forest.estimators_, depths):
+        path = tree.decision_path(x).toarray().astype(bool)
+        node_depth = tree.tree_.compute_node_depths() - 1
+        columns.append(np.where(path & (node_depth <= depth), node_depth, -1).argmax(1))
+    return np.stack(columns, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_leaf_nodes": 25}, {"min_samples_split": 1000}])
+@pytest.mark.parametrize("depth", [0, 1, 3, 99])
+def test_cut_is_the_ancestor_at_the_depth(options, depth, points):
+    forest = fitted(ExtraTreesRegressor, *data(), **options)
+    depths = np.maximum(0, depth + np.arange(9) % 3 - 1)
+    cut = ForestPartition(forest).cut(torch.from_numpy(depths))
+    labels, nodes = cut.labels(points).numpy(), walked_up(forest, points.numpy(), depths)
+    for mine, theirs in zip(labels.T, nodes.T):
+        assert np.array_equal(mine[:, None] == mine, theirs[:, None] == theirs)
+    assert labels.min() >= 0
+    reached = cut.labels(torch.from_numpy(data()[0])).T  # every cluster holds rows that the trees have seen
+    assert [column.unique().numel() for column in reached] == cut.cluster_counts.tolist()
+    assert torch.equal(reached.amax(1) + 1, cut.cluster_counts)
+
+
+def test_cut_at_the_height_is_the_forest(partition, points):
+    cut = partition.cut(partition.layout.heights)
+    assert torch.equal(cut.labels(points), partition.labels(points))
+    assert torch.equal(cut.cluster_counts, partition.cluster_counts)
+
+
+def test_sampled_cuts_are_uniform_over_each_trees_heights():
+    x, y = data()
+    trees = 2000
+    grown = RandomForestRegressor(1, random_state=0, max_depth=4).fit(x, y)
+    shallow = RandomForestRegressor(1, random_state=0, max_depth=1).fit(x, y)
+    grown.estimators_ = (grown.estimators_ + shallow.estimators_) * trees
+    partition = ForestPartition(grown)
+    counts = partition.sample_cut(7).cluster_counts.view(trees, 2)
+    for column, height in zip(counts.T, (4, 1)):
+        _, hits = column.unique(return_counts=True)
+        expected = trees / (height + 1)
+        assert hits.numel() == height + 1
+        chi2 = ((hits - expected) ** 2 / expected).sum()
+        assert chi2 < 20  # 99.95 % of a chi-square with 4 degrees of freedom
+
+
+def test_sampled_cuts_follow_the_seed(partition):
+    one, same, other = (
+        partition.sample_cut(seed).cluster_counts for seed in (0, np.random.RandomState(0), 1)
+    )
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("depths", "message"),
+    [
+        (None, "one depth per tree"),
+        ([1] * 9, "one depth per tree"),
+        (
+            torch.ones(8, dtype=torch.int64),
+            r"one depth per tree \(int64 of shape \(9,\)\), got torch.int64 of shape \(8,\)",
+        ),
+        (torch.ones(9), "torch.float32"),
+        (torch.tensor([1] * 8 + [-2]), "0 or more, got -2"),
+    ],
+)
+def test_bad_depths_are_refused(partition, depths, message):
+    with pytest.raises(ValueError, match=message):
+        partition.cut(depths)
+
+
+def test_unfitted_partitions_say_so(points):
+    for partition in (ForestPartition(), TreeCutPartition()):
+        assert not partition.is_fitted
+        assert partition.num_partitions == 0
+        assert partition.num_features is None
+        with pytest.raises(RuntimeError, match="not fitted"):
+            partition.labels(points)
+    with pytest.raises(RuntimeError, match="expected a fitted ForestPartition"):
+        ForestPartition().cut(torch.zeros(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("forest", "error", "message"),
+    [
+        ("forest", TypeError, "got str"),
+        (DecisionTreeRegressor(), TypeError, "got DecisionTreeRegressor"),
+        (GradientBoostingRegressor(), TypeError, "got GradientBoostingRegressor"),
+        (RandomForestRegressor(), ValueError, "call fit"),
+        (BaggingRegressor(), ValueError, "call fit"),
+        (BaggingRegressor(Ridge(), 2).fit(*data()), TypeError, "decision trees, got one of Ridge"),
+        (BaggingRegressor(max_features=0.5).fit(*data()), ValueError, "see all columns"),
+        (BaggingRegressor(bootstrap_features=True).fit(*data()), ValueError, "see all columns"),
+    ],
+)
+def test_what_is_not_a_fitted_forest_is_refused(forest, error, message):
+    with pytest.raises(error, match=message):
+        ForestPartition(forest)
+
+
+def test_points_of_another_width_are_refused(partition):
+    with pytest.raises(ValueError, match="built on 4 columns, got points with 3"):
+        partition.labels(torch.zeros(5, 3))
+
+
+class TestGrowForest:
+    def test_trees_are_extremely_randomized_and_see_few_rows(self):
+        x, y = (torch.from_numpy(array) for array in data(n=1000))
+        forest = grow_forest(x, y, num_trees=20, random_state=0)
+        assert len(forest.estimators_) == 20
+        for tree, rows in zip(forest.estimators_, forest.estimators_samples_):
+            assert isinstance(tree, ExtraTreeRegressor)
+            assert np.unique(rows).size == rows.size == 200
+            assert tree.tree_.n_node_samples[0] == 200
+            assert tree.tree_.n_node_samples.min() >= 3
+
+    @pytest.mark.parametrize(
+        ("max_samples", "num_rows", "expected"),
+        [(0.5, 1000, 500), (0.1, 1000, 128), (0.1, 100, 100), (1.0, 300, 300), (30, 1000, 30), (1, 50, 1)],
+    )
+    def test_rows_of_each_tree(self, max_samples, num_rows, expected):
+        x, y = (torch.from_numpy(array) for array in data(n=num_rows))
+        forest = grow_forest(x, y, num_trees=2, max_samples=max_samples, random_state=0)
+        assert [rows.size for rows in forest.estimators_samples_] == [expected] * 2
+
+    def test_follows_the_seed_whatever_the_number_of_jobs(self):
+        x, y = (torch.from_numpy(array) for array in data())
+
+        def thresholds(seed, jobs=None):
+            with parallel_config(backend="threading"):
+                forest = grow_forest(x, y, num_trees=4, random_state=seed, n_jobs=jobs)
+            return ForestPartition(forest).threshold
+
+        assert torch.equal(thresholds(0), thresholds(0, jobs=2))
+        assert not torch.equal(thresholds(0), thresholds(1))
+
+    def test_several_targets_and_gradients(self):
+        x, y = (torch.from_numpy(array) for array in data())
+        forest = grow_forest(x.float().requires_grad_(), torch.stack([y, -y], 1), num_trees=2, random_state=0)
+        assert forest.predict(x.numpy()).shape == (300, 2)
+        one, column = (grow_forest(x, target, num_trees=2, random_state=0) for target in (y, y.unsqueeze(1)))
+        assert np.array_equal(one.predict(x.numpy()), column.predict(x.numpy()))
+
+    @pytest.mark.parametrize("max_samples", [0, 0.0, 1.5, -1, 301, "all", None])
+    def test_bad_numbers_of_rows_are_refused(self, max_samples):
+        x, y = (torch.from_numpy(array) for array in data())
+        with pytest.raises(ValueError, match="max_samples"):
+            grow_forest(x, y, max_samples=max_samples)
+
+    def test_bad_data_are_refused(self):
+        x, y = (torch.from_numpy(array) for array in data())
+        with pytest.raises(ValueError, match="at least one row"):
+            grow_forest(x[:0], y[:0])
+        with pytest.raises(ValueError, match="finite rows"):
+            grow_forest(x.log(), y)
+        for targets in (y[:-1], y.numpy(), y[:, None, None], y[:, None][:, :0]):
+            with pytest.raises(ValueError, match="expected targets"):
+                grow_forest(x, targets)
+        with pytest.raises(ValueError, match="finite targets"):
+            grow_forest(x, y.log())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_labels_on_a_gpu_are_those_on_the_cpu(partition, points):
+    for source in (partition, partition.sample_cut(0)):
+        there = deepcopy(source).cuda()
+        assert torch.equal(there.labels(points.cuda()).cpu(), source.labels(points))
