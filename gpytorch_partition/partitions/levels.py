@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpytorch_partition.partitions.tree_sums import TreeSums
+
 
 @dataclass(frozen=True, eq=False)
 class TreeLayout:
@@ -68,6 +70,11 @@ class TreeLayout:
         heights = self.tree_nodes.new_zeros(self.num_trees)
         leaf_depths = self.depth[self.leaf_nodes]
         return heights.scatter_reduce(0, self.of_leaf(torch.arange(self.num_trees)), leaf_depths, "amax")
+
+    @cached_property
+    def sums(self) -> TreeSums:
+        """Sums up and down the trees; 24 bytes per node, held from the first use on."""
+        return TreeSums(self)
 
     def of_node(self, values: Tensor) -> Tensor:
         """The value (`V`) that each node has from its tree's value (`m`)."""

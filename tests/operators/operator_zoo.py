@@ -7,6 +7,7 @@ from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOper
 
 from gpytorch_partition.operators import PartitionLinearOperator
 from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.levels import TreeLayout, lay_out_trees
 
 
 def one_hot(incidence: Incidence) -> torch.Tensor:
@@ -53,3 +54,12 @@ def flat_weights(num_clusters: int, num_partitions: int) -> ConstantDiagLinearOp
 def weighted(num_clusters: int, seed: int = 3) -> DiagLinearOperator:
     generator = torch.Generator().manual_seed(seed)
     return DiagLinearOperator(torch.rand(num_clusters, generator=generator) + 0.3)
+
+
+def two_trees() -> tuple[TreeLayout, Incidence]:
+    """A tree with three leaves and a tree with five, and five rows: alone in the leaves of the second."""
+    left = torch.tensor([1, 1, 3, 3, 4, 6, 8, 7, 8, 10, 10, 12, 12, 13])
+    right = torch.tensor([2, 1, 4, 3, 4, 7, 9, 7, 8, 11, 10, 13, 12, 13])
+    layout = lay_out_trees(left, right, torch.tensor([0, 5, 14]))
+    codes = torch.tensor([[0, 3], [1, 4], [2, 5], [2, 6], [0, 7]], dtype=torch.int32)
+    return layout, Incidence(codes, layout.num_leaves)

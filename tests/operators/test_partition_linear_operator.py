@@ -7,9 +7,9 @@ from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
     RectangularLinearOperatorTestCase,
 )
-from operator_zoo import dense, flat_weights, rows, weighted
+from operator_zoo import dense, flat_weights, rows, two_trees, weighted
 
-from gpytorch_partition.operators import PartitionLinearOperator
+from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 
 
 class _PartitionSuite(LinearOperatorTestCase):
@@ -34,6 +34,23 @@ class TestWeighted(_PartitionSuite, unittest.TestCase):
         weights = weighted(codes.num_clusters)
         weights.requires_grad_(True)
         return PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), weights, left=codes, right=codes)
+
+
+class TestTree(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        layout, codes = two_trees()
+        weights = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
+        trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
+        return PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), trees, left=codes, right=codes)
+
+
+class TestTreeBatch(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        layout, codes = two_trees()
+        weights = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
+        trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
+        scale = torch.tensor([1.5, 0.7], requires_grad=True)
+        return PartitionLinearOperator(scale, trees, left=codes, right=codes)
 
 
 class TestLoaded(_PartitionSuite, unittest.TestCase):
