@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -106,6 +107,23 @@ class PartitionKernel(Kernel):
     ) -> PartitionPredictionStrategy:
         """Predictions by sums over clusters and this package's solver."""
         return PartitionPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+    def __getitem__(self, index: Any) -> PartitionKernel:
+        """The kernel of some batch elements; GPyTorch's own method would index `active_dims` too."""
+        if not self.batch_shape:
+            return self
+        return self._with_unit(self.unit[index])
+
+    def expand_batch(self, *sizes: Any) -> PartitionKernel:
+        """The kernel with a larger batch shape; GPyTorch's own method would expand `active_dims` too."""
+        batch_shape = torch.Size(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
+        return self if batch_shape == self.batch_shape else self._with_unit(self.unit.expand(batch_shape))
+
+    def _with_unit(self, unit: Tensor) -> PartitionKernel:
+        kernel = deepcopy(self)
+        kernel.unit.data = unit.data
+        kernel.batch_shape = unit.shape
+        return kernel
 
     def _active(self, x: Tensor) -> Tensor:
         """The columns that the partitions see, as :meth:`gpytorch.kernels.Kernel.__call__` selects them."""

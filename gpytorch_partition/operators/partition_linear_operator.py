@@ -88,7 +88,7 @@ class PartitionLinearOperator(Guarded):
         return None
 
     @property
-    def is_square(self) -> bool:
+    def is_symmetric(self) -> bool:
         """Whether rows and columns are the same points."""
         return self.left is self.right
 
@@ -173,7 +173,7 @@ class PartitionLinearOperator(Guarded):
     # Entries.
 
     def _diagonal(self) -> Tensor:
-        if not self.is_square:
+        if not self.is_symmetric:
             rows = torch.arange(self.size(-1), device=self.device)
             return self._get_indices(rows, rows, *self._all_batch_indices(rows.dim()))
         table = self.cluster_operator._diagonal().unsqueeze(-1)
@@ -209,7 +209,7 @@ class PartitionLinearOperator(Guarded):
         return self.scale[batch] * entries
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> PartitionLinearOperator:
-        same = self.is_square and _same_index(row_index, col_index)
+        same = self.is_symmetric and _same_index(row_index, col_index)
         left = self._select(self.left, row_index, batch_indices)
         right = left if same else self._select(self.right, col_index, batch_indices)
         return self._with(
@@ -252,7 +252,7 @@ class PartitionLinearOperator(Guarded):
             return change(tensor[(None,) * (num_dims + 2 - tensor.dim())])
 
         left = self.left.with_codes(changed(self.left.codes))
-        right = left if self.is_square else self.right.with_codes(changed(self.right.codes))
+        right = left if self.is_symmetric else self.right.with_codes(changed(self.right.codes))
         return self._with(
             scale=change(self.scale),
             left=left,
@@ -282,7 +282,7 @@ class PartitionLinearOperator(Guarded):
             scale=self.scale.to(**sides),
             cluster_operator=self.cluster_operator.to(**sides),
             left=left,
-            right=left if self.is_square else self.right.to(device),
+            right=left if self.is_symmetric else self.right.to(device),
             left_loadings=None if self.left_loadings is None else self.left_loadings.to(**sides),
             right_loadings=None if self.right_loadings is None else self.right_loadings.to(**sides),
         )
@@ -295,7 +295,7 @@ class PartitionLinearOperator(Guarded):
 
         :raises RuntimeError: If rows and columns are not the same points.
         """
-        if not self.is_square:
+        if not self.is_symmetric:
             raise RuntimeError("only the covariance of points with themselves has a root")
         root = self.cluster_operator.root() if isinstance(self.cluster_operator, PathSumLinearOperator) else None
         return IncidenceLinearOperator(

@@ -243,24 +243,15 @@ def _children(nodes: _Nodes, parent: Tensor, above: Tensor, boxes: _Boxes) -> _N
     nodes = _Nodes(*(values[:, parent] for values in nodes))
     time, level = nodes.times.min(0)
     dimension, place = _at(nodes.dimensions, level), _at(nodes.places, level)
-    lower, upper = nodes.lower.clone(), nodes.upper.clone()
     first_above = torch.nextafter(place, torch.full_like(place, math.inf))
-    lower.scatter_(0, dimension[None], torch.where(above, first_above, _at(lower, dimension))[None])
-    upper.scatter_(0, dimension[None], torch.where(above, _at(upper, dimension), place)[None])
+    lower = _replaced(nodes.lower, dimension, first_above, above)
+    upper = _replaced(nodes.upper, dimension, place, ~above)
     is_new = torch.arange(nodes.keys.shape[0], device=parent.device).unsqueeze(1) >= level
     new_keys = torch.where(above, hashed(nodes.keys, _UPPER), hashed(nodes.keys, _LOWER))
     keys = torch.where(is_new, new_keys, nodes.keys)
-    times, dimensions, places = _next_cuts(lower, upper, keys, time, boxes)
-    # An inner level that was not cut keeps its clock where it is still there, and ends where it is empty.
-    kept_times = torch.where(_is_empty(lower, upper, boxes), math.inf, nodes.times)
-    return _Nodes(
-        lower,
-        upper,
-        keys,
-        torch.where(is_new, times, kept_times),
-        torch.where(is_new, dimensions, nodes.dimensions),
-        torch.where(is_new, places, nodes.places),
-    )
+    redrawn = _next_cuts(lower, upper, keys, time, boxes)
+    times, dimensions, places = (torch.where(is_new, new, old) for new, old in zip(redrawn, nodes[3:]))
+    return _Nodes(lower, upper, keys, times.masked_fill(_is_empty(lower, upper, boxes), math.inf), dimensions, places)
 
 
 def _next_cuts(
@@ -268,12 +259,11 @@ def _next_cuts(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Times, dimensions and places (`L x M` each) of the next cut of every level, its clock started at birth."""
     cuts, inner = [], None
-    for level, (box_lower, box_upper) in enumerate(zip(*boxes)):
-        outer = torch.maximum(lower, box_lower.unsqueeze(1)), torch.minimum(upper, box_upper.unsqueeze(1))
-        cuts.append(_next_cut(keys[level], birth, *_gaps(outer, inner)))
+    for key, outer in zip(keys, [*_inner_boxes(lower, upper, boxes), (lower, upper)]):
+        cuts.append(_next_cut(key, birth, *_gaps(outer, inner)))
         inner = outer
-    times, dimensions, places = (torch.stack(values) for values in zip(*cuts))
-    return times.masked_fill(_is_empty(lower, upper, boxes), math.inf), dimensions % lower.shape[0], places
+    times, gaps, places = (torch.stack(values) for values in zip(*cuts))
+    return times, gaps % lower.shape[0], places
 
 
 def _gaps(outer: tuple[Tensor, Tensor], inner: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
@@ -289,9 +279,11 @@ def _gaps(outer: tuple[Tensor, Tensor], inner: tuple[Tensor, Tensor] | None) -> 
 def _next_cut(keys: Tensor, birth: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Time, gap and place of the first cut in S gaps (`S x M`): clocks race at the rates of the gaps' lengths."""
     reach = (ends - starts).cumsum(0)
-    rate = reach[-1]
+    rate = reach[-1].clone()
     time = birth + exponentials(keys, _CLOCK) / rate
-    gap = (reach <= uniforms(keys, _SIDE) * rate).sum(0).clamp(max=starts.shape[0] - 1)
+    # Compared in place: PyTorch counts floats many times as fast as truth values.
+    passed = reach.le_(uniforms(keys, _SIDE) * rate).sum(0).to(torch.int64)
+    gap = passed.clamp(max=starts.shape[0] - 1)
     start, end = _at(starts, gap), _at(ends, gap)
     last = torch.nextafter(end, torch.full_like(end, -math.inf))
     return time, gap, torch.minimum(start + uniforms(keys, _PLACE) * (end - start), last)
@@ -304,12 +296,23 @@ def _innermost_keys(nodes: _Nodes, boxes: _Boxes) -> Tensor:
 
 
 def _is_empty(lower: Tensor, upper: Tensor, boxes: _Boxes) -> Tensor:
-    """Whether nodes (`D x M`) miss the box of each level (`L x M`); levels are nested, the outermost is never missed."""
-    missed = [
-        ((lower > wall_above.unsqueeze(1)) | (upper < wall_below.unsqueeze(1))).any(0)
-        for wall_below, wall_above in zip(*boxes)
+    """Whether nodes (`D x M`) miss the box of each level (`L x M`): never the outermost, which they are cut from."""
+    missed = [(inner_lower > inner_upper).any(0) for inner_lower, inner_upper in _inner_boxes(lower, upper, boxes)]
+    return torch.stack([*missed, torch.zeros(lower.shape[1], dtype=torch.bool, device=lower.device)])
+
+
+def _inner_boxes(lower: Tensor, upper: Tensor, boxes: _Boxes) -> list[tuple[Tensor, Tensor]]:
+    """Walls (`D x M` each) of the intersections of nodes with all boxes but the outermost."""
+    return [
+        (torch.maximum(lower, box_lower.unsqueeze(1)), torch.minimum(upper, box_upper.unsqueeze(1)))
+        for box_lower, box_upper in zip(boxes.lower[:-1], boxes.upper[:-1])
     ]
-    return torch.stack(missed)
+
+
+def _replaced(walls: Tensor, dimension: Tensor, place: Tensor, where: Tensor) -> Tensor:
+    """Walls (`D x M`) with a place put in one dimension of some nodes."""
+    moved = torch.where(where, place, _at(walls, dimension))
+    return walls.scatter(0, dimension.unsqueeze(0), moved.unsqueeze(0))
 
 
 def _at(values: Tensor, row: Tensor) -> Tensor:

@@ -1,0 +1,48 @@
+"""The ready-made model: an exact Gaussian process with a constant mean and a scaled kernel."""
+
+from __future__ import annotations
+
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import Kernel, ScaleKernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
+
+
+class PartitionGP(ExactGP):
+    r"""
+    An exact Gaussian process, :math:`f \sim GP(c, s\, k)`, for a partition kernel k or a sum with one.
+
+    Three hyperparameters are trained: the constant c, the outputscale s, and the noise in the likelihood. A kernel
+    that is not a partition kernel itself is put into an :class:`~gpytorch_partition.kernels.IterativeKernel`, so
+    that sums are solved and predict as partition kernels do. The model takes the dtype and the device of `train_x`.
+
+    :param train_x: `N x D` training inputs.
+    :param train_y: `N` training targets.
+    :param likelihood: A Gaussian likelihood, which holds the noise.
+    :param kernel: k. Standardized targets suit the default initial values and the noise's lower bound of 1e-4.
+
+    Example:
+        >>> import torch
+        >>> from gpytorch.likelihoods import GaussianLikelihood
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
+        >>> kernel = FastClusterKernel(x, num_partitions=20, random_state=0)
+        >>> model = PartitionGP(x, x.squeeze(-1).sin(), GaussianLikelihood(), kernel)
+        >>> model.eval()(x[:3]).mean.dtype
+        torch.float64
+    """
+
+    def __init__(self, train_x: Tensor, train_y: Tensor, likelihood: Likelihood, kernel: Kernel) -> None:
+        super().__init__(train_x, train_y, likelihood)
+        solves_itself = isinstance(kernel, PartitionKernel | IterativeKernel)
+        self.mean_module = ConstantMean()
+        self.covar_module = ScaleKernel(kernel if solves_itself else IterativeKernel(kernel))
+        self.to(train_x)
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior at points `*batch x N x D`."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
