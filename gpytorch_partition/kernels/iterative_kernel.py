@@ -48,6 +48,14 @@ class IterativeKernel(Kernel):
         covariance = to_linear_operator(self.base_kernel(x1, x2, **params)).evaluate_kernel()
         return PartitionSumLinearOperator(*terms(covariance))
 
+    def __getitem__(self, index: Any) -> IterativeKernel:
+        """The kernel of some batch elements."""
+        return IterativeKernel(self.base_kernel[index])
+
+    def expand_batch(self, *sizes: Any) -> IterativeKernel:
+        """The kernel with a larger batch shape."""
+        return IterativeKernel(self.base_kernel.expand_batch(*sizes))
+
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
         """That of the base kernel."""
         return self.base_kernel.num_outputs_per_input(x1, x2)

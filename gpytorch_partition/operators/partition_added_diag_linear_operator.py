@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
+from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.addition import add
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.preconditioners import (
@@ -95,7 +96,7 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
 
     def _probe_vectors_and_norms(self) -> tuple[Tensor, Tensor]:
         """Fixed draws from N(0, P) as unit vectors (`*batch x N x probes`) and their norms."""
-        generator = torch.Generator(self.device).manual_seed(settings.probe_seed.value())
+        generator = solver_generator(settings.probe_seed.value(), "probes", self.device)
         num_probes, preconditioner = linear_settings.num_trace_samples.value(), self._nystrom()
         with torch.no_grad():
             if preconditioner is None:

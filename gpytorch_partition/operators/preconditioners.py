@@ -20,6 +20,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_partition.linalg.nystrom import NystromFactor, nystrom_factor
+from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import preconditioner_rank, probe_seed
 
@@ -147,7 +148,7 @@ def _factor(operator: LinearOperator) -> NystromFactor:
     if remembered is not None and all(_equal(a, b) for a, b in zip(remembered[0], tensors)):
         return remembered[1]
     with torch.no_grad():
-        generator = torch.Generator(operator.device).manual_seed(probe_seed.value())
+        generator = solver_generator(probe_seed.value(), "sketch", operator.device)
         size = torch.Size((*operator.batch_shape, operator.shape[-1]))
         factor = nystrom_factor(operator._matmul, size, preconditioner_rank.value(), generator, operator.dtype)
     memo[key] = ([tensor.clone() for tensor in tensors], factor)

@@ -1,4 +1,4 @@
-"""Fast cluster partitions: the nearest of a few random rows, on a random subset of the dimensions (Algorithm 2)."""
+"""Fast cluster partitions: the nearest of a few random rows, measured on a random subset of the dimensions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class FastClusterPartition(Partition):
     r"""
     Random clusterings around random rows (Davies & Ghahramani 2014, section 4.3.2, Algorithm 2).
 
-    Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly from
-    0 ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the center
-    nearest to it on the dimensions kept, the lower number in a tie.
+    Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly
+    from 0 ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the
+    center nearest to it on the dimensions kept, the lower number in a tie.
 
-    Distances are sums of squares in float64, one dimension after another, whatever the dtype of the points: a label never
-    depends on the other rows of a call, on threads, or on `.float()` and `.double()`. Distances weigh columns
-    against each other, so standardize them: columns whose standard deviations differ by more than 100 times give
-    a `UserWarning`.
+    Distances are sums of squares in float64, one dimension after another, whatever the dtype of the points: a
+    label never depends on the other rows of a call, on threads, or on `.float()` and `.double()`. Distances
+    weigh columns against each other, so standardize them: columns whose standard deviations differ by more
+    than 100 times give a `UserWarning`.
 
-    Building costs :math:`O(N D)`; labels cost :math:`O(D)` per (point, center), on average :math:`2^{h+1} / (h + 1)`
-    centers a partition, with bounded workspace. Held are :math:`8 D` bytes per center.
+    Building costs :math:`O(N D)`; labels cost :math:`O(D)` per (point, center), of which there are about
+    :math:`2^{h+1} / (h + 1)` a partition, with bounded workspace. Held are :math:`8 D` bytes per center.
 
-    :param x: `N x D` rows to draw centers from, possibly more than the training rows (the semi-supervised use of
-        the paper); `None` makes an unfitted partition that `load_state_dict` fits.
+    :param x: `N x D` rows to draw centers from, possibly more than the training rows (the semi-supervised use
+        of the paper); `None` makes an unfitted partition that `load_state_dict` fits.
     :param num_partitions: Number m of partitions.
     :param height: The largest s, called h in the paper; default: :math:`\min(10, \lfloor \log_2 N \rfloor)`.
     :param random_state: Seed or `RandomState`, as in scikit-learn: `None` draws from NumPy's global one.
@@ -117,7 +117,7 @@ class FastClusterPartition(Partition):
 
 
 def _label_nearest(x: Tensor, centers: Tensor, kept: Tensor, out: Tensor) -> None:
-    """Write the number of the nearest of C centers (`C x D`) to each row of x (`n x D`) on the dimensions kept."""
+    """Write, for each row of x (`n x D`), which of C centers (`C x D`) is nearest on the dimensions kept."""
     columns = centers.T[kept].contiguous()
     numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
     size = max(1, numel // centers.shape[0])
@@ -129,8 +129,9 @@ def _squared_distances(rows: Tensor, columns: Tensor) -> Tensor:
     """
     Squared distances (`n x C`) between rows (`n x d`) and centers (`d x C`).
 
-    Each step is one correctly rounded operation per pair. A matrix product, `torch.cdist` or a fused multiply-add
-    would round differently with the shape of the block, and ties would fall one way or the other.
+    Each step is one correctly rounded operation per pair. A matrix product, `torch.cdist` or a fused
+    multiply-add would round differently with the shape of the block, and ties would fall one way or the
+    other.
     """
     total = torch.zeros(rows.shape[0], columns.shape[1], dtype=torch.float64, device=rows.device)
     for values, centers in zip(rows.T, columns):
@@ -153,7 +154,7 @@ def _checked_height(height: int | None, num_rows: int) -> int:
         return min(_DEFAULT_HEIGHT, largest)
     if not 0 <= height <= largest:
         raise ValueError(
-            f"expected height between 0 and {largest}, as {num_rows} rows hold at most 2^{largest} distinct centers, "
-            f"got {height}"
+            f"expected height between 0 and {largest}, got {height}: "
+            f"2^height different rows are drawn, and there are only {num_rows}"
         )
     return height

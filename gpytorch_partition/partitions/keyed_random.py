@@ -2,9 +2,10 @@ r"""
 Random numbers without a generator: each is a hash of a key, so that it is the same whoever asks, and when.
 
 The hash is the output function of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-generators"). A *salt* says what a number is for: numbers of one key under different salts are independent. Everything is
-64-bit integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit (the logarithm is our own for that
-reason), so the numbers do not depend on the device, the number of threads or the position in a tensor.
+generators"). A *salt* says what a number is for: numbers of one key under different salts are independent.
+Everything is 64-bit integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit (the
+logarithm is our own for that reason), so the numbers do not depend on the device, the number of threads or
+the position in a tensor.
 """
 
 from __future__ import annotations

@@ -1,37 +1,42 @@
 r"""
-Mondrian partitions, drawn by hashing: every node of every tree has a key, and its cut is a function of the key.
+Mondrian partitions, drawn by hashing: every node of a tree has a key, and its cut is a function of the key.
 
-**Inside the box.** A Mondrian process on a box :math:`B` (Roy & Teh 2009) starts with one cell. A cell waits for an
-exponential clock whose rate is the sum of its sides, is cut along a side chosen in proportion to its length at a
-uniform place, and its two parts go on independently until the lifetime is over (Balog et al. 2016, section 2). If
-clock, side and place are hashes of the cell's key, and the parts' keys are hashes of it as well, then the cell of a
-point is found by descending from the root, nothing is stored, and the key of the cell is its label.
+**Inside the box.** A Mondrian process on a box (Roy & Teh 2009) starts with one cell. A cell waits for an
+exponential clock whose rate is the sum of its sides, is cut across a side chosen in proportion to its length,
+at a uniform place, and its two parts go on independently until the lifetime is over (Balog et al. 2016,
+section 2). If clock, side and place are hashes of the cell's key, and the parts' keys are hashes of it as
+well, then the cell of a point is found by descending from the root, nothing is stored, and the key of the
+cell is its label.
 
-**Outside the box.** Points anywhere must be placed with the right law, and independently of which others are asked
-about. Let :math:`B = B_0 \subset B_1 \subset B_2 \dots`, each twice as wide as the one before. We define trees
-:math:`T_0, T_1, \dots` on them such that :math:`T_k` restricted to :math:`B_j` *is* :math:`T_j`. Take a cell
-:math:`C` of :math:`T_k` that is alive at time t and let :math:`C_j = C \cap B_j`; the ones that are not empty are cells of
-:math:`T_j`. The clock of C rings at rate :math:`|C_k|` (the sum of sides) for a uniform place on these sides. Split every
-side into the part that crosses the innermost :math:`C_j` and the *gaps* of each :math:`C_j` around :math:`C_{j-1}`: this
-is one clock for each level, independent, of rate :math:`|C_j| - |C_{j-1}|`. When the clock of level i rings first,
+**Outside the box.** Points anywhere must be placed with the right law, whichever others are asked about. Let
+:math:`B_0 \subset B_1 \subset B_2 \dots` be boxes around the data's box :math:`B_0`, each twice as wide as
+    the one before. We define trees :math:`T_0, T_1, \dots` on them such that :math:`T_k` restricted to
+    :math:`B_j` *is*
+:math:`T_j`. Take a cell C of :math:`T_k`, alive at time t, and let :math:`C_j = C \cap B_j`: where not empty,
+    a cell of :math:`T_j`. The clock of :math:`C_k = C` runs at rate :math:`|C_k|`, the sum of its sides.
+    Divide every side into the *gaps* that :math:`C_j` leaves around :math:`C_{j-1}`, level by level. Then
+    this clock is the first of independent clocks, one per level, of rates :math:`|C_j| - |C_{j-1}|`, each for
+    a uniform place in its gaps. When the clock of level i rings first,
 
-* :math:`C_i, C_{i+1}, \dots, C_k` are cut in two, as the cut crosses the gap of :math:`C_i` and so all cells around it.
-  Their parts are new cells, whose clocks start now;
-* :math:`C_0, \dots, C_{i-1}` lie on one side of the cut and are not touched. On that side they keep their clocks, which by
-  memorylessness may go on running next to the new ones; on the other side these levels have become empty.
+* :math:`C_i, C_{i+1}, \dots, C_k` are cut in two. Their parts are new cells, whose clocks start now;
+* :math:`C_0, \dots, C_{i-1}` lie on one side of the cut and are not touched. On that side they keep their
+  clocks, which by memorylessness may run on next to the new ones; on the other side these levels are empty
+  from now on.
 
-So the key of :math:`C_j` changes with the cuts of levels up to j only, never with those of wider boxes, and if each clock is
-a hash of *its own level's* key then :math:`T_j` is the same whether it is computed alone or inside a larger
-:math:`T_k`: a point is looked up in the smallest box that holds it. Points of different levels in one cell agree on
-the innermost :math:`C_j` that is not empty. Its key is the label; no two cells share it (but for 64-bit collisions).
+So the key of :math:`C_j` changes with cuts of the levels up to j only, never with those of wider boxes, and
+if each clock is a hash of *its own level's* key then :math:`T_j` is the same whether it is computed alone or
+as part of a :math:`T_k`: a point is looked up in the smallest box that holds it. Points of different levels
+in one cell agree on the innermost :math:`C_j` that is not empty; its key is the label, and no other cell has
+it (but for 64-bit collisions).
 
-Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins the upper
-side with the next number. All sides shrink with every cut, so the descent ends whatever the lifetime.
+Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins
+the upper side with the next number. Sides shrink with every cut, so the descent ends whatever the lifetime.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -47,13 +52,14 @@ from gpytorch_partition.partitions.training_rows import checked_rows, warn_of_un
 # What the hashes of a key are for; the root of level j has the salt _ROOT + j.
 _CLOCK, _SIDE, _PLACE, _LOWER, _UPPER, _ROOT = range(6)
 
-# The outermost box is 2^60 times as wide as the data. Points beyond it are moved to its wall, which concerns nobody:
-# float64 cannot tell apart what the data's scale could there.
+# Points beyond the outermost box, 2^60 times as wide as the data, are moved to its wall: so far out, the float64
+# numbers themselves are further apart than the data's box is wide.
 _DOUBLINGS = 60
+# Walls stay below this, so that sums of sides do not overflow.
 _LARGEST = 1e300
 
 _PAIRS_FOR_LIFETIME = 2**13
-# (point, tree) pairs that descend together: times D for the boxes of their nodes, at most.
+# A (point, tree) pair may be the only one in its node, so each may cost L boxes of D sides: this many at a time.
 _BOX_NUMEL = 2**19
 _ACCELERATOR_ITEMS = 2**22
 
@@ -62,28 +68,29 @@ class MondrianPartition(Partition):
     r"""
     Cells of Mondrian trees: with many trees their kernel is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
 
-    The Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The law is exact
-    for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times its width. Trees are
-    never stored: a label is the 64-bit key of the cell, a hash of the path to it, and depends on nothing but the point
-    and the state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer
-    lifetime lie inside those of a shorter one.
+    The Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The
+    law is exact for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times
+    its width. Trees are never stored: a label is the 64-bit key of the cell, a hash of the path to it, and
+    depends on nothing but the point and the state (a key per tree, the box and the lifetime). With the same
+    `random_state`, the cells of a longer lifetime lie inside those of a shorter one.
 
-    All columns share one lifetime, so standardize them: columns whose standard deviations differ by more than 100
-    times give a `UserWarning`.
+    All columns share one lifetime, so standardize them: columns whose standard deviations differ by more than
+    100 times give a `UserWarning`.
 
-    Labels cost one step per cut above the point's cell, about
-    :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]` of them for a point at distances
-    :math:`a_d, b_d` from the walls of the box (:math:`\operatorname{Ein}(z) \approx z` below 1, :math:`.58 + \ln z`
-    above), and :math:`O(D)` per node. A point k doublings outside the box takes k + 1 times as long. The
-    workspace is bounded. Held are 8 bytes per tree and 16 per column.
+    A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that it shares with
+    other points. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]`
+    cuts on average above a point at distances :math:`a_d, b_d` from the walls, where
+    :math:`\operatorname{Ein}(z)` is about z below 1 and :math:`.58 + \ln z` above: a handful at the default
+    lifetime. k doublings outside the box, nodes cost up to :math:`O(k D)`. The workspace is bounded. Held are
+    8 bytes per tree and 16 per column.
 
     :param x: `N x D` rows that span the box; `None` makes an unfitted partition that `load_state_dict` fits.
     :param num_trees: Number m of trees.
     :param lifetime: The inverse length scale :math:`\lambda`, in units of 1 / x; default: 1 / median of
         :math:`\lVert x - x' \rVert_1` over 8192 random pairs of rows that differ.
     :param random_state: Seed or `RandomState`, as in scikit-learn: `None` draws from NumPy's global one.
-    :raises ValueError: If x is empty, not finite or not a floating point matrix, if the lifetime is not positive and
-        finite or must be given because all rows are the same, or if there is no tree.
+    :raises ValueError: If x is empty, not finite or not a floating point matrix, if the lifetime is not
+        positive and finite or must be given because all rows are the same, or if there is no tree.
 
     Example:
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.1]])
@@ -110,7 +117,7 @@ class MondrianPartition(Partition):
         super().__init__()
         self.register_buffer("tree_keys", torch.empty(0, dtype=torch.int64))
         self.register_buffer("box", torch.empty(2, 0, dtype=torch.int64))
-        self.register_buffer("lifetime_bits", torch.empty(1, dtype=torch.int64))
+        self.register_buffer("lifetime_bits", torch.zeros(1, dtype=torch.int64))
         if x is not None:
             rows = checked_rows(x, type(self).__name__)
             _check_sizes(num_trees, lifetime)
@@ -136,7 +143,7 @@ class MondrianPartition(Partition):
 
     @property
     def lifetime(self) -> float:
-        r"""The lifetime :math:`\lambda`: the limit kernel is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`."""
+        r"""The lifetime :math:`\lambda`: the limit is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`."""
         return floats_of(self.lifetime_bits).item()
 
     def first_cuts(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -160,7 +167,7 @@ class MondrianPartition(Partition):
         return labels.T
 
     def _labels_within(self, x: Tensor, level: int) -> Tensor:
-        """Labels (`m x n`) of points (`n x D`, float64) inside the box of a level, from the trees on that box."""
+        """Labels (`m x n`) of float64 points (`n x D`) inside the box of a level, from the trees on that box."""
         boxes, lifetime = self._boxes(level), self.lifetime
         labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
 
@@ -198,8 +205,8 @@ class _Nodes(NamedTuple):
     """
     M nodes of trees on the outermost of L nested boxes, and what each level knows about them.
 
-    The level j of a node is its box's intersection with box j: its key, and its next cut in the gap around the level
-    below. A level whose intersection is empty, or cannot be cut, has an infinite time.
+    The level j of a node is its box's intersection with box j: its key, and its next cut in the gap around
+    the level below. A level whose intersection is empty, or cannot be cut, has an infinite time.
     """
 
     lower: Tensor  # (D, M)
@@ -211,7 +218,7 @@ class _Nodes(NamedTuple):
 
 
 def _descend(x: Tensor, tree_keys: Tensor, boxes: _Boxes, lifetime: float) -> Tensor:
-    """Labels (`m x n`) of points (`n x D`) in the outermost box: the innermost keys of the cells they end in."""
+    """Labels (`m x n`) of points (`n x D`) in the outermost box: innermost keys of the cells they end in."""
     num_rows, num_features = x.shape
     labels = torch.empty(tree_keys.numel() * num_rows, dtype=torch.int64, device=x.device)
     item = torch.arange(labels.numel(), device=x.device)
@@ -226,6 +233,7 @@ def _descend(x: Tensor, tree_keys: Tensor, boxes: _Boxes, lifetime: float) -> Te
         above = x.take(item % num_rows * num_features + dimension[node]) > place[node]
         children, node = _renumbered(2 * node + above, 2 * time.numel())
         nodes = _children(nodes, children // 2, children % 2 == 1, boxes)
+        nodes, boxes = _without_empty_levels(nodes, boxes)
     return labels.view(-1, num_rows)
 
 
@@ -239,7 +247,7 @@ def _roots(tree_keys: Tensor, boxes: _Boxes) -> _Nodes:
 
 
 def _children(nodes: _Nodes, parent: Tensor, above: Tensor, boxes: _Boxes) -> _Nodes:
-    """The parts above or below the next cuts of their parents; levels inside that of the cut stay as they were."""
+    """Parts above or below the next cuts of their parents; levels inside that of the cut keep their clocks."""
     nodes = _Nodes(*(values[:, parent] for values in nodes))
     time, level = nodes.times.min(0)
     dimension, place = _at(nodes.dimensions, level), _at(nodes.places, level)
@@ -251,13 +259,23 @@ def _children(nodes: _Nodes, parent: Tensor, above: Tensor, boxes: _Boxes) -> _N
     keys = torch.where(is_new, new_keys, nodes.keys)
     redrawn = _next_cuts(lower, upper, keys, time, boxes)
     times, dimensions, places = (torch.where(is_new, new, old) for new, old in zip(redrawn, nodes[3:]))
-    return _Nodes(lower, upper, keys, times.masked_fill(_is_empty(lower, upper, boxes), math.inf), dimensions, places)
+    times = times.masked_fill(_is_empty(lower, upper, boxes), math.inf)
+    return _Nodes(lower, upper, keys, times, dimensions, places)
+
+
+def _without_empty_levels(nodes: _Nodes, boxes: _Boxes) -> tuple[_Nodes, _Boxes]:
+    """Drop the innermost levels that no node has any more: far outside, a few cuts leave one level."""
+    if boxes.lower.shape[0] == 1:
+        return nodes, boxes
+    first = int(_is_empty(nodes.lower, nodes.upper, boxes).all(1).sum())
+    levels = (values[first:] for values in nodes[2:])
+    return _Nodes(nodes.lower, nodes.upper, *levels), _Boxes(boxes.lower[first:], boxes.upper[first:])
 
 
 def _next_cuts(
     lower: Tensor, upper: Tensor, keys: Tensor, birth: Tensor, boxes: _Boxes
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Times, dimensions and places (`L x M` each) of the next cut of every level, its clock started at birth."""
+    """Times, dimensions and places (`L x M` each) of the next cut of every level, clocks started at birth."""
     cuts, inner = [], None
     for key, outer in zip(keys, [*_inner_boxes(lower, upper, boxes), (lower, upper)]):
         cuts.append(_next_cut(key, birth, *_gaps(outer, inner)))
@@ -267,7 +285,7 @@ def _next_cuts(
 
 
 def _gaps(outer: tuple[Tensor, Tensor], inner: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Starts and ends (`D x M`, or `2 D x M`: below and above) of what an outer box has around an inner one."""
+    """Starts and ends (`D x M`, or `2 D x M`: below, above) of what outer boxes leave around inner ones."""
     if inner is None:
         return outer
     (lower, upper), (inner_lower, inner_upper) = outer, inner
@@ -277,8 +295,11 @@ def _gaps(outer: tuple[Tensor, Tensor], inner: tuple[Tensor, Tensor] | None) -> 
 
 
 def _next_cut(keys: Tensor, birth: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Time, gap and place of the first cut in S gaps (`S x M`): clocks race at the rates of the gaps' lengths."""
-    reach = (ends - starts).cumsum(0)
+    """Time, gap and place of the first cut in S gaps (`S x M`): clocks race at rates of the gaps' lengths."""
+    reach = ends - starts
+    # The order of these sums must not depend on the device or the number of nodes, as that of `cumsum` may.
+    for sum_before, length in pairwise(reach):
+        length.add_(sum_before)
     rate = reach[-1].clone()
     time = birth + exponentials(keys, _CLOCK) / rate
     # Compared in place: PyTorch counts floats many times as fast as truth values.
@@ -296,8 +317,10 @@ def _innermost_keys(nodes: _Nodes, boxes: _Boxes) -> Tensor:
 
 
 def _is_empty(lower: Tensor, upper: Tensor, boxes: _Boxes) -> Tensor:
-    """Whether nodes (`D x M`) miss the box of each level (`L x M`): never the outermost, which they are cut from."""
-    missed = [(inner_lower > inner_upper).any(0) for inner_lower, inner_upper in _inner_boxes(lower, upper, boxes)]
+    """Whether nodes (`D x M`) miss the box of each level (`L x M`): never the outermost, whose parts they are."""
+    missed = [
+        (inner_lower > inner_upper).any(0) for inner_lower, inner_upper in _inner_boxes(lower, upper, boxes)
+    ]
     return torch.stack([*missed, torch.zeros(lower.shape[1], dtype=torch.bool, device=lower.device)])
 
 
@@ -341,7 +364,7 @@ def _levels(x: Tensor, boxes: _Boxes) -> Tensor:
 
 
 def _pieces(num_trees: int, x: Tensor, level: int) -> list[tuple[slice, slice]]:
-    """Groups of trees and rows that descend together: as many rows as possible, which share the nodes of a tree."""
+    """Groups of trees and rows that descend together: as many rows as possible, as these share a tree's nodes."""
     most = _ACCELERATOR_ITEMS
     if x.device.type == "cpu":
         most = min(SERIAL_NUMEL, _BOX_NUMEL // (x.shape[1] * (level + 1)))
@@ -359,7 +382,9 @@ def _inverse_median_distance(x: Tensor, random: np.random.RandomState) -> float:
     distances = (x[pairs[0]] - x[pairs[1]]).abs().sum(1)
     distances = distances[distances > 0]
     if not distances.numel():
-        raise ValueError("the default lifetime is 1 / median distance, but all rows are the same: give a lifetime")
+        raise ValueError(
+            "the default lifetime is 1 / median distance, but all rows are the same: give a lifetime"
+        )
     return 1 / distances.median().item()
 
 
