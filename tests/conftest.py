@@ -5,4 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import torch
+
+# The matrices of the tests are small: a second thread costs more than it brings, most of all on a busy machine.
+torch.set_num_threads(1)
+
 sys.path.insert(0, str(Path(__file__).parent / "operators"))

@@ -11,7 +11,7 @@ import torch
 Piece = TypeVar("Piece")
 
 # PyTorch runs an elementwise operation on up to this many numbers on the calling thread. Pieces made of such
-# operations stay in the cache and need no barriers, which cost more than the work itself when cores are shared.
+# operations stay in the cache and need no barriers, which cost more than the work where cores are shared.
 SERIAL_NUMEL = 2**15
 
 

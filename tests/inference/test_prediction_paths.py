@@ -1,0 +1,428 @@
+"""
+Whole models on every path that GPyTorch takes: are the numbers right, who solves, and does anything become dense?
+
+N = 2,100 is above `max_cholesky_size` and `min_preconditioning_size`, and small enough for a dense reference.
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import gpytorch
+import linear_operator
+import pytest
+import torch
+from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKernel
+from linear_operator.operators import LinearOperator
+
+from gpytorch_partition import FastClusterKernel, IterativeKernel, RandomForestKernel, settings
+from gpytorch_partition.inference.predictive_covariance import PredictiveCovarianceLinearOperator
+from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
+from gpytorch_partition.operators import preconditioners
+
+N, N_TEST = 2100, 40
+GENERATOR = torch.Generator().manual_seed(11)
+X = torch.randn(N, 3, generator=GENERATOR)
+Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(N, generator=GENERATOR)
+TEST = torch.randn(N_TEST, 3, generator=GENERATOR)
+NOISES = 0.1 + 0.2 * torch.rand(N, generator=GENERATOR)
+
+
+class Model(gpytorch.models.ExactGP):
+    def __init__(self, x, y, likelihood, covar_module, batch_shape=()):
+        super().__init__(x, y, likelihood)
+        self.mean_module = gpytorch.means.ConstantMean(batch_shape=torch.Size(batch_shape))
+        self.covar_module = covar_module
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def _cluster(**kwargs):
+    return FastClusterKernel(X, 20, height=6, random_state=0, **kwargs)
+
+
+def _forest(**kwargs):
+    return RandomForestKernel(X, Y, 15, random_state=0, **kwargs)
+
+
+def _scaled(kernel, scale=1.5):
+    kernel = ScaleKernel(kernel)
+    kernel.outputscale = scale
+    return kernel
+
+
+COVARIANCES = {
+    "alone": _cluster,
+    "scaled": lambda: _scaled(_cluster()),
+    "forest": lambda: _scaled(_forest()),
+    "own + own": lambda: IterativeKernel(_scaled(_cluster()) + _scaled(_forest())),
+    "own + RBF": lambda: IterativeKernel(_scaled(_cluster()) + _scaled(RBFKernel(), 0.3)),
+    "RBF + own": lambda: IterativeKernel(_scaled(RBFKernel(), 0.3) + _scaled(_cluster())),
+    "own + linear": lambda: IterativeKernel(_scaled(_forest()) + LinearKernel()),
+    "linear + own": lambda: IterativeKernel(LinearKernel() + _scaled(_forest())),
+    "own + constant": lambda: IterativeKernel(_scaled(_cluster()) + ConstantKernel()),
+    "constant + own": lambda: IterativeKernel(ConstantKernel() + _scaled(_cluster())),
+}
+
+
+def _model(name, fixed_noise=False):
+    likelihood = (
+        gpytorch.likelihoods.FixedNoiseGaussianLikelihood(NOISES)
+        if fixed_noise
+        else gpytorch.likelihoods.GaussianLikelihood()
+    )
+    if not fixed_noise:
+        likelihood.noise = 0.2
+    return Model(X, Y, likelihood, COVARIANCES[name]())
+
+
+def _dense_posterior(model, test=TEST):
+    """The textbook, in float64."""
+    with torch.no_grad():
+        joint = torch.cat([X, test])
+        prior = model.covar_module(joint).to_dense().double()
+        noise = NOISES if isinstance(model.likelihood.noise, torch.Tensor) and model.likelihood.noise.numel() == N else model.likelihood.noise
+        train = prior[:N, :N] + torch.diag_embed(noise.double().expand(N))
+        cross = prior[N:, :N]
+        mean = model.mean_module(joint).double()
+        weights = torch.linalg.solve(train, torch.cat([(Y - mean[:N]).double().unsqueeze(-1), cross.mT], -1))
+        covariance = prior[N:, N:] - cross @ weights[:, 1:]
+        log_prob = torch.distributions.MultivariateNormal(mean[:N], train).log_prob(Y.double()) / N
+        return mean[N:] + cross @ weights[:, 0], covariance, log_prob
+
+
+@pytest.fixture
+def counted():
+    """Counts how often the Nystrom preconditioner of this package is applied."""
+    counts = {"applied": 0}
+    original = preconditioners.NystromPreconditioner.inverse_closure
+
+    def counting(self):
+        closure = original(self)
+
+        def apply(vectors):
+            counts["applied"] += 1
+            return closure(vectors)
+
+        return apply
+
+    with patch.object(preconditioners.NystromPreconditioner, "inverse_closure", counting):
+        yield counts
+
+
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_every_path_is_exact_and_ours(name, counted):
+    """The table of internals 2.3: training, mean and variance, each with this package's preconditioner."""
+    model = _model(name)
+    with settings.iterative():
+        mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+        value = mll(model(X), Y)
+        (-value).backward()
+        trained = counted["applied"]
+        model.eval()
+        with torch.no_grad():
+            posterior = model(TEST)
+            mean = posterior.mean
+            predicted = counted["applied"]
+            variance = posterior.variance
+    assert 0 < trained < predicted < counted["applied"]
+    assert isinstance(model.prediction_strategy, PartitionPredictionStrategy)
+    exact_mean, exact_covariance, exact_value = _dense_posterior(model)
+    torch.testing.assert_close(mean.double(), exact_mean, rtol=0.0, atol=2e-3)
+    torch.testing.assert_close(variance.double(), exact_covariance.diagonal(), rtol=0.01, atol=1e-5)
+    assert (variance.double() > exact_covariance.diagonal() * (1 - 1e-3)).all()
+    assert abs(float(value) - float(exact_value)) < 0.02
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in trainable)
+
+
+def test_fixed_noise(counted):
+    model = _model("scaled", fixed_noise=True)
+    with settings.iterative():
+        mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+        (-mll(model(X), Y)).backward()
+        assert counted["applied"] > 0
+        model.eval()
+        with torch.no_grad():
+            posterior = model(TEST)
+    mean, covariance, _ = _dense_posterior(model)
+    torch.testing.assert_close(posterior.mean.double(), mean, rtol=0.0, atol=2e-3)
+    torch.testing.assert_close(posterior.variance.double(), covariance.diagonal(), rtol=0.01, atol=1e-5)
+
+
+class Dense(Exception):  # noqa: N818
+    """Something of size N x N or N x p was formed."""
+
+
+@pytest.fixture
+def tripwire():
+    """Fails when an operator with over 2,000 rows and columns becomes dense, or a dense factorization is that large."""
+    to_dense = LinearOperator.to_dense
+
+    def checked_to_dense(self):
+        if min(self.matrix_shape) > 2000:
+            raise Dense(f"{type(self).__name__} of shape {tuple(self.shape)}")
+        return to_dense(self)
+
+    def checked(function):
+        def call(matrix, *args, **kwargs):
+            if torch.is_tensor(matrix) and min(matrix.shape[-2:]) > 2000:
+                raise Dense(f"{function.__name__} of shape {tuple(matrix.shape)}")
+            return function(matrix, *args, **kwargs)
+
+        return call
+
+    with (
+        patch.object(LinearOperator, "to_dense", checked_to_dense),
+        patch("torch.linalg.eigh", checked(torch.linalg.eigh)),
+        patch("torch.linalg.cholesky_ex", checked(torch.linalg.cholesky_ex)),
+        patch("torch.linalg.svd", checked(torch.linalg.svd)),
+        patch("torch.linalg.qr", checked(torch.linalg.qr)),
+    ):
+        yield
+
+
+@pytest.mark.parametrize("name", [name for name in COVARIANCES if "RBF" not in name])
+def test_nothing_becomes_dense(name, tripwire):
+    model = _model(name)
+    with settings.iterative():
+        mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+        (-mll(model(X), Y)).backward()
+        model.eval()
+        with torch.no_grad():
+            model(TEST).variance.sum().item()
+            model(torch.cat([TEST] * 60)).mean.sum().item()  # 2,400 test points
+        fantasy = model.get_fantasy_model(TEST[:3], torch.zeros(3))
+        with torch.no_grad():
+            fantasy(TEST[3:]).variance.sum().item()
+
+
+def test_the_tripwire_trips(tripwire):
+    with pytest.raises(Dense):
+        _cluster()(X).evaluate_kernel().to_dense()
+
+
+def test_no_tensor_is_larger_than_the_codes():
+    """The largest tensor of training and prediction is the table of codes (or a block of right-hand sides)."""
+    largest = []
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor):
+                largest.append(result.numel())
+            return result
+
+    model = _model("scaled")
+    with settings.iterative(), Watch():
+        mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+        (-mll(model(X), Y)).backward()
+        model.eval()
+        with torch.no_grad():
+            model(TEST).variance.sum().item()
+    assert max(largest) <= N * 100  # the Nystrom factor's 100 columns; N x N would be 2,100 columns
+
+
+def test_mean_alone_solves_for_no_variance(counted):
+    model = _model("scaled").eval()
+    with settings.iterative(), torch.no_grad():
+        model(TEST).mean.sum().item()
+        once = counted["applied"]
+        model(TEST + 0.1).mean.sum().item()
+        assert counted["applied"] == once
+
+
+def test_means_and_variances_do_not_depend_on_the_other_rows():
+    model = _model("forest").eval()
+    with settings.iterative(), torch.no_grad():
+        together = model(TEST)
+        alone = [model(TEST[i : i + 1]) for i in range(3)]
+    for i in range(3):
+        assert torch.equal(alone[i].mean, together.mean[i : i + 1])
+        torch.testing.assert_close(alone[i].variance, together.variance[i : i + 1], rtol=0.011, atol=0.0)
+
+
+def test_fast_pred_var_is_not_trusted():
+    model = _model("scaled").eval()
+    with settings.iterative(), torch.no_grad(), gpytorch.settings.fast_pred_var():
+        variance = model(TEST).variance
+    _, covariance, _ = _dense_posterior(model)
+    torch.testing.assert_close(variance.double(), covariance.diagonal(), rtol=0.01, atol=1e-5)
+
+
+def test_skip_posterior_variances():
+    model = _model("scaled").eval()
+    with settings.iterative(), torch.no_grad(), gpytorch.settings.skip_posterior_variances():
+        posterior = model(TEST)
+    assert posterior.variance.abs().max() < 1e-5
+
+
+def test_covariance_samples_and_likelihood_of_the_posterior():
+    model = _model("scaled").eval()
+    _, exact, _ = _dense_posterior(model)
+    with settings.iterative(), torch.no_grad():
+        posterior = model(TEST)
+        assert isinstance(posterior.lazy_covariance_matrix, PredictiveCovarianceLinearOperator)
+        torch.testing.assert_close(posterior.covariance_matrix.double(), exact, rtol=0.0, atol=1e-3)
+        samples = posterior.rsample(torch.Size([2000]))
+        noisy = model.likelihood(posterior)
+    assert samples.shape == (2000, N_TEST)
+    assert (torch.cov(samples.mT).double() - exact).abs().max() < 0.15 * exact.diagonal().max()
+    torch.testing.assert_close(noisy.variance.double(), exact.diagonal() + 0.2, rtol=0.01, atol=0.0)
+
+
+def test_parts_of_the_predictive_covariance():
+    model = _model("scaled").eval()
+    _, exact, _ = _dense_posterior(model)
+    with settings.iterative(), torch.no_grad():
+        covariance = model(TEST).lazy_covariance_matrix
+        vectors = torch.randn(N_TEST, 2, generator=torch.Generator().manual_seed(0))
+        for actual, expected in [
+            (covariance[2:5, 7:9].to_dense(), exact[2:5, 7:9]),
+            (covariance[2:5].to_dense(), exact[2:5]),
+            (covariance.mT[:4].to_dense(), exact[:4]),
+            (covariance[3:6, 3:6].diagonal(), exact.diagonal()[3:6]),
+            (covariance[torch.tensor([1, 2]), torch.tensor([3, 2])], exact[[1, 2], [3, 2]]),
+            (covariance @ vectors, exact @ vectors.double()),
+            (covariance.expand(2, N_TEST, N_TEST)[1, :3, :3].to_dense(), exact[:3, :3]),
+        ]:
+            torch.testing.assert_close(actual.double(), expected, rtol=1e-2, atol=3e-3)
+
+
+def test_a_small_training_set_is_gpytorchs_dense_algebra():
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    model = Model(X[:200], Y[:200], likelihood, _scaled(_cluster())).eval()
+    reference = Model(X[:200], Y[:200], likelihood, _DenseKernel(model.covar_module)).eval()
+    for context in (gpytorch.settings.fast_pred_var(False), gpytorch.settings.fast_pred_var(True)):
+        with torch.no_grad(), context:
+            ours, dense = model(TEST), reference(TEST)
+            torch.testing.assert_close(ours.mean, dense.mean, rtol=1e-3, atol=1e-4)
+            torch.testing.assert_close(ours.variance, dense.variance, rtol=1e-3, atol=1e-4)
+        model.prediction_strategy = reference.prediction_strategy = None
+
+
+class _DenseKernel(gpytorch.kernels.Kernel):
+    def __init__(self, base):
+        super().__init__()
+        self.base = base
+
+    def forward(self, x1, x2, diag=False, **params):
+        covariance = self.base(x1, x2).to_dense()
+        return covariance.diagonal(dim1=-2, dim2=-1) if diag else covariance
+
+
+class TestFantasies:
+    def test_equal_to_a_model_on_all_rows(self):
+        model = _model("scaled").eval()
+        x, y = TEST[:5], torch.linspace(-1, 1, 5)
+        with settings.iterative(), torch.no_grad():
+            model(TEST).mean.sum().item()
+            fantasy = model.get_fantasy_model(x, y)
+            posterior = fantasy(TEST[5:])
+            direct = Model(torch.cat([X, x]), torch.cat([Y, y]), model.likelihood, model.covar_module).eval()
+            direct.mean_module = model.mean_module
+            expected = direct(TEST[5:])
+            torch.testing.assert_close(posterior.mean, expected.mean, rtol=0.0, atol=1e-3)
+            torch.testing.assert_close(posterior.variance, expected.variance, rtol=0.011, atol=0.0)
+
+    def test_starts_from_the_old_solution(self):
+        model = _model("scaled").eval()
+        with settings.iterative(), torch.no_grad():
+            model(TEST).mean.sum().item()
+            from gpytorch_partition.inference import prediction_strategy as module
+
+            with patch.object(module, "conjugate_gradients", wraps=module.conjugate_gradients) as solver:
+                model.get_fantasy_model(TEST[:1], torch.zeros(1))
+            assert solver.call_count == 1
+            assert solver.call_args.kwargs["initial_guess"].abs().max() > 0
+
+    @pytest.mark.parametrize("batch", [(), (4,)])
+    def test_batches_of_targets(self, batch):
+        model = _model("scaled").eval()
+        with settings.iterative(), torch.no_grad():
+            model(TEST).mean.sum().item()
+            fantasy = model.get_fantasy_model(TEST[:2], torch.ones(*batch, 2))
+            assert fantasy(TEST[2:6]).mean.shape == (*batch, 4)
+            assert fantasy(TEST[2:6]).variance.shape == (*batch, 4)
+
+
+class TestBatches:
+    def test_batched_kernel_and_targets(self, counted):
+        targets = torch.stack([Y, 2 * Y])
+        likelihood = gpytorch.likelihoods.GaussianLikelihood(batch_shape=torch.Size([2]))
+        kernel = ScaleKernel(_cluster(batch_shape=torch.Size([2])), batch_shape=torch.Size([2]))
+        model = Model(X.expand(2, N, 3), targets, likelihood, kernel, (2,))
+        with settings.iterative():
+            mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+            mll(model(X.expand(2, N, 3)), targets).sum().backward()
+            assert counted["applied"] > 0
+            model.eval()
+            with torch.no_grad():
+                posterior = model(TEST.expand(2, N_TEST, 3))
+        assert posterior.mean.shape == (2, N_TEST)
+        for i in range(2):
+            alone = Model(X, targets[i], gpytorch.likelihoods.GaussianLikelihood(), _scaled(_cluster(), float(kernel.outputscale[i].detach()))).eval()
+            alone.likelihood.noise = likelihood.noise[i].detach()
+            with settings.iterative(), torch.no_grad():
+                expected = alone(TEST)
+            torch.testing.assert_close(posterior.mean[i], expected.mean, rtol=0.0, atol=2e-3)
+            torch.testing.assert_close(posterior.variance[i], expected.variance, rtol=0.011, atol=0.0)
+
+    def test_batched_scale_of_an_unbatched_kernel(self):
+        kernel = ScaleKernel(_cluster(), batch_shape=torch.Size([2]))
+        operator = kernel(X).evaluate_kernel()
+        assert type(operator).__name__ == "PartitionLinearOperator"
+        assert operator.shape == (2, N, N)
+
+    def test_botorch_shaped_test_batches(self):
+        """b x q x d test points: the training rows arrive b times, and are coded once."""
+        model = _model("scaled").eval()
+        queries = TEST[:12].view(4, 3, 3)
+        with settings.iterative(), torch.no_grad():
+            expected = model(TEST[:12])
+            labels = type(model.covar_module.base_kernel.partition)._labels
+            calls = []
+            with patch.object(
+                type(model.covar_module.base_kernel.partition),
+                "_labels",
+                lambda self, x: (calls.append(x.shape[0]), labels(self, x))[1],
+            ):
+                posterior = model(queries)
+                assert posterior.mean.shape == (4, 3)
+                assert max(calls) <= 12
+                torch.testing.assert_close(posterior.mean.view(-1), expected.mean)
+                torch.testing.assert_close(posterior.variance.view(-1), expected.variance, rtol=0.011, atol=0.0)
+                assert posterior.covariance_matrix.shape == (4, 3, 3)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "lbfgs"])
+def test_training_improves_the_likelihood(optimizer):
+    model = _model("scaled")
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if optimizer == "adam":
+        optimizer = torch.optim.Adam(parameters, lr=0.1)
+    else:
+        optimizer = torch.optim.LBFGS(parameters, max_iter=4, line_search_fn="strong_wolfe")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = -mll(model(X), Y)
+        loss.backward()
+        return loss
+
+    with settings.iterative():
+        first = float(closure())
+        for _ in range(1 if isinstance(optimizer, torch.optim.LBFGS) else 5):
+            optimizer.step(closure)
+        assert float(closure()) < first - 0.01
+
+
+def test_in_training_rows_prediction_is_the_joint_answer():
+    """Predicting at training rows and mixing them with new rows gives the same answers."""
+    model = _model("scaled").eval()
+    mixed = torch.cat([X[:3], TEST[:3]])
+    exact = _dense_posterior(model, mixed)[0]
+    with settings.iterative(), torch.no_grad():
+        torch.testing.assert_close(model(mixed).mean.double(), exact, rtol=0.0, atol=2e-3)

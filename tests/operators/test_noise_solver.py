@@ -1,0 +1,304 @@
+"""What linear_operator's suite does not look at: log determinants, gradients, preconditioners, guards."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import gpytorch
+import linear_operator
+import pytest
+import torch
+from linear_operator.operators import ConstantDiagLinearOperator, DenseLinearOperator, DiagLinearOperator
+
+from gpytorch_partition import FastClusterKernel, RandomForestKernel, settings
+from gpytorch_partition.operators import (
+    PartitionAddedDiagLinearOperator,
+    PartitionLinearOperator,
+    PartitionSumLinearOperator,
+)
+from gpytorch_partition.operators import partition_added_diag_linear_operator as module
+from gpytorch_partition.operators.preconditioners import nystrom_preconditioner, partition_inverse
+
+N = 300
+X = torch.randn(N, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(N, generator=torch.Generator().manual_seed(6)).double()
+
+
+def _covariance(name: str) -> PartitionLinearOperator:
+    if name == "forest":
+        kernel = RandomForestKernel(X, Y, 30, random_state=0)
+    elif name == "leaf":
+        kernel = RandomForestKernel(X, Y, 30, heights="leaf", random_state=0)
+    else:
+        kernel = FastClusterKernel(X, 30, height=6, random_state=0)
+    return kernel.double()(X).evaluate_kernel()
+
+
+@pytest.fixture(params=["forest", "leaf", "fast_cluster"])
+def covariance(request):
+    return _covariance(request.param)
+
+
+@pytest.fixture
+def small_settings():
+    """Iterative everything, preconditioner on, at a size where dense algebra can check it."""
+    with (
+        settings.iterative(),
+        linear_operator.settings.max_cholesky_size(10),
+        linear_operator.settings.min_preconditioning_size(10),
+        settings.preconditioner_rank(40),
+    ):
+        yield
+
+
+def _noises(kind: str) -> DiagLinearOperator:
+    if kind == "constant":
+        return ConstantDiagLinearOperator(torch.tensor([0.05], dtype=torch.float64), diag_shape=N)
+    return DiagLinearOperator(0.05 + 0.1 * torch.rand(N, generator=torch.Generator().manual_seed(0)).double())
+
+
+@pytest.mark.parametrize("kind", ["constant", "per_row"])
+class TestNystromTriple:
+    def test_inverse_determinant_and_samples_are_of_one_matrix(self, covariance, kind):
+        noise = _noises(kind)
+        with settings.preconditioner_rank(40):
+            preconditioner = nystrom_preconditioner(covariance * 2.5, noise)
+        dense = preconditioner.to_dense()
+        torch.testing.assert_close(dense, dense.mT)
+        vectors = torch.randn(N, 3, generator=torch.Generator().manual_seed(1)).double()
+        inverse = preconditioner.inverse_closure()
+        torch.testing.assert_close(inverse(dense @ vectors), vectors, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(preconditioner.log_determinant(), torch.linalg.slogdet(dense).logabsdet)
+        samples = preconditioner.sample(8_000, torch.Generator().manual_seed(2))
+        error = (samples @ samples.mT / 8_000 - dense).norm() / dense.norm()
+        assert error < 0.08
+
+    def test_closure_returns_a_new_tensor(self, covariance, kind):
+        vector = torch.ones(N, 1).double()
+        inverse = nystrom_preconditioner(covariance, _noises(kind)).inverse_closure()
+        assert inverse(vector).data_ptr() != vector.data_ptr()
+
+    def test_gradients_of_the_determinant_agree_with_the_bilinear_derivative(self, covariance, kind):
+        scale = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
+        noise = _noises(kind).requires_grad_(True)
+        preconditioner = nystrom_preconditioner(covariance * scale, noise)
+        (by_determinant,) = torch.autograd.grad(preconditioner.log_determinant(), scale)
+        inverse = torch.linalg.inv(preconditioner.to_dense()).detach()
+        by_trace = preconditioner._bilinear_derivative(inverse, torch.eye(N).double())[0]
+        torch.testing.assert_close(by_trace, by_determinant)
+
+
+def test_nystrom_factor_is_computed_once_for_all_scales_and_noises(covariance):
+    with patch.object(PartitionLinearOperator, "_matmul", autospec=True, side_effect=PartitionLinearOperator._matmul) as product:
+        nystrom_preconditioner(covariance, _noises("constant"))
+        first = product.call_count
+        nystrom_preconditioner(covariance * 3.0, _noises("per_row"))
+        assert first > 0
+        assert product.call_count == first
+
+
+@pytest.mark.parametrize("kind", ["constant", "per_row"])
+@pytest.mark.parametrize("name", ["leaf", "fast_cluster"])
+def test_partition_preconditioner_is_the_mean_of_the_inverses(name, kind):
+    covariance, noise = _covariance(name) * 2.0, _noises(kind)
+    expected = torch.zeros(N, N).double()
+    for partition in range(covariance.left.num_partitions):
+        code = covariance.left.codes[:, partition]
+        single = 2.0 * (code[:, None] == code[None]).double()
+        expected += torch.linalg.inv(single + noise.to_dense()) / covariance.left.num_partitions
+    vectors = torch.randn(N, 3, generator=torch.Generator().manual_seed(0)).double()
+    torch.testing.assert_close(partition_inverse(covariance, noise)(vectors), expected @ vectors)
+
+
+def test_partition_preconditioner_solves_and_leaves_training_alone(small_settings):
+    noisy = _covariance("fast_cluster") + _noises("constant")
+    with settings.preconditioner("partition"):
+        assert noisy._preconditioner() == (None, None, None)
+        solution = noisy.solve(Y.unsqueeze(-1))
+    exact = torch.linalg.solve(noisy.to_dense(), Y.unsqueeze(-1))
+    assert (solution - exact).norm() / exact.norm() < 0.05
+
+
+def test_partition_preconditioner_refuses_trees(small_settings):
+    noisy = _covariance("forest") + _noises("constant")
+    with settings.preconditioner("partition"), pytest.raises(ValueError, match="flat partitions"):
+        noisy.solve(Y.unsqueeze(-1))
+
+
+def test_unknown_preconditioner():
+    with pytest.raises(ValueError, match="expected a preconditioner among"):
+        settings.preconditioner("ilu")
+
+
+@pytest.mark.parametrize("preconditioner", ["nystrom", "none"])
+def test_log_determinant_and_gradient_against_cholesky(covariance, small_settings, preconditioner):
+    """SLQ value and gradient with many probes: what the shipped suite never compares (tolerance: 4 standard errors)."""
+
+    def terms(dense: bool):
+        scale = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+        noise = torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
+        noisy = (covariance * scale).add_diagonal(noise)
+        if dense:
+            matrix = noisy._linear_op.to_dense() + noise * torch.eye(N)
+            inv_quad, logdet = Y @ torch.linalg.solve(matrix, Y), torch.linalg.slogdet(matrix).logabsdet
+        else:
+            inv_quad, logdet = noisy.inv_quad_logdet(Y.unsqueeze(-1), logdet=True)
+        gradients = [
+            *torch.autograd.grad(inv_quad, [scale, noise], retain_graph=True),
+            *torch.autograd.grad(logdet, [scale, noise]),
+        ]
+        return torch.stack([inv_quad, logdet, *gradients]).detach()
+
+    exact = terms(dense=True)
+    with settings.preconditioner(preconditioner), linear_operator.settings.num_trace_samples(100):
+        with linear_operator.settings.cg_tolerance(1e-5):
+            estimate = terms(dense=False)
+    spread = {"nystrom": 12.0, "none": 16.0}[preconditioner] / 100**0.5
+    assert (estimate[0] - exact[0]).abs() < 1e-4 * exact[0]
+    assert (estimate[1] - exact[1]).abs() < 4 * spread
+    torch.testing.assert_close(estimate[2:4], exact[2:4], rtol=1e-3, atol=0.0)
+    torch.testing.assert_close(estimate[4:], exact[4:], rtol=0.05, atol=0.0)
+
+
+def test_marginal_likelihood_is_deterministic_and_reads_no_global_state(covariance, small_settings):
+    def value(seed):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        result = (covariance + _noises("constant")).inv_quad_logdet(Y.unsqueeze(-1), logdet=True)
+        assert torch.equal(torch.get_rng_state(), before)
+        return torch.stack(result)
+
+    assert torch.equal(value(0), value(1))
+    with settings.probe_seed(1):
+        other = value(0)
+    assert not torch.equal(other[1], value(0)[1])
+
+
+def test_solves_to_1e_8(covariance, small_settings):
+    noisy = covariance + _noises("constant")
+    with linear_operator.settings.cg_tolerance(1e-8), patch.object(
+        module, "conjugate_gradients", wraps=module.conjugate_gradients
+    ) as solver:
+        solution = noisy.solve(Y.unsqueeze(-1))
+    assert solver.call_count == 1
+    assert (noisy @ solution - Y.unsqueeze(-1)).norm() / Y.norm() < 1.1e-8
+
+
+def test_samples_of_a_noisy_covariance(covariance):
+    noisy = covariance + _noises("per_row")
+    torch.manual_seed(0)
+    samples = noisy.zero_mean_mvn_samples(8_000)
+    dense = noisy.to_dense()
+    assert samples.shape == (8_000, N)
+    assert (samples.mT @ samples / 8_000 - dense).norm() / dense.norm() < 0.08
+
+
+class TestAlgebraKeepsTheClass:
+    """Wherever noise is added, the result is ours: with the preconditioner, the solver and the guards."""
+
+    dense = DenseLinearOperator(0.1 * torch.eye(N).double())
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda k: k * 2.0,
+            lambda k: k.mul(torch.tensor([[[1.0]], [[2.0]]]).double()),
+            lambda k: k.detach(),
+            lambda k: k.mT,
+            lambda k: k + k,
+            lambda k: k + 0,
+            lambda k: k + TestAlgebraKeepsTheClass.dense,
+            lambda k: k + torch.tensor(0.3).double().expand(N, N),
+            lambda k: k + linear_operator.operators.RootLinearOperator(X),
+            lambda k: k + linear_operator.operators.LowRankRootLinearOperator(X),
+            lambda k: linear_operator.operators.ZeroLinearOperator(N, N) + k,
+            lambda k: (k + k)[..., :200, :200],
+            lambda k: (k + TestAlgebraKeepsTheClass.dense).expand(3, N, N),
+            lambda k: k.to(torch.float32),
+            lambda k: k.unsqueeze(0),
+        ],
+    )
+    def test_then_noise(self, covariance, change):
+        changed = change(covariance)
+        assert isinstance(changed, PartitionLinearOperator | PartitionSumLinearOperator)
+        assert isinstance(changed + ConstantDiagLinearOperator(torch.ones(1), changed.size(-1)), PartitionAddedDiagLinearOperator)
+        assert isinstance(changed.add_jitter(1e-3), PartitionAddedDiagLinearOperator)
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            lambda: linear_operator.operators.RootLinearOperator(X),
+            lambda: torch.tensor(0.3).double().expand(N, N),
+            lambda: _covariance("leaf"),
+            lambda: TestAlgebraKeepsTheClass.dense,
+        ],
+    )
+    def test_sums_are_exact(self, covariance, other):
+        total = covariance + other()
+        expected = covariance.to_dense() + linear_operator.to_dense(other())
+        torch.testing.assert_close(total.to_dense(), expected)
+        torch.testing.assert_close(total.diagonal(), expected.diagonal())
+        torch.testing.assert_close(total @ X, expected @ X)
+
+    def test_a_constant_is_one_cluster(self, covariance):
+        total = covariance + torch.tensor(0.3).double().expand(N, N)
+        assert all(isinstance(term, PartitionLinearOperator) for term in total.linear_ops)
+        assert total.linear_ops[1].left.num_clusters == 1
+
+    def test_noise_added_twice(self, covariance):
+        noisy = covariance + _noises("constant") + _noises("per_row")
+        expected = covariance.to_dense() + _noises("constant").to_dense() + _noises("per_row").to_dense()
+        assert isinstance(noisy, PartitionAddedDiagLinearOperator)
+        torch.testing.assert_close(noisy.to_dense(), expected)
+
+    def test_nonsense_is_refused(self, covariance):
+        with pytest.raises(TypeError, match="to add"):
+            covariance + "noise"
+
+
+class TestGuards:
+    @pytest.fixture(scope="class")
+    def large(self):
+        x = torch.randn(1200, 2, generator=torch.Generator().manual_seed(0))
+        return FastClusterKernel(x, 10, random_state=0)(x).evaluate_kernel()
+
+    @pytest.mark.parametrize(
+        "task",
+        [
+            lambda k: k.add_jitter(1.0).cholesky(),
+            lambda k: k.cholesky(),
+            lambda k: k * k,
+            lambda k: (k + k) * k,
+            lambda k: k.eigh(),
+            lambda k: k.svd(),
+            lambda k: k.add_jitter(1.0).root_inv_decomposition(),
+            lambda k: k.root_decomposition().root.to_dense(),
+        ],
+    )
+    def test_dense_work_is_refused_with_the_remedy(self, large, task):
+        with pytest.raises(RuntimeError, match=r"max_cholesky_size is 800.*iterative\(\)"):
+            task(large)
+
+    def test_unless_it_is_asked_for(self, large):
+        assert large.to_dense().shape == (1200, 1200)
+        with linear_operator.settings.max_cholesky_size(2000):
+            product = large * large
+        torch.testing.assert_close(product.to_dense(), large.to_dense() ** 2)
+
+    def test_botorch_flags_are_named(self, large):
+        with (
+            linear_operator.settings.fast_computations(False, False, False),
+            pytest.raises(RuntimeError, match="BoTorch"),
+        ):
+            large.add_jitter(1.0).solve(torch.ones(1200, 1))
+        with linear_operator.settings.fast_computations(False, False, False), settings.iterative():
+            large.add_jitter(1.0).solve(torch.ones(1200, 1))
+
+
+def test_iterative_settings_yield_to_those_inside():
+    with settings.iterative():
+        assert linear_operator.settings.cg_tolerance.value() == 1e-2
+        with linear_operator.settings.cg_tolerance(0.3), gpytorch.settings.eval_cg_tolerance(0.2):
+            assert linear_operator.settings.cg_tolerance.value() == 0.3
+            assert gpytorch.settings.eval_cg_tolerance.value() == 0.2
+    assert linear_operator.settings.cg_tolerance.value() == 1
