@@ -98,9 +98,7 @@ class iterative:  # noqa: N801
     @staticmethod
     def _contexts() -> list[Any]:
         return [
-            linear_operator.settings.fast_computations(
-                covar_root_decomposition=True, log_prob=True, solves=True
-            ),
+            linear_operator.settings.fast_computations(covar_root_decomposition=True, log_prob=True, solves=True),
             linear_operator.settings.max_cholesky_size(800),
             linear_operator.settings.cg_tolerance(1e-2),
             linear_operator.settings.max_lanczos_quadrature_iterations(100),

@@ -1,0 +1,3 @@
+"""Estimators in scikit-learn's manner."""
+
+from gpytorch_partition.estimators.regressor import PartitionGPRegressor as PartitionGPRegressor

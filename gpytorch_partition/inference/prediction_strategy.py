@@ -53,7 +53,9 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if torch.is_tensor(test_train_covar) or not is_plain or self.mean_cache.requires_grad:
             return super().exact_predictive_mean(test_mean, test_train_covar)
         alpha = self.mean_cache.unsqueeze(-1)
-        return test_mean + sum(self._mean_of(term, alpha) for term in terms(test_train_covar)).squeeze(-1)
+        for term in terms(test_train_covar):
+            test_mean = test_mean + self._mean_of(term, alpha).squeeze(-1)
+        return test_mean
 
     def _mean_of(self, term: LinearOperator, alpha: Tensor) -> Tensor:
         """One term's share of the mean, `*batch x N_test x 1`."""

@@ -105,7 +105,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
         return torch.cat(variances, -1)
 
     def _variances(self, prior: Tensor, columns: Tensor) -> Tensor:
-        """Prior variances less the quadratic forms :math:`k^\\top A^{-1} k` of the columns k."""
+        r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
         floor = self.noisy._diag_tensor._diagonal().min(-1).values[..., None, None]
         prior = prior.unsqueeze(-2)
 

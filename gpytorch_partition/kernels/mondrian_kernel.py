@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -55,4 +55,4 @@ class MondrianKernel(PartitionKernel):
     @property
     def lifetime(self) -> float:
         r"""The lifetime :math:`\lambda`, in units of 1/x."""
-        return self.partition.lifetime
+        return cast(MondrianPartition, self.partition).lifetime

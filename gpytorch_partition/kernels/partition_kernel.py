@@ -84,7 +84,9 @@ class PartitionKernel(Kernel):
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         if params.get("last_dim_is_batch"):
-            raise RuntimeError(f"{type(self).__name__} does not support last_dim_is_batch: its partitions see all columns")
+            raise RuntimeError(
+                f"{type(self).__name__} does not support last_dim_is_batch: its partitions see all columns"
+            )
         if torch.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
             raise RuntimeError(
                 f"{type(self).__name__} is piecewise constant in x: it has no gradient with respect to the inputs. "

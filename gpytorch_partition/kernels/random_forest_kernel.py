@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ class _Heights(torch.nn.Module):
         super().__init__()
         if heights not in HEIGHTS:
             raise ValueError(f"expected heights to be one of {HEIGHTS}, got {heights!r}")
+        self.code: Tensor
         self.register_buffer("code", torch.tensor(HEIGHTS.index(heights)))
 
     @property
@@ -85,7 +86,7 @@ class RandomForestKernel(PartitionKernel):
         if (train_x is None) != (train_y is None):
             raise ValueError("expected both training inputs and targets, or neither for an unfitted kernel")
         forest = None
-        if train_x is not None:
+        if train_x is not None and train_y is not None:
             points = training_points(train_x, active_dims)
             options = {"num_trees": num_trees, "random_state": random_state, "n_jobs": n_jobs, **forest_options}
             forest = grow_forest(points, train_y, **options)
@@ -132,7 +133,7 @@ class RandomForestKernel(PartitionKernel):
         """S: path sums of the height average's node weights, or I / m for flat partitions."""
         if self.heights != "all":
             return super()._cluster_operator(num_clusters)
-        layout = self.partition.layout
+        layout = cast(ForestPartition, self.partition).layout
         weights = height_average_weights(layout) / self.num_partitions
         return PathSumLinearOperator(weights.to(self.unit), layout=layout)
 

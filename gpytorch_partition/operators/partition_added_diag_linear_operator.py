@@ -40,6 +40,8 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     :param linear_ops: K and the diagonal D, in either order.
     """
 
+    _nystrom_preconditioner: NystromPreconditioner | None = None
+
     def evaluate_kernel(self) -> LinearOperator:
         """The sum of the evaluated covariance and the diagonal."""
         return add(self._linear_op.evaluate_kernel(), self._diag_tensor)
@@ -84,9 +86,9 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     def _nystrom(self) -> NystromPreconditioner | None:
         if not self._is_preconditioned("nystrom"):
             return None
-        if self._precond_lt is None:
-            self._precond_lt = nystrom_preconditioner(self._linear_op, self._diag_tensor)
-        return self._precond_lt
+        if self._nystrom_preconditioner is None:
+            self._nystrom_preconditioner = nystrom_preconditioner(self._linear_op, self._diag_tensor)
+        return self._nystrom_preconditioner
 
     def _is_preconditioned(self, name: str) -> bool:
         """Whether this preconditioner is chosen, and the matrix large enough for one by GPyTorch's own settings."""

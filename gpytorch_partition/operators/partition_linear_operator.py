@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from linear_operator.operators import (
@@ -22,7 +22,8 @@ from gpytorch_partition.partitions.incidence import Incidence
 # Entries looked up at once by index.
 _LOOKUPS = 2**22
 
-ClusterOperator = DiagLinearOperator | PathSumLinearOperator
+# A DiagLinearOperator or a PathSumLinearOperator.
+ClusterOperator: TypeAlias = LinearOperator
 
 
 class PartitionLinearOperator(Guarded):
@@ -246,10 +247,8 @@ class PartitionLinearOperator(Guarded):
         """Apply a change of batch dimensions to all parts that have any."""
         num_dims = len(self.batch_shape)
 
-        def changed(tensor: Tensor | None) -> Tensor | None:
-            if tensor is None or tensor.dim() == 2:
-                return tensor
-            return change(tensor[(None,) * (num_dims + 2 - tensor.dim())])
+        def changed(tensor: Tensor) -> Tensor:
+            return tensor if tensor.dim() == 2 else change(tensor[(None,) * (num_dims + 2 - tensor.dim())])
 
         left = self.left.with_codes(changed(self.left.codes))
         right = left if self.is_symmetric else self.right.with_codes(changed(self.right.codes))
@@ -257,8 +256,8 @@ class PartitionLinearOperator(Guarded):
             scale=change(self.scale),
             left=left,
             right=right,
-            left_loadings=changed(self.left_loadings),
-            right_loadings=changed(self.right_loadings),
+            left_loadings=None if self.left_loadings is None else changed(self.left_loadings),
+            right_loadings=None if self.right_loadings is None else changed(self.right_loadings),
         )
 
     # Algebra.
@@ -276,15 +275,15 @@ class PartitionLinearOperator(Guarded):
     def to(self, *args: Any, **kwargs: Any) -> PartitionLinearOperator:
         """Another device (a string will do) or floating point type; the codes only move."""
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
-        sides = {"device": device or self.device, "dtype": dtype or self.dtype}
+        device, dtype = device or self.device, dtype or self.dtype
         left = self.left.to(device)
         return self._with(
-            scale=self.scale.to(**sides),
-            cluster_operator=self.cluster_operator.to(**sides),
+            scale=self.scale.to(device, dtype),
+            cluster_operator=self.cluster_operator.to(device, dtype),
             left=left,
             right=left if self.is_symmetric else self.right.to(device),
-            left_loadings=None if self.left_loadings is None else self.left_loadings.to(**sides),
-            right_loadings=None if self.right_loadings is None else self.right_loadings.to(**sides),
+            left_loadings=None if self.left_loadings is None else self.left_loadings.to(device, dtype),
+            right_loadings=None if self.right_loadings is None else self.right_loadings.to(device, dtype),
         )
 
     # Roots and samples: K = (sqrt(s) diag(R) Z F)(...)^T with S = F F^T.

@@ -43,8 +43,10 @@ class NystromPreconditioner(LinearOperator):
         self.scale, self.noise, self.factor = scale, noise, factor
 
     def _size(self) -> torch.Size:
-        return self.noise.shape if self.noise.dim() > self.scale.dim() + 1 else torch.Size(
-            (*self.scale.shape, *self.noise.shape[-2:])
+        return (
+            self.noise.shape
+            if self.noise.dim() > self.scale.dim() + 1
+            else torch.Size((*self.scale.shape, *self.noise.shape[-2:]))
         )
 
     def _transpose_nonbatch(self) -> LinearOperator:
@@ -186,9 +188,7 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
     :param noise: The diagonal D.
     :raises ValueError: For other operators, trees (`heights="all"`) among them.
     """
-    flat = isinstance(operator, PartitionLinearOperator) and isinstance(
-        operator.cluster_operator, DiagLinearOperator
-    )
+    flat = isinstance(operator, PartitionLinearOperator) and isinstance(operator.cluster_operator, DiagLinearOperator)
     if not flat or operator.left_loadings is not None:
         raise ValueError(
             'the preconditioner "partition" expected the covariance of flat partitions (fast cluster, Mondrian, '

@@ -1,4 +1,4 @@
-"""
+r"""
 The one-hot rows :math:`Z` of points in cluster space, and the two sums over clusters that everything is made of.
 
 :math:`Z` is :math:`N \times p` with one 1 per partition in each row: `codes[i, r]` is the column of the cluster
@@ -8,6 +8,7 @@ partition r lie in a range of their own.
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ _BLOCK = 1024
 
 
 class _Members(NamedTuple):
-    """The rows of each cluster (:math:`Z^\\top` by rows), cut into blocks of at most `_BLOCK` rows."""
+    r"""The rows of each cluster (:math:`Z^\top` by rows), cut into blocks of at most `_BLOCK` rows."""
 
     rows: Tensor  # (N * m,) row numbers, sorted by cluster
     cluster_starts: Tensor  # (p + 1,) where each cluster begins in `rows`
@@ -229,4 +230,6 @@ def _ones_csr(incidence: Incidence, row_starts: Tensor, columns: Tensor, num_col
     if ones is None:
         ones = incidence.memo["ones"] = torch.ones(columns.numel(), dtype=torch.float64)
     shape = (row_starts.numel() - 1, num_columns)
-    return torch.sparse_csr_tensor(row_starts, columns, ones, size=shape, check_invariants=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(row_starts, columns, ones, size=shape, check_invariants=False)

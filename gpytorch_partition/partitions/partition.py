@@ -25,7 +25,7 @@ class _CodedRows(NamedTuple):
     """Rows, the cluster space they were coded in, and their one-hot matrix there."""
 
     x: Tensor
-    index: ClusterIndex
+    cluster_index: ClusterIndex
     incidence: Incidence
 
 
@@ -122,7 +122,7 @@ class Partition(torch.nn.Module):
         """Codes of x in the cluster space of other rows."""
         if self.cluster_counts is not None:
             return self._coded(x).incidence
-        return Incidence(anchor.index.codes(self.labels(x)), anchor.index.num_clusters)
+        return Incidence(anchor.cluster_index.codes(self.labels(x)), anchor.cluster_index.num_clusters)
 
     def _code(self, x: Tensor) -> _CodedRows:
         self.check_points(x)

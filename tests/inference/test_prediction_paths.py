@@ -9,15 +9,14 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import gpytorch
-import linear_operator
 import pytest
 import torch
 from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKernel
 from linear_operator.operators import LinearOperator
 
 from gpytorch_partition import FastClusterKernel, IterativeKernel, RandomForestKernel, settings
-from gpytorch_partition.inference.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
+from gpytorch_partition.inference.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.operators import preconditioners
 
 N, N_TEST = 2100, 40
@@ -82,7 +81,11 @@ def _dense_posterior(model, test=TEST):
     with torch.no_grad():
         joint = torch.cat([X, test])
         prior = model.covar_module(joint).to_dense().double()
-        noise = NOISES if isinstance(model.likelihood.noise, torch.Tensor) and model.likelihood.noise.numel() == N else model.likelihood.noise
+        noise = (
+            NOISES
+            if isinstance(model.likelihood.noise, torch.Tensor) and model.likelihood.noise.numel() == N
+            else model.likelihood.noise
+        )
         train = prior[:N, :N] + torch.diag_embed(noise.double().expand(N))
         cross = prior[N:, :N]
         mean = model.mean_module(joint).double()
@@ -362,7 +365,12 @@ class TestBatches:
                 posterior = model(TEST.expand(2, N_TEST, 3))
         assert posterior.mean.shape == (2, N_TEST)
         for i in range(2):
-            alone = Model(X, targets[i], gpytorch.likelihoods.GaussianLikelihood(), _scaled(_cluster(), float(kernel.outputscale[i].detach()))).eval()
+            alone = Model(
+                X,
+                targets[i],
+                gpytorch.likelihoods.GaussianLikelihood(),
+                _scaled(_cluster(), float(kernel.outputscale[i].detach())),
+            ).eval()
             alone.likelihood.noise = likelihood.noise[i].detach()
             with settings.iterative(), torch.no_grad():
                 expected = alone(TEST)

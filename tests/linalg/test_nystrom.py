@@ -34,9 +34,7 @@ def test_batches_and_seeds():
     batch = torch.stack([matrix, 2 * matrix])
 
     def factor(seed):
-        return nystrom_factor(
-            batch.matmul, torch.Size([2, 50]), 10, torch.Generator().manual_seed(seed), torch.float64
-        )
+        return nystrom_factor(batch.matmul, torch.Size([2, 50]), 10, torch.Generator().manual_seed(seed), torch.float64)
 
     assert factor(0).root.shape == (2, 50, 10)
     assert torch.equal(factor(0).root, factor(0).root)

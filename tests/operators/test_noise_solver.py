@@ -89,7 +89,9 @@ class TestNystromTriple:
 
 
 def test_nystrom_factor_is_computed_once_for_all_scales_and_noises(covariance):
-    with patch.object(PartitionLinearOperator, "_matmul", autospec=True, side_effect=PartitionLinearOperator._matmul) as product:
+    with patch.object(
+        PartitionLinearOperator, "_matmul", autospec=True, side_effect=PartitionLinearOperator._matmul
+    ) as product:
         nystrom_preconditioner(covariance, _noises("constant"))
         first = product.call_count
         nystrom_preconditioner(covariance * 3.0, _noises("per_row"))
@@ -176,9 +178,10 @@ def test_marginal_likelihood_is_deterministic_and_reads_no_global_state(covarian
 
 def test_solves_to_1e_8(covariance, small_settings):
     noisy = covariance + _noises("constant")
-    with linear_operator.settings.cg_tolerance(1e-8), patch.object(
-        module, "conjugate_gradients", wraps=module.conjugate_gradients
-    ) as solver:
+    with (
+        linear_operator.settings.cg_tolerance(1e-8),
+        patch.object(module, "conjugate_gradients", wraps=module.conjugate_gradients) as solver,
+    ):
         solution = noisy.solve(Y.unsqueeze(-1))
     assert solver.call_count == 1
     assert (noisy @ solution - Y.unsqueeze(-1)).norm() / Y.norm() < 1.1e-8
@@ -221,7 +224,9 @@ class TestAlgebraKeepsTheClass:
     def test_then_noise(self, covariance, change):
         changed = change(covariance)
         assert isinstance(changed, PartitionLinearOperator | PartitionSumLinearOperator)
-        assert isinstance(changed + ConstantDiagLinearOperator(torch.ones(1), changed.size(-1)), PartitionAddedDiagLinearOperator)
+        assert isinstance(
+            changed + ConstantDiagLinearOperator(torch.ones(1), changed.size(-1)), PartitionAddedDiagLinearOperator
+        )
         assert isinstance(changed.add_jitter(1e-3), PartitionAddedDiagLinearOperator)
 
     @pytest.mark.parametrize(

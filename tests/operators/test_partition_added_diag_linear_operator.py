@@ -1,23 +1,15 @@
 from __future__ import annotations
 
 import unittest
-from unittest.mock import patch
 
-import gpytorch
-import linear_operator
-import pytest
 import torch
-from linear_operator.operators import ConstantDiagLinearOperator, DenseLinearOperator, DiagLinearOperator
+from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
-from operator_zoo import dense, flat_weights, rows, weighted
+from operator_zoo import dense, rows, weighted
 
-from gpytorch_partition import settings
 from gpytorch_partition.operators import (
-    PartitionAddedDiagLinearOperator,
     PartitionLinearOperator,
-    PartitionSumLinearOperator,
 )
-from gpytorch_partition.operators import partition_added_diag_linear_operator as module
 
 
 class _Suite(LinearOperatorTestCase):

@@ -198,7 +198,7 @@ class TestJointLaw:
         ],
     )
     def test_of_four_points_does_not_depend_on_the_box(self, lower, upper):
-        """Projectivity, inward (a box of the points alone) and outward (boxes that miss some or all points)."""
+        """Projectivity, inward (a box of the points alone) and outward (boxes that miss some or all)."""
         points = torch.tensor([[0.1, 0.2], [0.8, 0.3], [0.6, 1.1], [1.4, 0.9]], dtype=torch.float64)
         num_trees, lifetime = 6000, 0.8
         tight = groupings(trees_on(points, num_trees, lifetime, seed=1).labels(points))
@@ -215,12 +215,12 @@ class TestNesting:
     @pytest.mark.parametrize("d", [1, 3])
     def test_wider_trees_hold_the_narrower_ones(self, d):
         """A point gets the same label from the trees on any box that holds it."""
-        trees, points = trees_on(box(*[1.0] * d), 50, 1.5), around(d)
+        trees, points = trees_on(box(*[1.0] * d), 30, 1.5), around(d)
         levels = _levels(points, trees._boxes(60))
         assert levels.unique().numel() >= 4
         for level in levels.unique().tolist():
             rows = points[levels == level]
-            for wider in (1, 2, 5):
+            for wider in (1, 3):
                 assert torch.equal(
                     trees._labels_within(rows, level + wider), trees._labels_within(rows, level)
                 )
@@ -261,17 +261,17 @@ class TestLabels:
     POINTS = torch.cat([normal(20, 3, seed=1), 4 * normal(10, 3, seed=2), 1e3 * normal(2, 3, seed=3)])
 
     @given(st.lists(st.integers(0, 31), min_size=1, max_size=20))
-    @settings(derandomize=True, deadline=None, max_examples=15)
+    @settings(derandomize=True, deadline=None, max_examples=8)
     def test_do_not_depend_on_other_rows(self, rows):
         trees = trees_on(normal(100, 3), 12, 0.8)
         assert torch.equal(trees.labels(self.POINTS[rows]), trees.labels(self.POINTS)[rows])
 
     @pytest.mark.parametrize("size", [1, 700])
     def test_do_not_depend_on_blocks(self, trees, monkeypatch, size):
-        expected = trees.labels(self.POINTS[16:24])
+        expected = trees.labels(self.POINTS[18:22])
         monkeypatch.setattr(partition, "_LABELS_PER_CHUNK", 10 * size)
         monkeypatch.setattr(mondrian, "_BOX_NUMEL", size)
-        assert torch.equal(trees.labels(self.POINTS[16:24]), expected)
+        assert torch.equal(trees.labels(self.POINTS[18:22]), expected)
 
     def test_do_not_depend_on_threads(self, trees, monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)

@@ -1,0 +1,275 @@
+"""The Gaussian process regressor in scikit-learn's manner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.inference.marginal_likelihood import maximize_marginal_likelihood
+from gpytorch_partition.kernels import FastClusterKernel, MondrianKernel, RandomForestKernel
+from gpytorch_partition.models import PartitionGP
+
+KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+# Rows predicted at once, and rows sampled jointly at most: a dense factorization takes their cube in time.
+_ROWS_AT_ONCE = 2**16
+_MOST_JOINT_ROWS = 5_000
+
+
+class PartitionGPRegressor(RegressorMixin, BaseEstimator):
+    r"""
+    Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
+
+    Columns of X and the targets are standardized inside (a constant column stays as it is); the kernel is built on
+    the standardized rows; noise, outputscale and constant mean are chosen by marginal likelihood. A value at its bound
+    gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
+
+    Whatever is said about uncertainty is about *new observations*: standard deviations, covariances and samples
+    include the noise, as those of scikit-learn's `GaussianProcessRegressor` do when its kernel has a `WhiteKernel`.
+    That is what an interval for a new target needs; the function's own variance is the square less `noise_`.
+
+    Training costs :math:`O(N m)` per product of the kernel and some hundreds of products; predicting a mean costs
+    O(m) per row and a standard deviation one linear solve. Held are 8 bytes per (row, partition).
+
+    :param kernel: `"forest"` (supervised; the one to try first), `"fast_cluster"`, `"mondrian"`, or a function from
+        the standardized training data `(x, y)` (tensors `N x D` and `N`) to a :class:`gpytorch.kernels.Kernel`,
+        which will be scaled by an outputscale; it must be a module-level function for the estimator to be pickled.
+    :param num_partitions: Number m of trees or clusterings. A function's kernel has its own.
+    :param max_iterations: L-BFGS iterations at most.
+    :param dtype: `"float32"` or `"float64"`, in which the model computes. Measured on six data sets, float32 takes half the
+        time and changes the root mean squared error by less than 0.5 %.
+    :param random_state: Seed of the partitions, as in scikit-learn. With the same integer, predictions are the same to
+        the last bit. A function's kernel draws from what it likes.
+    :param n_jobs: Trees grown at once, as scikit-learn counts them.
+
+    Fitted attributes:
+
+    - `model_`, `likelihood_`, `kernel_`: the GPyTorch model of standardized data, its likelihood and its kernel.
+    - `noise_`, `outputscale_`: variances of the noise and of the function, in squared units of the targets.
+    - `log_marginal_likelihood_value_`: in nats, of the standardized targets.
+    - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
+    - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+
+    Example:
+        >>> from sklearn.datasets import load_diabetes
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> model = PartitionGPRegressor("forest", num_partitions=50, random_state=0).fit(X[:300], y[:300])
+        >>> mean, std = model.predict(X[300:], return_std=True)
+        >>> inside = abs(y[300:] - mean) <= 1.645 * std
+        >>> bool(0.8 < inside.mean() < 1.0)
+        True
+    """
+
+    def __init__(
+        self,
+        kernel: str | Callable[[Tensor, Tensor], Kernel] = "forest",
+        num_partitions: int = 200,
+        *,
+        max_iterations: int = 100,
+        dtype: str = "float32",
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.num_partitions = num_partitions
+        self.max_iterations = max_iterations
+        self.dtype = dtype
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any) -> PartitionGPRegressor:
+        """
+        Build the kernel and choose the hyperparameters.
+
+        :param X: `N x D` rows, finite.
+        :param y: `N` targets: one output.
+        :raises ValueError: If the data or a parameter cannot be used.
+        """
+        self._check_parameters()
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        self._x_mean, self._x_scale = _moments(X)
+        self._y_mean, self._y_scale = _moments(y.astype(np.float64))
+        x = self._standardized(X)
+        targets = torch.as_tensor((y - self._y_mean) / self._y_scale, dtype=x.dtype)
+        self._set_model(x, targets, self._new_kernel(x, targets))
+        found = maximize_marginal_likelihood(
+            self.model_, self.likelihood_, max_iterations=self.max_iterations
+        )
+        self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
+        self.at_bounds_ = found.at_bounds
+        self.n_iter_ = found.num_iterations
+        return self
+
+    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+        """
+        Means of new observations, and how far off they may be.
+
+        :param X: `N x D` rows.
+        :param return_std: Also return `N` standard deviations, noise included.
+        :param return_cov: Also return the `N x N` covariance, noise included; it is dense.
+        :return: `N` means, or a pair.
+        :raises ValueError: If both are asked for, or X cannot be used.
+        """
+        if return_std and return_cov:
+            raise ValueError("expected at most one of return_std and return_cov")
+        rows = self._checked_rows(X)
+        if return_cov:
+            return self._joint_moments(rows)
+        blocks = [self._moments_of(rows[i : i + _ROWS_AT_ONCE], return_std) for i in range(0, len(rows), _ROWS_AT_ONCE)]
+        mean, std = (np.concatenate(parts) for parts in zip(*blocks))
+        return (mean, std) if return_std else mean
+
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+        """
+        Joint samples of new observations, noise included.
+
+        :param X: `N x D` rows, at most 5,000: a sample needs a dense factorization of their covariance.
+        :param n_samples: Number of samples.
+        :param random_state: Seed, as in scikit-learn.
+        :return: `N x n_samples`.
+        :raises ValueError: If there are more rows.
+        """
+        rows = self._checked_rows(X)
+        if len(rows) > _MOST_JOINT_ROWS:
+            raise ValueError(
+                f"expected at most {_MOST_JOINT_ROWS:,} rows to sample jointly, as that takes a dense factorization, "
+                f"got {len(rows):,}: sample fewer rows, or draw from predict's means and standard deviations "
+                "if rows may be independent"
+            )
+        mean, covariance = self._joint_moments(rows)
+        root = psd_safe_cholesky(torch.from_numpy(covariance)).numpy()
+        normal = check_random_state(random_state).standard_normal((len(rows), n_samples))
+        return mean[:, None] + root @ normal
+
+    @property
+    def noise_(self) -> float:
+        """Variance of the noise, in squared units of the targets."""
+        return self.likelihood_.noise.item() * float(self._y_scale) ** 2
+
+    @property
+    def outputscale_(self) -> float:
+        """Variance of the function, in squared units of the targets."""
+        return self.model_.covar_module.outputscale.item() * float(self._y_scale) ** 2
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel, without its outputscale."""
+        return self.model_.covar_module.base_kernel
+
+    # Tensors and plain values.
+
+    def to_state(self) -> dict[str, Any]:
+        """
+        The fitted regressor as tensors and plain values, which `torch.load(..., weights_only=True)` reads.
+
+        :raises TypeError: If the kernel came from a function, which no plain value can stand for.
+        """
+        check_is_fitted(self, "model_")
+        if not isinstance(self.kernel, str):
+            raise TypeError(f"only the kernels {tuple(KERNELS)} can be saved as plain values: pickle the estimator instead")
+        names = getattr(self, "feature_names_in_", None)
+        return {
+            "parameters": {name: getattr(self, name) for name in ("kernel", "num_partitions", "max_iterations", "dtype")},
+            "feature_names": None if names is None else [str(name) for name in names],
+            "x_mean": torch.from_numpy(self._x_mean),
+            "x_scale": torch.from_numpy(self._x_scale),
+            "y_mean": float(self._y_mean),
+            "y_scale": float(self._y_scale),
+            "train_x": self.model_.train_inputs[0],
+            "train_y": self.model_.train_targets,
+            "model": dict(self.model_.state_dict()),
+            "log_marginal_likelihood_value": self.log_marginal_likelihood_value_,
+            "at_bounds": self.at_bounds_,
+            "n_iter": self.n_iter_,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> PartitionGPRegressor:
+        """
+        The regressor that :meth:`to_state` described; it predicts the same to the last bit.
+
+        The seed is not part of the state: a refit would draw new partitions.
+        """
+        regressor = cls(**state["parameters"])
+        regressor._x_mean, regressor._x_scale = state["x_mean"].numpy(), state["x_scale"].numpy()
+        regressor._y_mean, regressor._y_scale = np.float64(state["y_mean"]), np.float64(state["y_scale"])
+        regressor._set_model(state["train_x"], state["train_y"], KERNELS[regressor.kernel]())
+        regressor.model_.load_state_dict(state["model"])
+        regressor.n_features_in_ = state["train_x"].shape[1]
+        if state["feature_names"] is not None:
+            regressor.feature_names_in_ = np.array(state["feature_names"], dtype=object)
+        regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
+        regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
+        return regressor
+
+    # Inside.
+
+    def _check_parameters(self) -> None:
+        if not callable(self.kernel) and self.kernel not in KERNELS:
+            raise ValueError(f"expected kernel to be one of {tuple(KERNELS)} or a function, got {self.kernel!r}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
+
+    def _standardized(self, X: np.ndarray) -> Tensor:
+        return torch.as_tensor((X - self._x_mean) / self._x_scale, dtype=DTYPES[self.dtype])
+
+    def _new_kernel(self, x: Tensor, y: Tensor) -> Kernel:
+        if callable(self.kernel):
+            return self.kernel(x, y)
+        if self.kernel == "forest":
+            return RandomForestKernel(x, y, self.num_partitions, random_state=self.random_state, n_jobs=self.n_jobs)
+        if self.kernel == "fast_cluster":
+            return FastClusterKernel(x, self.num_partitions, random_state=self.random_state)
+        lifetime = 1.0 if bool((x == x[0]).all()) else None  # without distances there is no scale to go by
+        return MondrianKernel(x, self.num_partitions, lifetime=lifetime, random_state=self.random_state)
+
+    def _set_model(self, x: Tensor, y: Tensor, kernel: Kernel) -> None:
+        self.likelihood_ = GaussianLikelihood()
+        self.model_ = PartitionGP(x, y, self.likelihood_, kernel).eval()
+
+    def _checked_rows(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "model_")
+        return validate_data(self, X, dtype=np.float64, reset=False)
+
+    def _predictive(self, rows: np.ndarray) -> Any:
+        """The distribution of new observations in standardized units, lazily."""
+        return self.likelihood_(self.model_(self._standardized(rows)))
+
+    @torch.no_grad()
+    def _moments_of(self, rows: np.ndarray, with_std: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations (or nothing) in units of the targets."""
+        # Without debugging GPyTorch does not warn that the rows may be the training rows.
+        with settings.iterative(), gpytorch.settings.debug(False):
+            predictive = self._predictive(rows)
+            mean = predictive.mean.double().numpy() * self._y_scale + self._y_mean
+            variance = predictive.variance.double().numpy() if with_std else np.empty(0)
+        return mean, np.sqrt(variance) * self._y_scale
+
+    @torch.no_grad()
+    def _joint_moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and covariance in units of the targets."""
+        with settings.iterative(), gpytorch.settings.debug(False):
+            predictive = self._predictive(rows)
+            mean = predictive.mean.double().numpy() * self._y_scale + self._y_mean
+            covariance = predictive.lazy_covariance_matrix.to_dense().double().numpy()
+        return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
+
+
+def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations of columns, 1 for those that are constant up to rounding."""
+    mean, scale = values.mean(0), values.std(0)
+    is_constant = scale <= 10 * np.finfo(np.float64).eps * np.abs(mean)
+    return mean, np.where(is_constant, 1.0, scale)
