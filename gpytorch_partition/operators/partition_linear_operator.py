@@ -422,7 +422,7 @@ def _sum_to_shape(gradient: Tensor, shape: torch.Size) -> Tensor:
 
 
 def _at(rows: Tensor, batch: tuple[Tensor, ...], index: Tensor) -> Tensor:
-    """Rows of `*batch x N x c` at as many batch indices and row numbers; missing or single batch dimensions broadcast."""
+    """Rows of `*batch x N x c` at batch indices and row numbers; missing or single batch dimensions broadcast."""
     own = rows.shape[:-2]
     aligned = batch[len(batch) - len(own) :]
     indices = [torch.zeros_like(i) if size == 1 else i for i, size in zip(aligned, own)]

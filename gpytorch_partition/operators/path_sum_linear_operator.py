@@ -45,8 +45,8 @@ class PathSumLinearOperator(LinearOperator):
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns, sums = _as_columns(rhs), self.layout.sums
-        weights = self.node_weights[sums.nodes].unsqueeze(-1)
-        return sums.down(weights * sums.up(columns)).view(rhs.shape)
+        weights = self.node_weights.index_select(0, sums.nodes).unsqueeze(-1)
+        return sums.down(sums.up(columns).mul_(weights)).view(rhs.shape)
 
     def _diagonal(self) -> Tensor:
         sums = self.layout.sums

@@ -35,19 +35,18 @@ class TreeSums:
     def up(self, leaf_values: Tensor) -> Tensor:
         """For every node the sum over its leaves: `V x t` in level order from `p x t`."""
         table = leaf_values.new_empty(self.nodes.numel(), leaf_values.shape[-1])
-        table[self._leaves] = leaf_values
+        table.index_copy_(0, self._leaves, leaf_values)
         for parents, start, stop in self._levels_below():
             children = table[start:stop]
-            table[parents] = children[0::2] + children[1::2]
+            table.index_copy_(0, parents, children[0::2] + children[1::2])
         return table
 
     def down(self, node_values: Tensor) -> Tensor:
-        """For every leaf the sum over the nodes above it and itself: `p x t` from `V x t` in level order."""
-        table = node_values.clone()
+        """For every leaf the sum over the nodes above it and itself: `p x t` from `V x t`, which is overwritten."""
         for parents, start, stop in reversed(self._levels_below()):
-            pairs = table[start:stop].view(-1, 2, table.shape[-1])
-            pairs += table[parents].unsqueeze(1)
-        return table[self._leaves]
+            pairs = node_values[start:stop].view(-1, 2, node_values.shape[-1])
+            pairs += node_values.index_select(0, parents).unsqueeze(1)
+        return node_values.index_select(0, self._leaves)
 
     def _levels_below(self) -> list[tuple[Tensor, int, int]]:
         """From the deepest level up: the inner nodes above it and the slice of their children."""

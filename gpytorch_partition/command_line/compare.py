@@ -1,0 +1,192 @@
+"""The command `compare`: every kernel and two references on one split of one data set."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import warnings
+from argparse import Namespace
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import linear_operator
+import numpy as np
+from gpytorch.kernels import Kernel, RBFKernel
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.command_line.errors import CommandError, check_folder
+from gpytorch_partition.command_line.tables import TrainingData, read_training_data, write_table
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators.scores import coverage, negative_log_density, root_mean_squared_error
+from gpytorch_partition.plots import plot_comparison
+from gpytorch_partition.progress import progress
+
+TITLES = {
+    "forest": "random forest kernel",
+    "fast_cluster": "fast cluster kernel",
+    "mondrian": "Mondrian kernel",
+    "random_forest": "random forest",
+    "rbf_ard": "RBF-ARD GP",
+}
+_MOST_ROWS_FOR_RBF = 3_000
+
+
+class Split(NamedTuple):
+    """Rows to learn from, and rows to predict."""
+
+    train_X: np.ndarray
+    test_X: np.ndarray
+    train_y: np.ndarray
+    test_y: np.ndarray
+    test_rows: np.ndarray  # their numbers in the data, from 0
+
+
+class Result(NamedTuple):
+    """What a model predicts for the test rows, and what that took."""
+
+    mean: np.ndarray
+    std: np.ndarray
+    seconds: float
+
+
+class Scores(NamedTuple):
+    """A line of the table."""
+
+    model: str
+    rmse: float
+    nlpd: float
+    coverage_90: float
+    seconds: float
+
+
+Model = Callable[[Split], tuple[np.ndarray, np.ndarray]]
+
+
+def compare(options: Namespace) -> None:
+    """Fit, predict, score, print and write, as `python -m gpytorch_partition compare --help` says."""
+    data = _data(options)
+    folder = Path(options.output)
+    check_folder(folder)
+    split = _split(data, options)
+    models = _models(split, options)
+    results = {name: _run(name, model, split) for name, model in progress(list(models.items()), "models")}
+    scores = [_scores(name, result, split) for name, result in results.items()]
+    _print(data, split, scores, results)
+    _write(folder, data, split, scores, results, options.kernels)
+
+
+def _data(options: Namespace) -> TrainingData:
+    if options.data is not None:
+        return read_training_data(Path(options.data), options.target)
+    X, y = load_diabetes(return_X_y=True)
+    return TrainingData(X, y, list(load_diabetes().feature_names), "disease progression")
+
+
+def _split(data: TrainingData, options: Namespace) -> Split:
+    rows = np.arange(len(data.y))
+    parts = train_test_split(data.X, data.y, rows, test_size=options.test_size, random_state=options.seed)
+    train_X, test_X, train_y, test_y, _, test_rows = parts
+    return Split(train_X, test_X, train_y, test_y, test_rows)
+
+
+def _models(split: Split, options: Namespace) -> dict[str, Model]:
+    """What is compared, by name."""
+    size, seed = options.num_partitions, options.seed
+    models: dict[str, Model] = {
+        kernel: _fitted_by(PartitionGPRegressor(kernel, size, random_state=seed)) for kernel in options.kernels
+    }
+    models["random_forest"] = lambda split: _random_forest(split, size, seed)
+    if len(split.train_y) <= _MOST_ROWS_FOR_RBF:
+        models["rbf_ard"] = _rbf_ard
+    return models
+
+
+def _fitted_by(regressor: PartitionGPRegressor) -> Model:
+    return lambda split: regressor.fit(split.train_X, split.train_y).predict(split.test_X, return_std=True)
+
+
+def _random_forest(split: Split, num_trees: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A random forest; its standard deviation is that of its out-of-bag errors, the same for every row."""
+    forest = RandomForestRegressor(num_trees, oob_score=True, random_state=seed).fit(split.train_X, split.train_y)
+    std = root_mean_squared_error(split.train_y, forest.oob_prediction_)
+    return forest.predict(split.test_X), np.full(len(split.test_X), std)
+
+
+def _rbf_ard(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """An exact GP with a squared exponential kernel and a length scale per column, by Cholesky factorization."""
+    dense = linear_operator.settings.max_cholesky_size(_MOST_ROWS_FOR_RBF)
+    with settings.iterative(), dense:
+        return _fitted_by(PartitionGPRegressor(_new_rbf, dtype="float64"))(split)
+
+
+def _new_rbf(x: Tensor, y: Tensor) -> Kernel:
+    kernel = RBFKernel(ard_num_dims=x.shape[1])
+    kernel.lengthscale = math.sqrt(x.shape[1])  # the order of distances between standardized rows
+    return kernel
+
+
+def _run(name: str, model: Model, split: Split) -> Result:
+    """A model's predictions, timed; its warnings say whose they are."""
+    with warnings.catch_warnings(record=True) as caught:
+        start = time.perf_counter()
+        mean, std = model(split)
+        seconds = time.perf_counter() - start
+    for warning in caught:
+        warnings.warn(f"{TITLES[name]}: {warning.message}", warning.category, stacklevel=2)
+    return Result(mean, std, seconds)
+
+
+def _scores(name: str, result: Result, split: Split) -> Scores:
+    y, mean, std, unit = split.test_y, result.mean, result.std, float(split.train_y.std())
+    return Scores(
+        name,
+        root_mean_squared_error(y, mean),
+        negative_log_density(y, mean, std, unit),
+        float(coverage(y, mean, std, 0.9)),
+        result.seconds,
+    )
+
+
+def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict[str, Result]) -> None:
+    num_train, num_test = len(split.train_y), len(split.test_y)
+    print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows, {len(data.columns)} columns\n")
+    print(f"{'model':<22}{'RMSE':>10}{'NLPD':>9}{'90 %':>8}{'seconds':>10}")
+    for line in scores:
+        print(
+            f"{TITLES[line.model]:<22}{line.rmse:>10.4g}{line.nlpd:>9.3f}{line.coverage_90:>8.1%}{line.seconds:>10.1f}"
+        )
+    print(
+        f"\nRMSE: root mean squared error, in units of the target (its standard deviation is {split.train_y.std():.4g}).\n"
+        "NLPD: mean negative log predictive density of the targets divided by their standard deviation, nats per row.\n"
+        "90 %: share of test rows within the central 90 % interval. Seconds: fit and predictions.\n"
+        "The random forest's standard deviation is that of its out-of-bag errors, the same for every row."
+    )
+    if "rbf_ard" not in results:
+        print(f"The RBF-ARD GP is left out above {_MOST_ROWS_FOR_RBF:,} training rows.")
+
+
+def _write(
+    folder: Path, data: TrainingData, split: Split, scores: list[Scores], results: dict[str, Result], kernels: list[str]
+) -> None:
+    with open(folder / "table.csv", "w", newline="") as file:
+        write_table(file, Scores._fields, scores)
+    names = [f"{name}_{kind}" for name in results for kind in ("mean", "std")]
+    columns = [column for result in results.values() for column in (result.mean, result.std)]
+    with open(folder / "predictions.csv", "w", newline="") as file:
+        write_table(file, ["row", "target", *names], zip(split.test_rows, split.test_y, *columns))
+    print(f"\nWritten: {folder / 'table.csv'}, {folder / 'predictions.csv'}", end="")
+    if find_spec("matplotlib") is None:
+        print('\nNo plot without matplotlib: pip install "gpytorch_partition[plot]"')
+        return
+    pairs = {TITLES[name]: (result.mean, result.std) for name, result in results.items()}
+    shown = {TITLES[kernel]: pairs.pop(TITLES[kernel]) for kernel in kernels}
+    title = f"Exact GPs with random partition kernels: {len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
+    plot_comparison(split.test_y, shown, pairs, title=title, target=data.target).savefig(folder / "plot.png")
+    print(f", {folder / 'plot.png'}")

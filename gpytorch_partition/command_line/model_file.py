@@ -1,0 +1,66 @@
+"""A model in a file: tensors and plain values, a format version, and the names of the columns it takes."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.estimators import PartitionGPRegressor
+
+FORMAT = "gpytorch_partition model"
+VERSION = 1
+
+
+class SavedModel(NamedTuple):
+    """A fitted regressor, and what its columns and its target are called."""
+
+    regressor: PartitionGPRegressor
+    columns: list[str]
+    target: str
+
+
+def save_model(path: Path, model: SavedModel) -> None:
+    """Write a model file."""
+    content = {
+        "format": FORMAT,
+        "format_version": VERSION,
+        "columns": model.columns,
+        "target": model.target,
+        "regressor": model.regressor.to_state(),
+    }
+    torch.save(content, path)
+
+
+def load_model(path: Path) -> SavedModel:
+    """
+    Read a model file, without executing code from it.
+
+    :raises CommandError: If there is no such file, it is of another format or version, or it is damaged.
+    """
+    content = _content(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise CommandError(f"{path} is not a model file of gpytorch_partition")
+    version = content.get("format_version")
+    if version != VERSION:
+        raise CommandError(
+            f"{path} is a model file of version {version}, and this gpytorch_partition reads version {VERSION}: "
+            "use the release that wrote it, or fit again"
+        )
+    try:
+        regressor = PartitionGPRegressor.from_state(content["regressor"])
+        return SavedModel(regressor, content["columns"], content["target"])
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise CommandError(f"{path} is damaged: its content is incomplete") from error
+
+
+def _content(path: Path) -> object:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
+        raise CommandError(f"{path} is not a model file of gpytorch_partition, or it is damaged") from error

@@ -1,0 +1,140 @@
+"""Pictures of predictions; they need matplotlib, which `pip install "gpytorch_partition[plot]"` brings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpytorch_partition.estimators.scores import coverage, half_width, root_mean_squared_error
+
+Prediction = tuple[np.ndarray, np.ndarray]  # means and standard deviations
+
+# Okabe & Ito's colors, told apart with any color vision.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_GRAY = "#6E6E6E"
+_MOST_ROWS_SHOWN = 150
+_LEVELS = np.linspace(0, 1, 41)[1:-1]
+
+
+def plot_comparison(
+    y: np.ndarray,
+    predictions: Mapping[str, Prediction],
+    references: Mapping[str, Prediction],
+    *,
+    title: str = "",
+    target: str = "target",
+) -> Any:
+    """
+    One panel per model with predicted against true targets, and one with everybody's calibration.
+
+    :param y: `N` targets.
+    :param predictions: Means and standard deviations (`N` each) of the models to show, by name.
+    :param references: Those of models that only the calibration panel shows.
+    :param title: Title of the figure.
+    :param target: What the targets are, for the axes.
+    :return: The :class:`matplotlib.figure.Figure`, which belongs to no window.
+    :raises ImportError: Without matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    num_panels = len(predictions) + 1
+    num_columns = num_panels if num_panels <= 3 else 2
+    num_rows = -(-num_panels // num_columns)
+    figure = Figure(figsize=(5.2 * num_columns, 4.9 * num_rows), layout="constrained", dpi=150)
+    figure.suptitle(title, fontsize=13)
+    panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
+    limits = _limits(y, list(predictions.values()))
+    for panel, (name, prediction), color in zip(panels, predictions.items(), _COLORS):
+        plot_predictions(panel, y, *prediction, color=color)
+        panel.set(title=name, xlabel=f"true {target}", ylabel=f"predicted {target}", xlim=limits, ylim=limits)
+        panel.set_aspect("equal")
+    plot_calibration(panels[num_panels - 1], y, predictions, references)
+    for panel in panels[num_panels:]:
+        panel.set_axis_off()
+    return figure
+
+
+def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarray, *, color: str = _COLORS[0]) -> None:
+    """
+    Predicted against true targets, with central 90 % intervals; those that miss stand out.
+
+    Of more than 150 rows, 150 evenly spread over the targets are drawn.
+
+    :param panel: A matplotlib `Axes`.
+    :param y: `N` targets.
+    :param mean: `N` means.
+    :param std: `N` standard deviations, noise included.
+    :param color: Of the points.
+    """
+    shown = _spread(y)
+    missed = np.abs(y - mean) > half_width(0.9) * std
+    share = "" if len(shown) == len(y) else f", {len(shown)} of {len(y):,} rows shown"
+    panel.axline((float(y.mean()), float(y.mean())), slope=1, color=_GRAY, linewidth=1, zorder=1)
+    for rows, tint, label in (
+        (shown[~missed[shown]], color, "in its 90 % interval"),
+        (shown[missed[shown]], "black", f"outside: {missed.mean():.0%} of {len(y):,}"),
+    ):
+        panel.errorbar(
+            y[rows],
+            mean[rows],
+            half_width(0.9) * std[rows],
+            fmt="o",
+            color=tint,
+            ecolor=(tint, 0.3),
+            markersize=3.5,
+            elinewidth=1.1,
+            label=label,
+        )
+    panel.legend(loc="upper left", fontsize=9, framealpha=0.9, title=f"RMSE {root_mean_squared_error(y, mean):.4g}{share}")
+    panel.grid(alpha=0.25)
+
+
+def plot_calibration(
+    panel: Any, y: np.ndarray, predictions: Mapping[str, Prediction], references: Mapping[str, Prediction]
+) -> None:
+    """
+    How many targets the central intervals really hold, against how many they should.
+
+    The band is where 95 % of such curves lie, pointwise, if the intervals are right and the rows independent.
+
+    :param panel: A matplotlib `Axes`.
+    :param y: `N` targets.
+    :param predictions: Means and standard deviations by name, drawn solid.
+    :param references: The same, drawn dashed.
+    """
+    margin = half_width(0.95) * np.sqrt(_LEVELS * (1 - _LEVELS) / len(y))
+    panel.fill_between(_LEVELS, _LEVELS - margin, _LEVELS + margin, color=_GRAY, alpha=0.15, linewidth=0)
+    panel.axline((0, 0), slope=1, color=_GRAY, linewidth=1)
+    curves = [(name, pair, "-") for name, pair in predictions.items()]
+    curves += [(name, pair, "--") for name, pair in references.items()]
+    for (name, (mean, std), style), color in zip(curves, _COLORS):
+        panel.plot(_LEVELS, coverage(y, mean, std, _LEVELS), style, color=color, linewidth=1.8, label=name)
+    panel.set(
+        title="calibration",
+        xlabel="nominal share of central intervals",
+        ylabel="share of test targets inside",
+        xlim=(0, 1),
+        ylim=(0, 1),
+    )
+    panel.set_aspect("equal")
+    panel.legend(loc="upper left", fontsize=9, framealpha=0.9)
+    panel.text(0.98, 0.03, "above the line: too wide\nbelow: too narrow", ha="right", va="bottom", fontsize=9, color=_GRAY)
+    panel.grid(alpha=0.25)
+
+
+def _spread(y: np.ndarray) -> np.ndarray:
+    """Numbers of at most 150 rows, evenly spread over the sorted targets."""
+    order = np.argsort(y, kind="stable")
+    if len(y) <= _MOST_ROWS_SHOWN:
+        return order
+    return order[np.linspace(0, len(y) - 1, _MOST_ROWS_SHOWN).round().astype(int)]
+
+
+def _limits(y: np.ndarray, predictions: list[Prediction]) -> tuple[float, float]:
+    """One range for all panels that holds the targets shown and their intervals."""
+    rows = _spread(y)
+    ends = [mean[rows] + side * half_width(0.9) * std[rows] for mean, std in predictions for side in (-1, 1)]
+    low, high = float(np.min([y[rows], *ends])), float(np.max([y[rows], *ends]))
+    return low - 0.03 * (high - low), high + 0.03 * (high - low)
