@@ -14,6 +14,7 @@ Prediction = tuple[np.ndarray, np.ndarray]  # means and standard deviations
 # Okabe & Ito's colors, told apart with any color vision.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _GRAY = "#6E6E6E"
+_NOTE = {"va": "bottom", "fontsize": 9, "color": _GRAY}
 _MOST_ROWS_SHOWN = 150
 _LEVELS = np.linspace(0, 1, 41)[1:-1]
 
@@ -43,13 +44,14 @@ def plot_comparison(
     num_columns = num_panels if num_panels <= 3 else 2
     num_rows = -(-num_panels // num_columns)
     figure = Figure(figsize=(5.2 * num_columns, 4.9 * num_rows), layout="constrained", dpi=150)
+    figure.get_layout_engine().set(hspace=0.06, wspace=0.06)
     figure.suptitle(title, fontsize=13)
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     limits = _limits(y, list(predictions.values()))
     for panel, (name, prediction), color in zip(panels, predictions.items(), _COLORS):
         plot_predictions(panel, y, *prediction, color=color)
-        panel.set(title=name, xlabel=f"true {target}", ylabel=f"predicted {target}", xlim=limits, ylim=limits)
-        panel.set_aspect("equal")
+        _set_title(panel, f"{name}: RMSE {root_mean_squared_error(y, prediction[0]):.4g}")
+        panel.set(xlabel=f"true {target}", ylabel=f"predicted {target}", ylim=limits)
     plot_calibration(panels[num_panels - 1], y, predictions, references)
     for panel in panels[num_panels:]:
         panel.set_axis_off()
@@ -70,11 +72,10 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
     """
     shown = _spread(y)
     missed = np.abs(y - mean) > half_width(0.9) * std
-    share = "" if len(shown) == len(y) else f", {len(shown)} of {len(y):,} rows shown"
     panel.axline((float(y.mean()), float(y.mean())), slope=1, color=_GRAY, linewidth=1, zorder=1)
     for rows, tint, label in (
-        (shown[~missed[shown]], color, "in its 90 % interval"),
-        (shown[missed[shown]], "black", f"outside: {missed.mean():.0%} of {len(y):,}"),
+        (shown[~missed[shown]], color, f"within its 90 % interval: {_percent(1 - missed.mean())}"),
+        (shown[missed[shown]], "black", f"outside: {_percent(missed.mean())}"),
     ):
         panel.errorbar(
             y[rows],
@@ -87,7 +88,9 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
             elinewidth=1.1,
             label=label,
         )
-    panel.legend(loc="upper left", fontsize=9, framealpha=0.9, title=f"RMSE {root_mean_squared_error(y, mean):.4g}{share}")
+    if len(shown) < len(y):
+        panel.text(0.98, 0.02, f"{len(shown)} of {len(y):,} rows drawn", ha="right", transform=panel.transAxes, **_NOTE)
+    _legend_above(panel)
     panel.grid(alpha=0.25)
 
 
@@ -105,23 +108,33 @@ def plot_calibration(
     :param references: The same, drawn dashed.
     """
     margin = half_width(0.95) * np.sqrt(_LEVELS * (1 - _LEVELS) / len(y))
-    panel.fill_between(_LEVELS, _LEVELS - margin, _LEVELS + margin, color=_GRAY, alpha=0.15, linewidth=0)
+    band = {"color": _GRAY, "alpha": 0.15, "linewidth": 0, "label": f"chance alone (95 %, {len(y):,} rows)"}
+    panel.fill_between(_LEVELS, _LEVELS - margin, _LEVELS + margin, **band)
     panel.axline((0, 0), slope=1, color=_GRAY, linewidth=1)
     curves = [(name, pair, "-") for name, pair in predictions.items()]
     curves += [(name, pair, "--") for name, pair in references.items()]
     for (name, (mean, std), style), color in zip(curves, _COLORS):
         panel.plot(_LEVELS, coverage(y, mean, std, _LEVELS), style, color=color, linewidth=1.8, label=name)
-    panel.set(
-        title="calibration",
-        xlabel="nominal share of central intervals",
-        ylabel="share of test targets inside",
-        xlim=(0, 1),
-        ylim=(0, 1),
-    )
-    panel.set_aspect("equal")
+    _set_title(panel, "Calibration of central intervals", above=0)
+    panel.set(xlabel="nominal share inside", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))
     panel.legend(loc="upper left", fontsize=9, framealpha=0.9)
-    panel.text(0.98, 0.03, "above the line: too wide\nbelow: too narrow", ha="right", va="bottom", fontsize=9, color=_GRAY)
+    panel.text(0.98, 0.03, "above the line: intervals too wide\nbelow: too narrow", ha="right", **_NOTE)
     panel.grid(alpha=0.25)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _set_title(panel: Any, text: str, above: int = 1) -> None:
+    """A title on the left, with room for `above` lines below it."""
+    panel.set_title(text, loc="left", fontsize=11, fontweight="bold", pad=6 + 16 * above)
+
+
+def _legend_above(panel: Any) -> None:
+    """A legend in one line above the panel, where it hides nothing."""
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
+    panel.legend(ncols=2, fontsize=9, frameon=False, handletextpad=0.2, columnspacing=1.2, **place)
 
 
 def _spread(y: np.ndarray) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 import warnings
 from argparse import Namespace
@@ -83,10 +82,12 @@ def compare(options: Namespace) -> None:
 
 
 def _data(options: Namespace) -> TrainingData:
+    if (options.data is None) != (options.target is None):
+        raise CommandError("compare expects DATA.csv together with --target COLUMN, or neither for the diabetes data")
     if options.data is not None:
         return read_training_data(Path(options.data), options.target)
-    X, y = load_diabetes(return_X_y=True)
-    return TrainingData(X, y, list(load_diabetes().feature_names), "disease progression")
+    diabetes = load_diabetes()
+    return TrainingData(diabetes.data, diabetes.target, diabetes.feature_names, "disease progression")
 
 
 def _split(data: TrainingData, options: Namespace) -> Split:
@@ -160,12 +161,12 @@ def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict
     print(f"{'model':<22}{'RMSE':>10}{'NLPD':>9}{'90 %':>8}{'seconds':>10}")
     for line in scores:
         print(
-            f"{TITLES[line.model]:<22}{line.rmse:>10.4g}{line.nlpd:>9.3f}{line.coverage_90:>8.1%}{line.seconds:>10.1f}"
+            f"{TITLES[line.model]:<22}{line.rmse:>10.4g}{line.nlpd:>9.3f}{100 * line.coverage_90:>8.1f}{line.seconds:>10.1f}"
         )
     print(
         f"\nRMSE: root mean squared error, in units of the target (its standard deviation is {split.train_y.std():.4g}).\n"
         "NLPD: mean negative log predictive density of the targets divided by their standard deviation, nats per row.\n"
-        "90 %: share of test rows within the central 90 % interval. Seconds: fit and predictions.\n"
+        "90 %: percentage of test rows within the central 90 % interval. Seconds: fit and predictions.\n"
         "The random forest's standard deviation is that of its out-of-bag errors, the same for every row."
     )
     if "rbf_ard" not in results:

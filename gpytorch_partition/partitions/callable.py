@@ -44,12 +44,11 @@ class CallablePartition(Partition):
         """True: there is a function to ask."""
         return True
 
-    def labels(self, x: Tensor) -> Tensor:
-        """Labels `*batch x N x m` (int64) of points `*batch x N x D`, as the function gives them."""
-        self.check_points(x)
+    def check_points(self, x: Tensor) -> None:
+        """Refuse what is not a set of points; the first ones tell how many partitions there are."""
+        super().check_points(x)
         if self._num_partitions is None:
             self._num_partitions = self._checked(x.detach()[..., :1, :], None).shape[-1]
-        return super().labels(x)
 
     def _labels(self, x: Tensor) -> Tensor:
         return self._checked(x, self._num_partitions)

@@ -1,0 +1,31 @@
+"""The command `fit`: a model of one column of a CSV file, in a file."""
+
+from __future__ import annotations
+
+import math
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from gpytorch_partition.command_line.errors import check_writable
+from gpytorch_partition.command_line.model_file import SavedModel, save_model
+from gpytorch_partition.command_line.tables import read_training_data
+from gpytorch_partition.estimators import PartitionGPRegressor
+
+
+def fit(options: Namespace) -> None:
+    """Fit and save, as `python -m gpytorch_partition fit --help` says."""
+    path = Path(options.model)
+    check_writable(path)
+    data = read_training_data(Path(options.data), options.target)
+    regressor = PartitionGPRegressor(options.kernel, options.num_partitions, random_state=options.seed)
+    start = time.perf_counter()
+    regressor.fit(data.X, data.y)
+    seconds = time.perf_counter() - start
+    save_model(path, SavedModel(regressor, data.columns, data.target))
+    print(
+        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.columns)} columns in {seconds:.1f} seconds: "
+        f"noise standard deviation {math.sqrt(regressor.noise_):.4g}, "
+        f"log marginal likelihood {regressor.log_marginal_likelihood_value_:.2f} (standardized target).\n"
+        f"Written: {path}"
+    )

@@ -1,0 +1,109 @@
+"""The commands, their options and what `--help` says about them."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError
+from typing import Any
+
+from gpytorch_partition.command_line.compare import compare
+from gpytorch_partition.command_line.fit import fit
+from gpytorch_partition.command_line.predict import predict
+from gpytorch_partition.estimators.regressor import KERNELS
+
+PROGRAM = "python -m gpytorch_partition"
+
+_CSV = "comma-separated numbers, with the names of the columns in the first line"
+
+
+def new_parser() -> ArgumentParser:
+    """The parser; the command's function is in `run`."""
+    parser = ArgumentParser(
+        prog=PROGRAM,
+        description="Exact Gaussian process regression with random partition kernels, on CSV files.",
+        epilog=f"`{PROGRAM} COMMAND --help` explains a command.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_compare(commands)
+    _add_fit(commands)
+    _add_predict(commands)
+    return parser
+
+
+def _add_compare(commands: Any) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="compare the kernels on your data, or on scikit-learn's diabetes data",
+        description="Split the rows, fit a Gaussian process with each kernel, a random forest and (up to 3,000 training "
+        "rows) a Gaussian process with an RBF-ARD kernel; print a table of errors, predictive densities, coverage and "
+        "seconds; write table.csv, predictions.csv and plot.png.",
+    )
+    command.add_argument("data", nargs="?", metavar="DATA.csv", help=f"{_CSV} (default: scikit-learn's diabetes data)")
+    command.add_argument("--target", metavar="COLUMN", help="the column to predict; all others are features")
+    command.add_argument(
+        "--kernels", nargs="+", choices=tuple(KERNELS), default=list(KERNELS), help="which kernels (default: all)"
+    )
+    command.add_argument("--output", default="compare", metavar="DIR", help="where to write (default: %(default)s)")
+    command.add_argument(
+        "--test-size", type=_share, default=0.2, metavar="SHARE", help="share of test rows (default: %(default)s)"
+    )
+    _add_size_and_seed(command)
+    command.set_defaults(run=compare)
+
+
+def _add_fit(commands: Any) -> None:
+    command = commands.add_parser(
+        "fit",
+        help="fit a model and write it to a file",
+        description="Fit a Gaussian process to one column of a CSV file, and write it to a file of tensors and plain "
+        "values, for the command predict.",
+    )
+    command.add_argument("data", metavar="DATA.csv", help=_CSV)
+    command.add_argument("--target", required=True, metavar="COLUMN", help="the column to predict")
+    command.add_argument("--model", required=True, metavar="FILE", help="the model file to write")
+    command.add_argument(
+        "--kernel", choices=tuple(KERNELS), default="forest", help="which kernel (default: %(default)s)"
+    )
+    _add_size_and_seed(command)
+    command.set_defaults(run=fit)
+
+
+def _add_predict(commands: Any) -> None:
+    command = commands.add_parser(
+        "predict",
+        help="predict the rows of a CSV file with a fitted model",
+        description="Write mean, standard deviation (noise included) and the ends of the central 90 % interval for each "
+        "row. Columns are found by name: their order does not matter, and others are ignored.",
+    )
+    command.add_argument("model", metavar="MODEL", help="the model file that fit wrote")
+    command.add_argument("data", metavar="DATA.csv", help=f"{_CSV}; the target need not be there")
+    command.add_argument("--output", metavar="FILE", help="the CSV file to write (default: standard output)")
+    command.set_defaults(run=predict)
+
+
+def _add_size_and_seed(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--num-partitions", type=_count, default=200, metavar="M", help="trees or clusterings (default: %(default)s)"
+    )
+    command.add_argument("--seed", type=_seed, default=0, help="of everything random (default: %(default)s)")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"expected a whole number of 1 or more, got {text!r}")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise ArgumentTypeError(f"expected a whole number from 0 to 2^32 - 1, got {text!r}")
+    return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise ArgumentTypeError(f"expected a number between 0 and 1, got {text!r}")
+    return share

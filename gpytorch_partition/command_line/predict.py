@@ -1,0 +1,31 @@
+"""The command `predict`: what a saved model says about the rows of a CSV file."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from gpytorch_partition.command_line.errors import check_writable
+from gpytorch_partition.command_line.model_file import load_model
+from gpytorch_partition.command_line.tables import read_table, write_table
+from gpytorch_partition.estimators.scores import half_width
+
+COLUMNS = ("mean", "std", "lower_90", "upper_90")
+
+
+def predict(options: Namespace) -> None:
+    """Load, predict and write, as `python -m gpytorch_partition predict --help` says."""
+    if options.output is not None:
+        check_writable(Path(options.output))
+    model = load_model(Path(options.model))
+    _, rows = read_table(Path(options.data), model.columns)
+    mean, std = model.regressor.predict(rows, return_std=True)
+    margin = half_width(0.9) * std
+    lines = zip(mean, std, mean - margin, mean + margin)
+    if options.output is None:
+        write_table(sys.stdout, COLUMNS, lines)
+        return
+    with open(options.output, "w", newline="") as file:
+        write_table(file, COLUMNS, lines)
+    print(f"Predicted {model.target} for {len(rows):,} rows.\nWritten: {options.output}")

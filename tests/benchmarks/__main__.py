@@ -1,0 +1,72 @@
+"""
+Measure, print Markdown, and write it down as Markdown and CSV.
+
+    python -m tests.benchmarks                     # everything: about an hour on two cores that do nothing else
+    python -m tests.benchmarks --quick             # everything at small sizes: a few minutes, no bar applies
+    python -m tests.benchmarks product scaling     # some of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+
+from .issue_bars import issue_bars
+from .labelling import labelling
+from .prediction import prediction
+from .preconditioners import preconditioners
+from .product import product
+from .quality import quality
+from .report import Bar, Options, Report, Size, Table, summary
+from .scaling import scaling
+from .training import training
+
+BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {
+    function.__name__: function
+    for function in (product, scaling, training, preconditioners, labelling, prediction, issue_bars, quality)
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmarks named; 1 if one of them failed."""
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
+    if unknown := set(parsed.names) - set(BENCHMARKS):
+        parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: choose from {', '.join(BENCHMARKS)}")
+    options = Options(Size.SMOKE if parsed.smoke else Size.QUICK if parsed.quick else Size.FULL, parsed.data)
+    warnings.simplefilter("ignore")
+    report = Report(parsed.output, options)
+    bars: list[Bar] = []
+    failed = []
+    for name in parsed.names or BENCHMARKS:
+        start = perf_counter()
+        try:
+            for table in BENCHMARKS[name](options):
+                report.write(table)
+                bars += table.bars
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+        print(f"[{name}: {perf_counter() - start:.0f} s]", file=sys.stderr, flush=True)
+    if bars:
+        report.write(summary(bars))
+    return bool(failed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m tests.benchmarks", description=__doc__.strip().splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--smoke", action="store_true", help="the smallest sizes, for the tests")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of NAME.npz files with arrays X and y")
+    parser.add_argument("--output", type=Path, metavar="DIR", default=Path("benchmarks"), help="where results go")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

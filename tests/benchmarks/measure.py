@@ -1,0 +1,80 @@
+"""How things are measured: medians of interleaved repetitions, growth exponents, a process's peak memory."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from gpytorch_partition.linalg.conjugate_gradients import CGResult
+from gpytorch_partition.operators import partition_added_diag_linear_operator as noise_module
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    """How long one call takes."""
+    start = perf_counter()
+    call()
+    return perf_counter() - start
+
+
+def medians(contenders: dict[Name, Callable[[], Any]], repetitions: int) -> dict[Name, float]:
+    """Median seconds of each contender. They take turns, so that a busy moment of the machine hits all alike."""
+    for call in contenders.values():
+        call()  # what is built once and kept is not measured here
+    times: dict[Name, list[float]] = {name: [] for name in contenders}
+    for _ in range(repetitions):
+        for name, call in contenders.items():
+            times[name].append(seconds(call))
+    return {name: median(values) for name, values in times.items()}
+
+
+def growth(sizes: list[int], times: list[float]) -> float:
+    """The exponent e of time ~ size^e between the smallest and the largest size."""
+    return math.log(times[-1] / times[0]) / math.log(sizes[-1] / sizes[0])
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """The result of a module's function in a fresh process, and the most memory (GiB) that process held."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_with_peak, function, arguments).result()
+
+
+def _with_peak(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, float]:
+    return function(*arguments), _peak_gib()
+
+
+def _peak_gib() -> float:
+    """The peak of this process's resident memory. `ru_maxrss` alone would begin with the parent's on Linux."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 2**20
+    import resource
+
+    unit = 2**30 if sys.platform == "darwin" else 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+@contextmanager
+def counted_solves() -> Iterator[list[int]]:
+    """Collects the iterations of every solve with covariance plus noise."""
+    iterations: list[int] = []
+    solve = noise_module.conjugate_gradients
+
+    def counted(*args: Any, **kwargs: Any) -> CGResult:
+        result = solve(*args, **kwargs)
+        iterations.append(result.iterations)
+        return result
+
+    with patch.object(noise_module, "conjugate_gradients", counted):
+        yield iterations

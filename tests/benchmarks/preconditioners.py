@@ -1,0 +1,245 @@
+"""One solve with covariance plus noise under each preconditioner, its set-up included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator.operators import AddedDiagLinearOperator, ConstantDiagLinearOperator
+from linear_operator.utils import linear_cg
+from torch import Tensor
+
+from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
+from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
+from gpytorch_partition.operators import PartitionAddedDiagLinearOperator, PartitionLinearOperator
+from gpytorch_partition.partitions.forest import grow_forest
+
+from .problems import friedman, read
+from .report import Bar, Options, Row, Table
+
+NUM_PARTITIONS = 100
+RESIDUALS = (1e-2, 1e-4)
+MAX_ITERATIONS = 2000
+LARGEST_SHARE = 0.7
+RANKS = (50, 100, 200, 300)
+
+
+@dataclass
+class Solve:
+    """What a solve took: iterations and seconds (set-up included) to each residual, and the set-up alone."""
+
+    set_up: float
+    iterations: dict[float, int] = field(default_factory=dict)
+    seconds: dict[float, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A covariance plus noise, and right-hand sides: targets and Gaussian probes."""
+
+    kernel: str
+    covariance: PartitionLinearOperator
+    noise: ConstantDiagLinearOperator
+    rhs: Tensor
+
+    @property
+    def labels(self) -> Row:
+        """What tells the problem from others, as the first columns of a table."""
+        return {
+            "kernel": self.kernel,
+            "N": self.rhs.shape[0],
+            "noise": round(self.noise.diag_values.item(), 6),
+            "columns": self.rhs.shape[1],
+        }
+
+
+def preconditioners(options: Options) -> Iterator[Table]:
+    """Iterations and seconds of a solve, by preconditioner; then by the rank of the Nystrom factor."""
+    source, sizes = _source(options), options.pick([8_000, 32_000], [8_000], [2_100])
+    repetitions = options.pick(3, 1, 1)
+    problems = [(num_rows, *problem) for num_rows in sizes for problem in _grid(options)]
+    data = {num_rows: _covariances(*_data(options, num_rows)) for num_rows in sizes}
+    rows, ranks = [], []
+    for num_rows, noise, columns in problems:
+        for name, (covariance, y) in data[num_rows].items():
+            problem = _problem(name, covariance, y, noise, columns)
+            rows += _compared(problem, repetitions)
+            if columns > 1 and name in RANKED:
+                ranks += _ranked(problem, repetitions)
+    title = f"Preconditioners on {source}, m = {NUM_PARTITIONS}: iterations and seconds of one solve, set-up included"
+    yield Table("preconditioners", title, rows)
+    title = f"Rank of the Nystrom preconditioner on {source}: seconds of one solve over those of plain CG"
+    yield Table("nystrom_rank", title, ranks)
+
+
+def _source(options: Options) -> str:
+    return "friedman1" if options.data is None else "kin40k"
+
+
+def _data(options: Options, num_rows: int) -> tuple[Tensor, Tensor]:
+    return friedman(num_rows) if options.data is None else read(options.data, "kin40k", num_rows)
+
+
+def _grid(options: Options) -> list[tuple[float, int]]:
+    """Noise variances and numbers of right-hand sides."""
+    return options.pick([(0.1, 11), (0.01, 11), (0.1, 1), (0.01, 1)], [(0.1, 11), (0.1, 1)], [(0.1, 11)])
+
+
+def _covariances(x: Tensor, y: Tensor) -> dict[str, tuple[PartitionLinearOperator, Tensor]]:
+    forest = grow_forest(x, y, num_trees=NUM_PARTITIONS, random_state=0)
+    kernels: dict[str, Kernel] = {
+        "forest, all heights": RandomForestKernel.from_forest(forest, "all"),
+        "forest, leaves": RandomForestKernel.from_forest(forest, "leaf"),
+        "fast cluster": FastClusterKernel(x, NUM_PARTITIONS, random_state=0),
+        "Mondrian": MondrianKernel(x, NUM_PARTITIONS, random_state=0),
+    }
+    covariances = {name: (kernel(x).evaluate_kernel().detach(), y) for name, kernel in kernels.items()}
+    for covariance, _ in covariances.values():
+        covariance._matmul(y)  # sorts the rows by cluster, which every solver needs
+    return covariances
+
+
+RANKED = ("forest, all heights", "fast cluster")
+
+
+def _problem(name: str, covariance: PartitionLinearOperator, y: Tensor, noise: float, columns: int) -> Problem:
+    diagonal = ConstantDiagLinearOperator(torch.tensor([noise]), diag_shape=len(y))
+    probes = torch.randn(len(y), columns - 1, generator=torch.Generator().manual_seed(1))
+    return Problem(name, covariance, diagonal, torch.cat([y.unsqueeze(-1), probes], -1))
+
+
+def _compared(problem: Problem, repetitions: int) -> Iterator[Row]:
+    """A row per residual: each preconditioner's iterations and seconds."""
+    solvers: dict[str, Callable[[], Solve]] = {
+        "none": lambda: _solve(problem, "none"),
+        "partition": lambda: _solve(problem, "partition"),
+        "nystrom": lambda: _solve(problem, "nystrom"),
+        "pivoted Cholesky 15": lambda: _solve_with_pivots(problem),
+        "GPyTorch": lambda: _solve_as_gpytorch(problem),
+    }
+    if problem.kernel == "forest, all heights":
+        del solvers["partition"]
+    solves = _interleaved(solvers, repetitions)
+    for residual in RESIDUALS:
+        row = problem.labels | {"residual": residual}
+        for name, solve in solves.items():
+            row[f"{name}: iterations"] = solve.iterations.get(residual)
+            row[f"{name}: seconds"] = solve.seconds.get(residual)
+        share = solves["nystrom"].seconds[residual] / solves["none"].seconds[residual]
+        row |= {"nystrom: set-up": solves["nystrom"].set_up, "nystrom / none": share}
+        if problem.kernel != "Mondrian":
+            what = f"nystrom / none, {problem.rhs.shape[1]} column(s), residual {residual:g}"
+            row["bar"] = Bar(what, share, at_most=LARGEST_SHARE)
+        yield row
+
+
+def _ranked(problem: Problem, repetitions: int) -> Iterator[Row]:
+    """A row per residual: the share of plain CG's seconds that each rank takes."""
+    solvers = {rank: lambda rank=rank: _solve(problem, "nystrom", rank) for rank in RANKS}
+    solves = _interleaved({0: lambda: _solve(problem, "none"), **solvers}, repetitions)
+    for residual in RESIDUALS:
+        row = problem.labels | {"residual": residual, "none: seconds": solves[0].seconds[residual]}
+        for rank in RANKS:
+            solve = solves[rank]
+            row[f"rank {rank}: share"] = solve.seconds[residual] / solves[0].seconds[residual]
+            row[f"rank {rank}: set-up's share"] = solve.set_up / solves[0].seconds[residual]
+            row[f"rank {rank}: iterations"] = solve.iterations[residual]
+        yield row
+
+
+def _interleaved(solvers: dict[Any, Callable[[], Solve]], repetitions: int) -> dict[Any, Solve]:
+    """Medians of solves that take turns."""
+    runs: dict[Any, list[Solve]] = {name: [] for name in solvers}
+    for _ in range(repetitions):
+        for name, solver in solvers.items():
+            runs[name].append(solver())
+    return {name: _median(solves) for name, solves in runs.items()}
+
+
+def _median(solves: list[Solve]) -> Solve:
+    reached = solves[0].seconds
+    return Solve(
+        median(solve.set_up for solve in solves),
+        solves[0].iterations,
+        {residual: median(solve.seconds[residual] for solve in solves) for residual in reached},
+    )
+
+
+class _Milestones:
+    """A stopping rule that notes when all columns have passed each residual."""
+
+    def __init__(self, solve: Solve, start: float, shape: tuple[int, int]) -> None:
+        self.solve, self.start, self.iterations = solve, start, -1
+        self.passed = {residual: torch.zeros(shape, dtype=torch.bool) for residual in RESIDUALS}
+
+    def __call__(self, state: CGState) -> Tensor:
+        self.iterations += 1
+        for residual, passed in self.passed.items():
+            passed |= state.residual_norm <= residual * state.rhs_norm
+            if residual not in self.solve.seconds and bool(passed.all()):
+                self.solve.iterations[residual] = self.iterations
+                self.solve.seconds[residual] = perf_counter() - self.start
+        return self.passed[min(RESIDUALS)].clone()
+
+
+def _solve(problem: Problem, name: str, rank: int = 100) -> Solve:
+    """With this package's conjugate gradients and one of its preconditioners."""
+    problem.covariance.left.memo.clear()  # what an earlier solve has kept
+    noisy = PartitionAddedDiagLinearOperator(problem.covariance, problem.noise)
+    with settings.preconditioner(name), settings.preconditioner_rank(rank):
+        start = perf_counter()
+        return _run(problem, noisy._solve_preconditioner(), start)
+
+
+def _solve_with_pivots(problem: Problem) -> Solve:
+    """With this package's conjugate gradients and GPyTorch's preconditioner: pivoted Cholesky of rank 15."""
+    start = perf_counter()
+    return _run(problem, _pivots(problem), start)
+
+
+def _run(problem: Problem, preconditioner: Callable[[Tensor], Tensor] | None, start: float) -> Solve:
+    solve = Solve(set_up=perf_counter() - start)
+    conjugate_gradients(
+        PartitionAddedDiagLinearOperator(problem.covariance, problem.noise)._matmul,
+        problem.rhs,
+        _Milestones(solve, start, (1, problem.rhs.shape[1])),
+        preconditioner=preconditioner,
+        max_iterations=MAX_ITERATIONS,
+    )
+    return solve
+
+
+def _solve_as_gpytorch(problem: Problem) -> Solve:
+    """With GPyTorch's conjugate gradients, whose residual is the mean over columns, and its preconditioner."""
+    start = perf_counter()
+    preconditioner = _pivots(problem)
+    solve = Solve(set_up=perf_counter() - start)
+    for residual in RESIDUALS:
+        start = perf_counter()
+        products = _Counted(AddedDiagLinearOperator(problem.covariance, problem.noise)._matmul)
+        linear_cg(
+            products, problem.rhs, tolerance=residual, max_iter=MAX_ITERATIONS, preconditioner=preconditioner
+        )
+        solve.iterations[residual] = products.count - 1  # one product gives the first residual
+        solve.seconds[residual] = solve.set_up + perf_counter() - start
+    return solve
+
+
+def _pivots(problem: Problem) -> Callable[[Tensor], Tensor]:
+    return AddedDiagLinearOperator(problem.covariance, problem.noise)._preconditioner()[0]
+
+
+class _Counted:
+    """A function that counts its calls."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        self.function, self.count = function, 0
+
+    def __call__(self, values: Tensor) -> Tensor:
+        self.count += 1
+        return self.function(values)

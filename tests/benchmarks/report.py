@@ -1,0 +1,154 @@
+"""What a benchmark returns, and how it is written down: tables as Markdown and CSV, bars with a verdict."""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+Value = TypeVar("Value")
+Row = dict[str, Any]
+
+
+class Size(IntEnum):
+    """How much is measured."""
+
+    FULL, QUICK, SMOKE = range(3)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asks for."""
+
+    size: Size = Size.FULL
+    data: Path | None = None
+
+    def pick(self, full: Value, quick: Value, smoke: Value) -> Value:
+        """The value for the size that is measured."""
+        return (full, quick, smoke)[self.size]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A measured value and what it is held to; bars of the same name are judged together in the summary."""
+
+    what: str
+    measured: float
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the measured value is on the right side."""
+        if self.at_least is not None:
+            return self.measured >= self.at_least
+        return self.at_most is not None and self.measured <= self.at_most
+
+    @property
+    def limit(self) -> str:
+        """The bar in words."""
+        return f"at least {self.at_least:g}" if self.at_least is not None else f"at most {self.at_most:g}"
+
+    def __str__(self) -> str:
+        return f"{self.limit}: {'holds' if self.holds else 'missed'}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one kind: what is the same in all of them is in the title; a row may lack columns."""
+
+    name: str
+    title: str
+    rows: list[Row]
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns, in the order in which they first occur."""
+        return list(dict.fromkeys(column for row in self.rows for column in row))
+
+    @property
+    def bars(self) -> list[Bar]:
+        """The bars in any of the rows."""
+        return [value for row in self.rows for value in row.values() if isinstance(value, Bar)]
+
+
+def summary(bars: Iterable[Bar]) -> Table:
+    """One row per kind of bar, with the value that is worst for it."""
+    kinds: dict[tuple[str, str], list[Bar]] = {}
+    for bar in bars:
+        kinds.setdefault((bar.what, bar.limit), []).append(bar)
+    rows = [_judged(what, limit, same) for (what, limit), same in kinds.items()]
+    return Table("summary", "Bars", rows)
+
+
+def _judged(what: str, limit: str, bars: list[Bar]) -> Row:
+    values = sorted((bar.measured for bar in bars), reverse=bars[0].at_least is None)
+    held = sum(bar.holds for bar in bars)
+    share = "" if len(bars) == 1 else f" in {held} of {len(bars)} rows"
+    return {
+        "what": what,
+        "worst": values[0],
+        "best": values[-1],
+        "bar": limit,
+        "verdict": ("holds" if held else "missed") + share,
+    }
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, its title as a heading."""
+    lines = [table.columns, ["---"] * len(table.columns)]
+    lines += [[_text(row.get(column)) for column in table.columns] for row in table.rows]
+    return "\n".join([f"### {table.title}", "", *(f"| {' | '.join(line)} |" for line in lines), ""])
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def machine() -> str:
+    """What the figures were measured on, in one line."""
+    return (
+        f"Python {platform.python_version()}, torch {torch.__version__} on {torch.get_num_threads()} threads, "
+        f"{os.cpu_count()} cores ({_processor()})."
+    )
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+class Report:
+    """Prints tables as they come, and writes each as NAME.md and NAME.csv into a folder."""
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        small = "" if options.size == Size.FULL else " Small sizes, which the bars are not meant for."
+        self.origin = machine() + small
+        print(self.origin + "\n")
+
+    def write(self, table: Table) -> None:
+        """Print the table and write its files, over those of an earlier run."""
+        text = markdown(table)
+        print(text, flush=True)
+        (self.folder / f"{table.name}.md").write_text(f"{text}\n{self.origin}\n")
+        with (self.folder / f"{table.name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, table.columns)
+            writer.writeheader()
+            writer.writerows(table.rows)
