@@ -39,13 +39,15 @@ def plot_comparison(
     :raises ImportError: Without matplotlib.
     """
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     num_panels = len(predictions) + 1
     num_columns = num_panels if num_panels <= 3 else 2
     num_rows = -(-num_panels // num_columns)
-    figure = Figure(figsize=(5.2 * num_columns, 4.9 * num_rows), layout="constrained", dpi=150)
-    figure.get_layout_engine().set(hspace=0.06, wspace=0.06)
+    layout = ConstrainedLayoutEngine(hspace=0.06, wspace=0.06)
+    figure = Figure(figsize=(5.2 * num_columns, 4.9 * num_rows), layout=layout, dpi=150)
     figure.suptitle(title, fontsize=13)
+    target = target.replace("$", r"\$")  # a name, not a formula
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     limits = _limits(y, list(predictions.values()))
     for panel, (name, prediction), color in zip(panels, predictions.items(), _COLORS):

@@ -91,6 +91,8 @@ def new_kernel(args: argparse.Namespace, *train: torch.Tensor) -> PartitionKerne
 
 def load_checkpoint(args: argparse.Namespace, run: dict) -> dict | None:
     """The checkpoint to go on from, if there is one. It must be of the same run."""
+    if args.checkpoint is not None and not args.checkpoint.parent.is_dir():
+        raise ValueError(f"no directory {args.checkpoint.parent} to save the checkpoint in")
     if args.checkpoint is None or not args.checkpoint.exists():
         return None
     try:
@@ -111,7 +113,7 @@ def save_checkpoint(path: Path, checkpoint: dict) -> None:
 
 
 def train(model: PartitionGP, args: argparse.Namespace, run: dict, checkpoint: dict | None) -> None:
-    """Maximize the marginal likelihood with Adam, from the beginning or from a checkpoint."""
+    """Maximize the marginal likelihood with Adam. The loss is minus its logarithm, per row."""
     optimizer = torch.optim.Adam(model.parameters(), lr=args.learning_rate)
     first = 0
     if checkpoint is not None:

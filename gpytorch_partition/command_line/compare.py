@@ -160,11 +160,11 @@ def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict
     print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows, {len(data.columns)} columns\n")
     print(f"{'model':<22}{'RMSE':>10}{'NLPD':>9}{'90 %':>8}{'seconds':>10}")
     for line in scores:
-        print(
-            f"{TITLES[line.model]:<22}{line.rmse:>10.4g}{line.nlpd:>9.3f}{100 * line.coverage_90:>8.1f}{line.seconds:>10.1f}"
-        )
+        print(f"{TITLES[line.model]:<22}{line.rmse:>10.4g}{line.nlpd:>9.3f}", end="")
+        print(f"{100 * line.coverage_90:>8.1f}{line.seconds:>10.1f}")
+    deviation = split.train_y.std()
     print(
-        f"\nRMSE: root mean squared error, in units of the target (its standard deviation is {split.train_y.std():.4g}).\n"
+        f"\nRMSE: root mean squared error, in units of the target; the target's standard deviation is {deviation:.4g}.\n"
         "NLPD: mean negative log predictive density of the targets divided by their standard deviation, nats per row.\n"
         "90 %: percentage of test rows within the central 90 % interval. Seconds: fit and predictions.\n"
         "The random forest's standard deviation is that of its out-of-bag errors, the same for every row."
@@ -182,12 +182,17 @@ def _write(
     columns = [column for result in results.values() for column in (result.mean, result.std)]
     with open(folder / "predictions.csv", "w", newline="") as file:
         write_table(file, ["row", "target", *names], zip(split.test_rows, split.test_y, *columns))
-    print(f"\nWritten: {folder / 'table.csv'}, {folder / 'predictions.csv'}", end="")
+    print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
     if find_spec("matplotlib") is None:
-        print('\nNo plot without matplotlib: pip install "gpytorch_partition[plot]"')
+        print('\nFor the plot, install matplotlib: pip install "gpytorch_partition[plot]"')
         return
-    pairs = {TITLES[name]: (result.mean, result.std) for name, result in results.items()}
-    shown = {TITLES[kernel]: pairs.pop(TITLES[kernel]) for kernel in kernels}
-    title = f"Exact GPs with random partition kernels: {len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
-    plot_comparison(split.test_y, shown, pairs, title=title, target=data.target).savefig(folder / "plot.png")
-    print(f", {folder / 'plot.png'}")
+    _plot(folder / "plot.png", data.target, split, results, kernels)
+    print(", plot.png")
+
+
+def _plot(path: Path, target: str, split: Split, results: dict[str, Result], kernels: list[str]) -> None:
+    predictions = {TITLES[name]: (results[name].mean, results[name].std) for name in kernels}
+    references = {TITLES[name]: (r.mean, r.std) for name, r in results.items() if name not in kernels}
+    sizes = f"{len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
+    title = f"Exact Gaussian processes with random partition kernels: {sizes}"
+    plot_comparison(split.test_y, predictions, references, title=title, target=target).savefig(path)

@@ -33,14 +33,19 @@ def _add_compare(commands: Any) -> None:
     command = commands.add_parser(
         "compare",
         help="compare the kernels on your data, or on scikit-learn's diabetes data",
-        description="Split the rows, fit a Gaussian process with each kernel, a random forest and (up to 3,000 training "
-        "rows) a Gaussian process with an RBF-ARD kernel; print a table of errors, predictive densities, coverage and "
-        "seconds; write table.csv, predictions.csv and plot.png.",
+        description="Split the rows, fit a Gaussian process with each kernel, a random forest and (up to 3,000 "
+        "training rows) a Gaussian process with an RBF-ARD kernel; print a table of errors, predictive densities, "
+        "coverage and seconds; write table.csv, predictions.csv and plot.png.",
     )
     command.add_argument("data", nargs="?", metavar="DATA.csv", help=f"{_CSV} (default: scikit-learn's diabetes data)")
     command.add_argument("--target", metavar="COLUMN", help="the column to predict; all others are features")
     command.add_argument(
-        "--kernels", nargs="+", choices=tuple(KERNELS), default=list(KERNELS), help="which kernels (default: all)"
+        "--kernels",
+        nargs="+",
+        choices=tuple(KERNELS),
+        default=list(KERNELS),
+        metavar="KERNEL",
+        help=f"some of {', '.join(KERNELS)} (default: all)",
     )
     command.add_argument("--output", default="compare", metavar="DIR", help="where to write (default: %(default)s)")
     command.add_argument(
@@ -71,8 +76,8 @@ def _add_predict(commands: Any) -> None:
     command = commands.add_parser(
         "predict",
         help="predict the rows of a CSV file with a fitted model",
-        description="Write mean, standard deviation (noise included) and the ends of the central 90 % interval for each "
-        "row. Columns are found by name: their order does not matter, and others are ignored.",
+        description="Write mean, standard deviation (noise included) and the ends of the central 90 % interval for "
+        "each row. Columns are found by name: their order does not matter, and others are ignored.",
     )
     command.add_argument("model", metavar="MODEL", help="the model file that fit wrote")
     command.add_argument("data", metavar="DATA.csv", help=f"{_CSV}; the target need not be there")

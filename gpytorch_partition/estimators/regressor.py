@@ -24,6 +24,8 @@ from gpytorch_partition.models import PartitionGP
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
+_SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
+
 # Up to here solves are dense and cheap in float64.
 _MOST_DENSE_ROWS = 800
 # Rows predicted at once, and rows sampled jointly at most: a dense factorization takes their cube in time.
@@ -182,10 +184,10 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "model_")
         if not isinstance(self.kernel, str):
-            raise TypeError(f"only the kernels {tuple(KERNELS)} can be saved as plain values: pickle the estimator instead")
+            raise TypeError(f"expected a kernel of {tuple(KERNELS)}, got a function: pickle the estimator instead")
         names = getattr(self, "feature_names_in_", None)
         return {
-            "parameters": {name: getattr(self, name) for name in ("kernel", "num_partitions", "max_iterations", "dtype")},
+            "parameters": {name: getattr(self, name) for name in _SAVED_PARAMETERS},
             "feature_names": None if names is None else [str(name) for name in names],
             "x_mean": torch.from_numpy(self._x_mean),
             "x_scale": torch.from_numpy(self._x_scale),
@@ -209,7 +211,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         regressor = cls(**state["parameters"])
         regressor._x_mean, regressor._x_scale = state["x_mean"].numpy(), state["x_scale"].numpy()
         regressor._y_mean, regressor._y_scale = state["y_mean"], state["y_scale"]
-        regressor._set_model(state["train_x"], state["train_y"], KERNELS[regressor.kernel]())
+        regressor._set_model(state["train_x"], state["train_y"], KERNELS[state["parameters"]["kernel"]]())
         regressor.model_.load_state_dict(state["model"])
         regressor.n_features_in_ = state["train_x"].shape[1]
         if state["feature_names"] is not None:

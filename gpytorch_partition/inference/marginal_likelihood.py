@@ -62,8 +62,8 @@ def maximize_marginal_likelihood(
     :raises ValueError: If no parameter requires a gradient.
     :raises FloatingPointError: If the likelihood is not a number, with the hyperparameters that make it so.
 
-    A :class:`~sklearn.exceptions.ConvergenceWarning` names values at a bound of their constraint and what that means, and tells
-    when the iterations did not suffice.
+    A :class:`~sklearn.exceptions.ConvergenceWarning` names values at a bound of their constraint and says what that
+    means, or that the iterations did not suffice.
 
     Example:
         >>> from gpytorch.likelihoods import GaussianLikelihood
@@ -129,7 +129,7 @@ class _Objective:
             loss = -self.likelihood(self.model(*self.model.train_inputs), self.model.train_targets).sum()
         if not torch.isfinite(loss):
             values = {name: value.tolist() for name, value, *_ in _constrained(self.model)}
-            raise FloatingPointError(f"the marginal likelihood is not finite at {values}: use float64 or check the data")
+            raise FloatingPointError(f"the marginal likelihood is not finite at {values}: use float64, check the data")
         loss.backward()
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         return loss.item(), parameters_to_vector(gradients).cpu().double().numpy()
@@ -158,5 +158,5 @@ def _warn(fit: MarginalLikelihoodFit) -> None:
         message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."
         warnings.warn(message, ConvergenceWarning, stacklevel=3)
     if not fit.converged:
-        message = f"the marginal likelihood was still improving after {fit.num_iterations} iterations: raise max_iterations."
+        message = f"the likelihood was still improving after {fit.num_iterations} iterations: raise max_iterations."
         warnings.warn(message, ConvergenceWarning, stacklevel=3)

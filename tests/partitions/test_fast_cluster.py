@@ -16,7 +16,7 @@ from scipy import stats
 
 from gpytorch_partition.partitions import fast_cluster, partition
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
-from gpytorch_partition.partitions.partition import floats_of
+from gpytorch_partition.partitions.partition import bits_of, floats_of
 
 
 def normal(n, d, seed=0):
@@ -26,6 +26,24 @@ def normal(n, d, seed=0):
 def grid(n, d, seed=0):
     """Few integers: many rows are the same, and most nearest centers are tied."""
     return torch.from_numpy(np.random.RandomState(seed).randint(-2, 3, size=(n, d))).double()
+
+
+def remote(n, d, seed=0):
+    """Far from the origin: distances by a matrix product lose all their digits."""
+    return 1e8 + normal(n, d, seed)
+
+
+def around(*centers):
+    """One partition with these centers, measured on all dimensions."""
+    centers = torch.tensor(centers, dtype=torch.float64)
+    state = {
+        "centers": bits_of(centers),
+        "kept": torch.ones(1, centers.shape[1], dtype=torch.bool),
+        "sizes": torch.tensor([centers.shape[0]]),
+    }
+    clusters = FastClusterPartition()
+    clusters.load_state_dict(state)
+    return clusters
 
 
 def nearest_centers(clusters, x):
@@ -51,7 +69,7 @@ def clusters():
 
 
 class TestLabels:
-    @pytest.mark.parametrize("data", [normal, grid])
+    @pytest.mark.parametrize("data", [normal, grid, remote])
     @pytest.mark.parametrize("d", [1, 3, 20])
     def test_equal_a_brute_force_search(self, data, d):
         clusters = FastClusterPartition(data(64, d), num_partitions=30, height=6, random_state=1)
@@ -63,6 +81,14 @@ class TestLabels:
         clusters = FastClusterPartition(same, num_partitions=20, random_state=0)
         assert clusters.cluster_counts.max() > 1
         assert not clusters.labels(same).any()
+
+    def test_neighbors_of_a_tie_fall_on_their_sides(self):
+        x = torch.tensor([[0.5 - 1e-12], [0.5], [0.5 + 1e-12]], dtype=torch.float64)
+        assert around([1.0], [0.0]).labels(x).flatten().tolist() == [1, 0, 0]
+
+    def test_squared_distances_decide_where_their_roots_are_tied(self):
+        clusters = around([1.0, 2.0**-26], [1.0, 0.0])  # 1 + 2^-52 and 1, from the origin
+        assert clusters.labels(torch.zeros(1, 2)).item() == 1
 
     def test_a_center_is_its_own_nearest(self, clusters):
         start = 0
