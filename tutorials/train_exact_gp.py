@@ -23,7 +23,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from sklearn.datasets import make_friedman1
 from sklearn.model_selection import train_test_split
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel, settings
 from gpytorch_partition.models import PartitionGP

@@ -164,7 +164,7 @@ def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict
         print(f"{100 * line.coverage_90:>8.1f}{line.seconds:>10.1f}")
     deviation = split.train_y.std()
     print(
-        f"\nRMSE: root mean squared error, in units of the target; the target's standard deviation is {deviation:.4g}.\n"
+        f"\nRMSE: root mean squared error in units of the target, whose standard deviation is {deviation:.4g}.\n"
         "NLPD: mean negative log predictive density of the targets divided by their standard deviation, nats per row.\n"
         "90 %: percentage of test rows within the central 90 % interval. Seconds: fit and predictions.\n"
         "The random forest's standard deviation is that of its out-of-bag errors, the same for every row."

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
 from gpytorch_partition.partitions.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
+from gpytorch_partition.partitions.seeds import random_state_of
 from gpytorch_partition.partitions.training_rows import checked_rows, warn_of_unequal_scales
 
 _DEFAULT_HEIGHT = 10
@@ -37,7 +37,7 @@ class FastClusterPartition(Partition):
         of the paper); `None` makes an unfitted partition that `load_state_dict` fits.
     :param num_partitions: Number m of partitions.
     :param height: The largest s, called h in the paper; default: :math:`\min(10, \lfloor \log_2 N \rfloor)`.
-    :param random_state: Seed or `RandomState`, as in scikit-learn: `None` draws from NumPy's global one.
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are fewer than
         :math:`2^h` rows, or if `num_partitions` or `height` is out of range.
 
@@ -75,7 +75,7 @@ class FastClusterPartition(Partition):
             if num_partitions < 1:
                 raise ValueError(f"expected at least one partition, got num_partitions={num_partitions}")
             warn_of_unequal_scales(rows, type(self).__name__)
-            self._draw(rows, num_partitions, height, check_random_state(random_state))
+            self._draw(rows, num_partitions, height, random_state_of(random_state))
 
     def _draw(self, x: Tensor, num_partitions: int, height: int, random: np.random.RandomState) -> None:
         """Algorithm 2's three draws, for each partition."""

@@ -19,6 +19,7 @@ from gpytorch_partition.partitions.cluster_index import code_dtype
 from gpytorch_partition.partitions.levels import TreeLayout, cut_at_depth, lay_out_trees
 from gpytorch_partition.partitions.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
+from gpytorch_partition.partitions.seeds import random_state_of
 from gpytorch_partition.partitions.training_rows import checked_rows
 
 if TYPE_CHECKING:
@@ -135,12 +136,10 @@ class ForestPartition(Partition):
         Each tree cut at a random depth, uniform on 0 ... h with h the tree's own depth: Algorithm 1 of the
         paper.
 
-        :param random_state: Seed or `RandomState`, as in scikit-learn: `None` draws from NumPy's global one.
+        :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
         """
-        from sklearn.utils import check_random_state
-
         heights = self.layout.heights.cpu().numpy()
-        depths = check_random_state(random_state).randint(0, heights + 1, dtype=np.int64)
+        depths = random_state_of(random_state).randint(0, heights + 1, dtype=np.int64)
         return self.cut(torch.from_numpy(depths))
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -278,7 +277,7 @@ def grow_forest(
         rows.
     :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf.
     :param max_features: Columns tried at each split: a fraction of D, or a number of columns.
-    :param random_state: Seed or `RandomState`, as in scikit-learn: `None` draws from NumPy's global one.
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn; the forest does not depend on it.
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
     :raises ValueError: If rows and targets do not match, are empty or not finite, or `max_samples` is out of
@@ -301,7 +300,7 @@ def grow_forest(
         num_trees,
         max_samples=_num_samples(max_samples, rows.shape[0]),
         bootstrap=False,
-        random_state=random_state,
+        random_state=random_state_of(random_state),
         n_jobs=n_jobs,
     )
     return forest.fit(rows.cpu().numpy(), targets)

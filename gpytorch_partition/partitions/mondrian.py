@@ -40,12 +40,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from torch import Tensor
 
 from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uniforms
 from gpytorch_partition.partitions.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
+from gpytorch_partition.partitions.seeds import random_state_of
 from gpytorch_partition.partitions.training_rows import checked_rows, warn_of_unequal_scales
 
 # What the hashes of a key are for; the root of level j has the salt _ROOT + j.
@@ -87,7 +87,7 @@ class MondrianPartition(Partition):
     :param num_trees: Number m of trees.
     :param lifetime: The inverse length scale :math:`\lambda`, in units of 1 / x; default: 1 / median of
         :math:`\lVert x - x' \rVert_1` over 8192 random pairs of rows that differ.
-    :param random_state: Seed or `RandomState`, as in scikit-learn: `None` draws from NumPy's global one.
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :raises ValueError: If x is empty, not finite or not a floating point matrix, if the lifetime is not
         positive and finite or must be given because all rows are the same, or if there is no tree.
 
@@ -121,7 +121,7 @@ class MondrianPartition(Partition):
             rows = checked_rows(x, type(self).__name__)
             _check_sizes(num_trees, lifetime)
             warn_of_unequal_scales(rows, type(self).__name__)
-            self._draw(rows, num_trees, lifetime, check_random_state(random_state))
+            self._draw(rows, num_trees, lifetime, random_state_of(random_state))
 
     def _draw(self, x: Tensor, num_trees: int, lifetime: float | None, random: np.random.RandomState) -> None:
         keys = random.randint(-(2**63), 2**63 - 1, size=num_trees, dtype=np.int64)

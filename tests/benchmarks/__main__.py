@@ -18,8 +18,8 @@ from time import perf_counter
 
 from .issue_bars import issue_bars
 from .labelling import labelling
-from .prediction import prediction
 from .preconditioners import preconditioners
+from .prediction import prediction
 from .product import product
 from .quality import quality
 from .report import Bar, Options, Report, Size, Table, summary

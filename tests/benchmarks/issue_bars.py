@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import gpytorch
 import torch
 
 from gpytorch_partition import settings
 
-from .measure import in_own_process, seconds
+from .measure import in_own_process, peak_gib, seconds
 from .problems import fast_cluster_model, friedman, likelihood_and_gradient
 from .report import Bar, Options, Row, Table
 
@@ -22,19 +22,15 @@ def issue_bars(options: Options) -> Iterator[Table]:
     large = options.pick(1_000_000, 50_000, 2_000)
     task = f"{STEPS} Adam steps, {MEANS:,} means, {VARIANCES} variances, N = {small:,}"
     rows = [
-        _judged(task, *in_own_process(_train_and_predict, small), most_minutes=15.0, most_memory=6.0),
-        _judged(
-            f"one likelihood with gradient, N = {large:,}",
-            *in_own_process(_one_likelihood, large),
-            most_minutes=5.0,
-            most_memory=12.0,
-        ),
+        in_own_process(_measured, _train_and_predict, small, task, 15.0, 6.0),
+        in_own_process(_measured, _one_likelihood, large, f"one likelihood with gradient, N = {large:,}", 5.0, 12.0),
     ]
     yield Table("issue_bars", "Whole jobs, FastClusterKernel (m = 100, h = 8), 10 columns", rows)
 
 
-def _judged(task: str, parts: Row, peak: float, most_minutes: float, most_memory: float) -> Row:
-    minutes = sum(parts.values()) / 60
+def _measured(job: Callable[[int], Row], num_rows: int, task: str, most_minutes: float, most_memory: float) -> Row:
+    parts = job(num_rows)
+    minutes, peak = sum(parts.values()) / 60, peak_gib()
     return {
         "job": task,
         "minutes": minutes,

@@ -11,7 +11,7 @@ from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.mondrian import MondrianPartition
 from gpytorch_partition.partitions.partition import Partition
 
-from .measure import in_own_process, seconds
+from .measure import in_own_process, peak_gib, seconds
 from .problems import friedman
 from .report import Options, Row, Table
 
@@ -21,10 +21,7 @@ NUM_PARTITIONS = 100
 def labelling(options: Options) -> Iterator[Table]:
     """Seconds to build partitions, to label the rows they are built on, and to sort the rows by cluster."""
     num_rows = options.pick(1_000_000, 50_000, 2_000)
-    rows = []
-    for source in SOURCES:
-        row, peak = in_own_process(_measured, source, num_rows)
-        rows.append(row | {"peak GiB": peak})
+    rows = [in_own_process(_measured, source, num_rows) for source in SOURCES]
     yield Table("labelling", f"Labelling {num_rows:,} x 10 rows with {NUM_PARTITIONS} partitions (seconds)", rows)
 
 
@@ -41,11 +38,12 @@ def _measured(source: str, num_rows: int) -> Row:
         "sorting rows by cluster": seconds(lambda: incidence.members),
         "nanoseconds per label": 1e9 * label / (num_rows * NUM_PARTITIONS),
         "clusters": incidence.num_clusters,
+        "peak GiB": peak_gib(),
     }
 
 
 def _extra_trees(x: Tensor, y: Tensor) -> Partition:
-    return ForestPartition(grow_forest(x, y, num_trees=NUM_PARTITIONS, random_state=0, n_jobs=-1))
+    return ForestPartition(grow_forest(x, y, num_trees=NUM_PARTITIONS, random_state=0))
 
 
 def _fast_clusters(x: Tensor, y: Tensor) -> Partition:

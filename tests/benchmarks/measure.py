@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -27,7 +27,7 @@ def seconds(call: Callable[[], Any]) -> float:
     return perf_counter() - start
 
 
-def medians(contenders: dict[Name, Callable[[], Any]], repetitions: int) -> dict[Name, float]:
+def medians(contenders: Mapping[Name, Callable[[], Any]], repetitions: int) -> dict[Name, float]:
     """Median seconds of each contender. They take turns, so that a busy moment of the machine hits all alike."""
     for call in contenders.values():
         call()  # what is built once and kept is not measured here
@@ -43,18 +43,18 @@ def growth(sizes: list[int], times: list[float]) -> float:
     return math.log(times[-1] / times[0]) / math.log(sizes[-1] / sizes[0])
 
 
-def in_own_process(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """The result of a module's function in a fresh process, and the most memory (GiB) that process held."""
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a module's function in a fresh process, which has its own :func:`peak_gib`."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_with_peak, function, arguments).result()
+        return pool.submit(function, *arguments).result()
 
 
-def _with_peak(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, float]:
-    return function(*arguments), _peak_gib()
+def peak_gib() -> float:
+    """
+    The most resident memory that this process has held so far, libraries (a third of a GiB) included.
 
-
-def _peak_gib() -> float:
-    """The peak of this process's resident memory. `ru_maxrss` alone would begin with the parent's on Linux."""
+    `ru_maxrss` alone would begin with the parent's on Linux.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

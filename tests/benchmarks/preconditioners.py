@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from gpytorch.kernels import Kernel
@@ -20,7 +21,7 @@ from gpytorch_partition.operators import PartitionAddedDiagLinearOperator, Parti
 from gpytorch_partition.partitions.forest import grow_forest
 
 from .problems import friedman, read
-from .report import Bar, Options, Row, Table
+from .report import Bar, Cost, Options, Row, Table
 
 NUM_PARTITIONS = 100
 RESIDUALS = (1e-2, 1e-4)
@@ -29,13 +30,8 @@ LARGEST_SHARE = 0.7
 RANKS = (50, 100, 200, 300)
 
 
-@dataclass
-class Solve:
-    """What a solve took: iterations and seconds (set-up included) to each residual, and the set-up alone."""
-
-    set_up: float
-    iterations: dict[float, int] = field(default_factory=dict)
-    seconds: dict[float, float] = field(default_factory=dict)
+# What a solve took to reach each residual.
+Solve: TypeAlias = dict[float, Cost]
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,8 @@ def preconditioners(options: Options) -> Iterator[Table]:
     repetitions = options.pick(3, 1, 1)
     problems = [(num_rows, *problem) for num_rows in sizes for problem in _grid(options)]
     data = {num_rows: _covariances(*_data(options, num_rows)) for num_rows in sizes}
-    rows, ranks = [], []
+    rows: list[Row] = []
+    ranks: list[Row] = []
     for num_rows, noise, columns in problems:
         for name, (covariance, y) in data[num_rows].items():
             problem = _problem(name, covariance, y, noise, columns)
@@ -116,40 +113,33 @@ def _problem(name: str, covariance: PartitionLinearOperator, y: Tensor, noise: f
 def _compared(problem: Problem, repetitions: int) -> Iterator[Row]:
     """A row per residual: each preconditioner's iterations and seconds."""
     solvers: dict[str, Callable[[], Solve]] = {
-        "none": lambda: _solve(problem, "none"),
-        "partition": lambda: _solve(problem, "partition"),
-        "nystrom": lambda: _solve(problem, "nystrom"),
-        "pivoted Cholesky 15": lambda: _solve_with_pivots(problem),
-        "GPyTorch": lambda: _solve_as_gpytorch(problem),
+        "none": partial(_solve, problem, "none"),
+        "partition": partial(_solve, problem, "partition"),
+        "nystrom": partial(_solve, problem, "nystrom"),
+        "pivoted Cholesky 15": partial(_solve_with_pivots, problem),
+        "GPyTorch": partial(_solve_as_gpytorch, problem),
     }
     if problem.kernel == "forest, all heights":
         del solvers["partition"]
     solves = _interleaved(solvers, repetitions)
     for residual in RESIDUALS:
-        row = problem.labels | {"residual": residual}
-        for name, solve in solves.items():
-            row[f"{name}: iterations"] = solve.iterations.get(residual)
-            row[f"{name}: seconds"] = solve.seconds.get(residual)
-        share = solves["nystrom"].seconds[residual] / solves["none"].seconds[residual]
-        row |= {"nystrom: set-up": solves["nystrom"].set_up, "nystrom / none": share}
+        costs = {name: solve[residual] for name, solve in solves.items()}
+        share = costs["nystrom"].seconds / costs["none"].seconds
+        row = problem.labels | {"residual": residual, **costs, "nystrom / none": share}
         if problem.kernel != "Mondrian":
-            what = f"nystrom / none, {problem.rhs.shape[1]} column(s), residual {residual:g}"
+            what = f"seconds, nystrom / none, {problem.rhs.shape[1]} column(s), residual {residual:g}"
             row["bar"] = Bar(what, share, at_most=LARGEST_SHARE)
         yield row
 
 
 def _ranked(problem: Problem, repetitions: int) -> Iterator[Row]:
-    """A row per residual: the share of plain CG's seconds that each rank takes."""
-    solvers = {rank: lambda rank=rank: _solve(problem, "nystrom", rank) for rank in RANKS}
-    solves = _interleaved({0: lambda: _solve(problem, "none"), **solvers}, repetitions)
+    """A row per residual: what each rank takes."""
+    solvers = {rank: partial(_solve, problem, "nystrom", rank) for rank in RANKS}
+    solves = _interleaved({0: partial(_solve, problem, "none"), **solvers}, repetitions)
     for residual in RESIDUALS:
-        row = problem.labels | {"residual": residual, "none: seconds": solves[0].seconds[residual]}
-        for rank in RANKS:
-            solve = solves[rank]
-            row[f"rank {rank}: share"] = solve.seconds[residual] / solves[0].seconds[residual]
-            row[f"rank {rank}: set-up's share"] = solve.set_up / solves[0].seconds[residual]
-            row[f"rank {rank}: iterations"] = solve.iterations[residual]
-        yield row
+        costs = {f"rank {rank}" if rank else "none": solve[residual] for rank, solve in solves.items()}
+        fastest = min(costs, key=lambda name: costs[name].seconds)
+        yield problem.labels | {"residual": residual, **costs, "fastest": fastest}
 
 
 def _interleaved(solvers: dict[Any, Callable[[], Solve]], repetitions: int) -> dict[Any, Solve]:
@@ -162,28 +152,30 @@ def _interleaved(solvers: dict[Any, Callable[[], Solve]], repetitions: int) -> d
 
 
 def _median(solves: list[Solve]) -> Solve:
-    reached = solves[0].seconds
-    return Solve(
-        median(solve.set_up for solve in solves),
-        solves[0].iterations,
-        {residual: median(solve.seconds[residual] for solve in solves) for residual in reached},
-    )
+    return {
+        residual: Cost(
+            solves[0][residual].iterations,
+            median(solve[residual].seconds for solve in solves),
+            median(solve[residual].set_up for solve in solves),
+        )
+        for residual in solves[0]
+    }
 
 
 class _Milestones:
     """A stopping rule that notes when all columns have passed each residual."""
 
-    def __init__(self, solve: Solve, start: float, shape: tuple[int, int]) -> None:
-        self.solve, self.start, self.iterations = solve, start, -1
-        self.passed = {residual: torch.zeros(shape, dtype=torch.bool) for residual in RESIDUALS}
+    def __init__(self, start: float, num_columns: int) -> None:
+        self.start, self.set_up, self.iterations = start, perf_counter() - start, -1
+        self.solve: Solve = {}
+        self.passed = {residual: torch.zeros(1, num_columns, dtype=torch.bool) for residual in RESIDUALS}
 
     def __call__(self, state: CGState) -> Tensor:
         self.iterations += 1
         for residual, passed in self.passed.items():
             passed |= state.residual_norm <= residual * state.rhs_norm
-            if residual not in self.solve.seconds and bool(passed.all()):
-                self.solve.iterations[residual] = self.iterations
-                self.solve.seconds[residual] = perf_counter() - self.start
+            if residual not in self.solve and bool(passed.all()):
+                self.solve[residual] = Cost(self.iterations, perf_counter() - self.start, self.set_up)
         return self.passed[min(RESIDUALS)].clone()
 
 
@@ -203,30 +195,28 @@ def _solve_with_pivots(problem: Problem) -> Solve:
 
 
 def _run(problem: Problem, preconditioner: Callable[[Tensor], Tensor] | None, start: float) -> Solve:
-    solve = Solve(set_up=perf_counter() - start)
+    milestones = _Milestones(start, problem.rhs.shape[1])
     conjugate_gradients(
         PartitionAddedDiagLinearOperator(problem.covariance, problem.noise)._matmul,
         problem.rhs,
-        _Milestones(solve, start, (1, problem.rhs.shape[1])),
+        milestones,
         preconditioner=preconditioner,
         max_iterations=MAX_ITERATIONS,
     )
-    return solve
+    return milestones.solve
 
 
 def _solve_as_gpytorch(problem: Problem) -> Solve:
     """With GPyTorch's conjugate gradients, whose residual is the mean over columns, and its preconditioner."""
     start = perf_counter()
     preconditioner = _pivots(problem)
-    solve = Solve(set_up=perf_counter() - start)
+    set_up, solve = perf_counter() - start, {}
     for residual in RESIDUALS:
         start = perf_counter()
         products = _Counted(AddedDiagLinearOperator(problem.covariance, problem.noise)._matmul)
-        linear_cg(
-            products, problem.rhs, tolerance=residual, max_iter=MAX_ITERATIONS, preconditioner=preconditioner
-        )
-        solve.iterations[residual] = products.count - 1  # one product gives the first residual
-        solve.seconds[residual] = solve.set_up + perf_counter() - start
+        linear_cg(products, problem.rhs, tolerance=residual, max_iter=MAX_ITERATIONS, preconditioner=preconditioner)
+        # One product gives the first residual.
+        solve[residual] = Cost(products.count - 1, set_up + perf_counter() - start, set_up)
     return solve
 
 

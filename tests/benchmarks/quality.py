@@ -50,7 +50,8 @@ def quality(options: Options) -> Iterator[Table]:
         for name, split in _splits(options, most)
         for model, predict in _models(options).items()
     ]
-    yield Table("quality", f"Predictions, one split, at most {most:,} training and test rows, standardized targets", rows)
+    title = f"Predictions of standardized targets, one split, at most {most:,} training and {most:,} test rows"
+    yield Table("quality", title, rows)
 
 
 def _splits(options: Options, most: int) -> Iterator[tuple[str, Split]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -60,6 +60,18 @@ class Bar:
         return f"{self.limit}: {'holds' if self.holds else 'missed'}"
 
 
+class Cost(NamedTuple):
+    """What a solve took; one cell in Markdown, three columns in CSV."""
+
+    iterations: int
+    seconds: float
+    set_up: float  # seconds, included in the above
+
+    def __str__(self) -> str:
+        set_up = f" (set-up {_text(self.set_up)})" if self.set_up > 1e-3 else ""
+        return f"{self.iterations} in {_text(self.seconds)} s{set_up}"
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of one kind: what is the same in all of them is in the title; a row may lack columns."""
@@ -67,11 +79,6 @@ class Table:
     name: str
     title: str
     rows: list[Row]
-
-    @property
-    def columns(self) -> list[str]:
-        """All columns, in the order in which they first occur."""
-        return list(dict.fromkeys(column for row in self.rows for column in row))
 
     @property
     def bars(self) -> list[Bar]:
@@ -91,21 +98,30 @@ def summary(bars: Iterable[Bar]) -> Table:
 def _judged(what: str, limit: str, bars: list[Bar]) -> Row:
     values = sorted((bar.measured for bar in bars), reverse=bars[0].at_least is None)
     held = sum(bar.holds for bar in bars)
-    share = "" if len(bars) == 1 else f" in {held} of {len(bars)} rows"
-    return {
-        "what": what,
-        "worst": values[0],
-        "best": values[-1],
-        "bar": limit,
-        "verdict": ("holds" if held else "missed") + share,
-    }
+    verdict = "holds" if held == len(bars) else f"holds in {held} of {len(bars)} rows" if held else "missed"
+    return {"what": what, "worst": values[0], "best": values[-1], "bar": limit, "verdict": verdict}
 
 
 def markdown(table: Table) -> str:
     """The table in Markdown, its title as a heading."""
-    lines = [table.columns, ["---"] * len(table.columns)]
-    lines += [[_text(row.get(column)) for column in table.columns] for row in table.rows]
+    columns = _columns(table.rows)
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_text(row.get(column)) for column in columns] for row in table.rows]
     return "\n".join([f"### {table.title}", "", *(f"| {' | '.join(line)} |" for line in lines), ""])
+
+
+def _columns(rows: list[Row]) -> list[str]:
+    """All columns, in the order in which they first occur."""
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
+def _flat(row: Row) -> Row:
+    """The row with a column for each part of a cost."""
+    flat: Row = {}
+    for column, value in row.items():
+        parts = value._asdict() if isinstance(value, Cost) else {}
+        flat |= {f"{column}: {part}": number for part, number in parts.items()} or {column: value}
+    return flat
 
 
 def _text(value: Any) -> str:
@@ -149,6 +165,7 @@ class Report:
         print(text, flush=True)
         (self.folder / f"{table.name}.md").write_text(f"{text}\n{self.origin}\n")
         with (self.folder / f"{table.name}.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, table.columns)
+            rows = [_flat(row) for row in table.rows]
+            writer = csv.DictWriter(file, _columns(rows))
             writer.writeheader()
-            writer.writerows(table.rows)
+            writer.writerows(rows)

@@ -1,0 +1,232 @@
+"""The regressor: scikit-learn's own checks, dense algebra in the user's units, seeds, states and samples."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import cross_val_score
+from sklearn.utils.estimator_checks import check_estimator
+
+from gpytorch_partition.estimators import PartitionGPRegressor, regressor
+
+KERNELS = ("forest", "fast_cluster", "mondrian")
+RANDOM = np.random.RandomState(0)
+X = RANDOM.randn(150, 3) * [1.0, 20.0, 0.01] + [5.0, 0.0, 1.0]
+Y = 40 * np.sin(X[:, 0]) + 2 * X[:, 1] + 10 * RANDOM.randn(150) + 300
+NEW = X[:20] + 0.1 * RANDOM.randn(20, 3) * X.std(0)
+
+
+def small(kernel="forest", **options):
+    return PartitionGPRegressor(kernel, num_partitions=10, **{"random_state": 0, **options})
+
+
+def rbf(x, y):
+    return RBFKernel(ard_num_dims=x.shape[1])
+
+
+FITTED = {kernel: small(kernel).fit(X, Y) for kernel in (*KERNELS, rbf)}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_scikit_learn_accepts_it(kernel):
+    results = check_estimator(PartitionGPRegressor(kernel, num_partitions=5))
+    assert {result["status"] for result in results} <= {"passed", "skipped"}
+    assert sum(result["status"] == "skipped" for result in results) <= 1
+
+
+class TestPredictions:
+    @pytest.mark.parametrize("kernel", FITTED)
+    def test_they_are_those_of_dense_algebra_in_the_users_units(self, kernel):
+        model = FITTED[kernel]
+        center, spread = X.mean(0), X.std(0)
+        points = torch.from_numpy((np.concatenate([X, NEW]) - center) / spread)
+        gram = model.outputscale_ * model.kernel_(points).to_dense().detach().numpy()
+        noisy = gram[:150, :150] + model.noise_ * np.eye(150)
+        constant = Y.mean() + Y.std() * model.model_.mean_module.constant.item()
+        mean = constant + gram[150:, :150] @ np.linalg.solve(noisy, Y - constant)
+        covariance = gram[150:, 150:] - gram[150:, :150] @ np.linalg.solve(noisy, gram[:150, 150:])
+        covariance += model.noise_ * np.eye(20)
+        np.testing.assert_allclose(model.predict(NEW), mean, rtol=1e-7)
+        np.testing.assert_allclose(model.predict(NEW, return_std=True)[1], covariance.diagonal() ** 0.5, rtol=1e-6)
+        np.testing.assert_allclose(model.predict(NEW, return_cov=True)[1], covariance, atol=1e-6)
+
+    def test_a_deviation_includes_the_noise(self):
+        _, std = FITTED["forest"].predict(X, return_std=True)
+        assert FITTED["forest"].noise_ == pytest.approx(100, rel=0.6)
+        assert (std**2 > FITTED["forest"].noise_).all()
+
+    def test_blocks_of_rows_do_not_change_them(self, monkeypatch):
+        whole = FITTED["forest"].predict(X, return_std=True)
+        monkeypatch.setattr(regressor, "_ROWS_AT_ONCE", 7)
+        for block, reference in zip(FITTED["forest"].predict(X, return_std=True), whole):
+            np.testing.assert_allclose(block, reference, rtol=1e-9)
+
+    @pytest.mark.parametrize("kernel", KERNELS)
+    def test_units_of_the_data_do_not_matter(self, kernel):
+        other = small(kernel).fit(X * 1024 - 4096, Y / 64)
+        np.testing.assert_allclose(other.predict(NEW * 1024 - 4096), FITTED[kernel].predict(NEW) / 64, rtol=1e-4)
+
+    def test_at_most_one_measure_of_uncertainty(self):
+        with pytest.raises(ValueError, match="at most one"):
+            FITTED["forest"].predict(NEW, return_std=True, return_cov=True)
+
+    def test_nothing_is_predicted_before_a_fit(self):
+        with pytest.raises(NotFittedError):
+            small().predict(NEW)
+
+    def test_above_800_rows_in_float32(self):
+        random = np.random.RandomState(1)
+        x = random.randn(850, 2)
+        y = np.sin(x[:, 0]) + 0.2 * random.randn(850)
+        model = small("fast_cluster").fit(x, y)
+        mean, std = model.predict(x[:50] + 0.01, return_std=True)
+        assert model.model_.train_inputs[0].dtype == torch.float32
+        assert mean.dtype == std.dtype == np.float64
+        assert np.sqrt(np.mean((mean - np.sin(x[:50, 0])) ** 2)) < 0.2
+        assert model.noise_ == pytest.approx(0.04, rel=0.6)
+
+
+class TestSeeds:
+    @pytest.mark.parametrize("kernel", KERNELS)
+    def test_the_same_seed_gives_the_same_bits(self, kernel):
+        again = small(kernel).fit(X, Y)
+        for one, other in zip(FITTED[kernel].predict(NEW, return_std=True), again.predict(NEW, return_std=True)):
+            np.testing.assert_array_equal(one, other)
+
+    @pytest.mark.parametrize("kernel", KERNELS)
+    def test_another_seed_gives_another_model(self, kernel):
+        other = small(kernel, random_state=1).fit(X, Y)
+        assert not np.allclose(FITTED[kernel].predict(NEW), other.predict(NEW), rtol=1e-6)
+
+    def test_the_number_of_jobs_changes_nothing(self):
+        other = small(n_jobs=2).fit(X, Y)
+        np.testing.assert_array_equal(other.predict(NEW), FITTED["forest"].predict(NEW))
+
+    def test_global_random_states_are_left_alone(self):
+        numpy_state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()
+        small().fit(X, Y).sample_y(NEW)
+        assert np.array_equal(np.random.get_state()[1], numpy_state)
+        assert torch.equal(torch.get_rng_state(), torch_state)
+
+
+class TestSamples:
+    def test_they_have_the_predictive_mean_and_covariance(self):
+        model = FITTED["fast_cluster"]
+        mean, covariance = model.predict(NEW[:5], return_cov=True)
+        samples = model.sample_y(NEW[:5], n_samples=20_000, random_state=0)
+        assert samples.shape == (5, 20_000)
+        np.testing.assert_allclose(samples.mean(1), mean, atol=5 * np.sqrt(covariance.max() / 20_000))
+        np.testing.assert_allclose(np.cov(samples), covariance, atol=0.05 * covariance.max())
+
+    def test_a_seed_fixes_them(self):
+        draws = [FITTED["forest"].sample_y(NEW, 2, random_state=seed) for seed in (3, 3, 4)]
+        np.testing.assert_array_equal(draws[0], draws[1])
+        assert not np.allclose(draws[0], draws[2])
+
+    def test_too_many_rows_are_refused(self):
+        with pytest.raises(ValueError, match=r"at most 5,000 rows .* got 5,001"):
+            FITTED["forest"].sample_y(np.zeros((5001, 3)))
+
+
+class TestData:
+    @pytest.mark.parametrize("kernel", KERNELS)
+    @pytest.mark.parametrize("num_rows", [1, 2, 3])
+    @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+    def test_a_few_rows_are_enough(self, kernel, num_rows):
+        mean, std = small(kernel).fit(X[:num_rows], Y[:num_rows]).predict(NEW, return_std=True)
+        assert np.isfinite(mean).all()
+        assert (std > 0).all()
+
+    @pytest.mark.parametrize("kernel", KERNELS)
+    @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+    def test_equal_rows(self, kernel):
+        model = small(kernel).fit(np.ones((30, 2)), RANDOM.randn(30) + 7)
+        assert model.predict(np.ones((1, 2))) == pytest.approx(7, abs=1)
+
+    def test_a_constant_column_changes_nothing(self):
+        wide = np.column_stack([X, np.full(150, 1e8)])
+        model = small("mondrian").fit(wide, Y)
+        expected = FITTED["mondrian"].predict(NEW)
+        np.testing.assert_allclose(model.predict(np.column_stack([NEW, np.full(20, 1e8)])), expected, rtol=1e-9)
+
+    def test_a_constant_target_is_reported(self):
+        with pytest.warns(ConvergenceWarning, match="at a bound"):
+            model = small().fit(X, np.full(150, 3.0))
+        np.testing.assert_allclose(model.predict(NEW), 3.0)
+        assert model.at_bounds_
+
+    def test_an_ordinary_fit_has_nothing_at_a_bound(self):
+        assert FITTED["forest"].at_bounds_ == {}
+        assert FITTED["forest"].n_iter_ > 1
+        assert FITTED["forest"].log_marginal_likelihood_value_ < 0
+
+    def test_more_than_one_output_is_an_error(self):
+        with pytest.raises(ValueError, match="1d array"):
+            small().fit(X, np.column_stack([Y, Y]))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [({"kernel": "rbf"}, "kernel to be one of"), ({"dtype": "float16"}, "dtype to be one of")],
+    )
+    def test_unknown_names_are_errors(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            PartitionGPRegressor(**options).fit(X, Y)
+
+
+def test_a_function_gets_the_standardized_data():
+    seen = []
+
+    def new_kernel(x, y):
+        seen.append((x, y))
+        return RBFKernel()
+
+    PartitionGPRegressor(new_kernel, max_iterations=30).fit(X, Y)
+    ((x, y),) = seen
+    np.testing.assert_allclose(x.numpy(), (X - X.mean(0)) / X.std(0))
+    np.testing.assert_allclose(y.numpy(), (Y - Y.mean()) / Y.std())
+
+
+class TestCopies:
+    @pytest.mark.parametrize("kernel", FITTED)
+    def test_pickles_predict_the_same(self, kernel):
+        model = FITTED[kernel]
+        expected = model.predict(NEW, return_std=True)
+        for one, other in zip(pickle.loads(pickle.dumps(model)).predict(NEW, return_std=True), expected):
+            np.testing.assert_array_equal(one, other)
+
+    @pytest.mark.parametrize("kernel", KERNELS)
+    def test_states_are_plain_and_predict_the_same_bits(self, kernel):
+        file = io.BytesIO()
+        torch.save(FITTED[kernel].to_state(), file)
+        file.seek(0)
+        copy = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
+        for one, other in zip(copy.predict(NEW, return_std=True), FITTED[kernel].predict(NEW, return_std=True)):
+            np.testing.assert_array_equal(one, other)
+        assert copy.n_features_in_ == 3
+        assert copy.noise_ == FITTED[kernel].noise_
+        assert copy.log_marginal_likelihood_value_ == FITTED[kernel].log_marginal_likelihood_value_
+
+    def test_states_keep_the_names_of_columns(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+        copy = PartitionGPRegressor.from_state(small().fit(frame, Y).to_state())
+        assert copy.feature_names_in_.tolist() == ["a", "b", "c"]
+        with pytest.raises(ValueError, match="feature names"):
+            copy.predict(frame[["c", "b", "a"]])
+
+    def test_a_function_has_no_plain_state(self):
+        with pytest.raises(TypeError, match="pickle"):
+            FITTED[rbf].to_state()
+
+    def test_clones_and_cross_validation(self):
+        assert clone(small(dtype="float32")).get_params()["dtype"] == "float32"
+        assert cross_val_score(small(), X, Y, cv=3).mean() > 0.5
