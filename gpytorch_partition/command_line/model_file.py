@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import NamedTuple
+from zipfile import is_zipfile
 
 import torch
 
@@ -13,6 +14,8 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 
 FORMAT = "gpytorch_partition model"
 VERSION = 1
+
+_FOREIGN = "{} is not a model file of gpytorch_partition, or it is damaged"
 
 
 class SavedModel(NamedTuple):
@@ -43,7 +46,7 @@ def load_model(path: Path) -> SavedModel:
     """
     content = _content(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CommandError(f"{path} is not a model file of gpytorch_partition")
+        raise CommandError(_FOREIGN.format(path))
     version = content.get("format_version")
     if version != VERSION:
         raise CommandError(
@@ -59,8 +62,11 @@ def load_model(path: Path) -> SavedModel:
 
 def _content(path: Path) -> object:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with open(path, "rb") as file:
+            if is_zipfile(file):  # what torch.save writes
+                return torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
-        raise CommandError(f"{path} is not a model file of gpytorch_partition, or it is damaged") from error
+    except (UnpicklingError, RuntimeError, EOFError, ValueError, LookupError) as error:
+        raise CommandError(_FOREIGN.format(path)) from error
+    raise CommandError(_FOREIGN.format(path))

@@ -105,6 +105,8 @@ class _Run:
         max_tridiag: int,
         initial_guess: Tensor | None,
     ) -> None:
+        # Row by row: mixed strides cost a factor of ten in every vector operation.
+        rhs = rhs.contiguous()
         self.matmul, self.rhs, self.stop = matmul, rhs, stop
         self.precondition = preconditioner or torch.clone
         self.num_tridiag, self.max_tridiag = num_tridiag, max_tridiag if num_tridiag else 0

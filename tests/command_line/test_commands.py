@@ -1,0 +1,195 @@
+"""The commands as a user runs them: what they write, print and answer to mistakes."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gpytorch_partition.__main__ import main
+from gpytorch_partition.command_line import compare, parser
+from gpytorch_partition.command_line.model_file import load_model
+from gpytorch_partition.estimators.scores import coverage, negative_log_density, root_mean_squared_error
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.randn(60, 3)
+Y = 10 * X[:, 0] + RANDOM.randn(60)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("data.csv", ["a", "b", "c", "y"], np.column_stack([X, Y]))
+    return tmp_path
+
+
+def write(name, columns, values):
+    with open(name, "w", newline="") as file:
+        csv.writer(file).writerows([columns, *values])
+
+
+def read(name):
+    with open(name, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def column(table, name):
+    return np.array([float(row[name]) for row in table])
+
+
+def fit(*options):
+    return main(["fit", "data.csv", "--target", "y", "--model", "model.pt", "--num-partitions", "5", *options])
+
+
+class TestFitAndPredict:
+    @pytest.mark.parametrize("kernel", ["forest", "fast_cluster", "mondrian"])
+    def test_another_process_predicts_the_same_bits(self, folder, kernel):
+        assert fit("--kernel", kernel) == 0
+        write("new.csv", ["c", "note", "a", "b"], [[c, "text", a, b] for a, b, c in X[:9]])
+        command = [sys.executable, "-m", "gpytorch_partition", "predict", "model.pt", "new.csv"]
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        assert (done.returncode, done.stderr) == (0, "")
+        (folder / "out.csv").write_text(done.stdout)
+        mean, std = load_model(folder / "model.pt").regressor.predict(X[:9], return_std=True)
+        table = read("out.csv")
+        np.testing.assert_array_equal(column(table, "mean"), mean)
+        np.testing.assert_array_equal(column(table, "std"), std)
+        np.testing.assert_allclose(column(table, "lower_90"), mean - 1.6448536 * std)
+        np.testing.assert_allclose(column(table, "upper_90"), mean + 1.6448536 * std)
+
+    def test_predictions_go_to_a_file(self, folder, capsys):
+        assert fit() == 0
+        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv"]) == 0
+        assert "Written: out.csv" in capsys.readouterr().out
+        table = read("out.csv")
+        assert np.abs(column(table, "mean") - Y).mean() < 4
+
+    def test_the_seed_decides(self, folder):
+        predictions = []
+        for seed in ("1", "1", "2"):
+            assert fit("--seed", seed) == 0
+            predictions.append(load_model(folder / "model.pt").regressor.predict(X))
+        np.testing.assert_array_equal(predictions[0], predictions[1])
+        assert not np.allclose(predictions[0], predictions[2])
+
+    def test_columns_are_needed_by_name(self, folder, capsys):
+        assert fit() == 0
+        write("new.csv", ["a", "c"], X[:, [0, 2]])
+        assert main(["predict", "model.pt", "new.csv"]) == 2
+        assert capsys.readouterr().err == (
+            "gpytorch_partition: error: new.csv has no column 'b'; its columns are 'a', 'c'\n"
+        )
+
+    def test_a_warning_is_one_line(self, folder, capsys):
+        write("data.csv", ["a", "y"], [[i % 2, i % 2] for i in range(40)])
+        assert fit() == 0
+        lines = capsys.readouterr().err.splitlines()
+        assert lines
+        assert all(line.startswith("gpytorch_partition: warning: ") for line in lines)
+
+
+class TestCompare:
+    def test_everything_is_written_and_fits_together(self, folder, capsys):
+        command = ["compare", "data.csv", "--target", "y", "--kernels", "fast_cluster", "mondrian", "--seed", "3"]
+        assert main([*command, "--num-partitions", "20", "--output", "here/there", "--test-size", "0.25"]) == 0
+        printed = capsys.readouterr().out
+        assert "y: 45 training rows, 15 test rows, 3 columns" in printed
+        table, predictions = read("here/there/table.csv"), read("here/there/predictions.csv")
+        assert [row["model"] for row in table] == ["fast_cluster", "mondrian", "random_forest", "rbf_ard"]
+        y, rows = column(predictions, "target"), column(predictions, "row").astype(int)
+        np.testing.assert_array_equal(y, Y[rows])
+        unit = np.delete(Y, rows).std()
+        for row in table:
+            mean, std = (column(predictions, f"{row['model']}_{kind}") for kind in ("mean", "std"))
+            assert float(row["rmse"]) == root_mean_squared_error(y, mean)
+            assert float(row["nlpd"]) == negative_log_density(y, mean, std, unit)
+            assert float(row["coverage_90"]) == coverage(y, mean, std)
+            assert f"{float(row['nlpd']):.3f}" in printed
+        assert (folder / "here/there/plot.png").stat().st_size > 10_000
+
+    def test_models_are_better_than_the_mean(self, folder):
+        assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "50"]) == 0
+        for row in read("compare/table.csv"):
+            assert float(row["rmse"]) < 0.6 * Y.std()
+            assert float(row["nlpd"]) < 1.2
+
+    def test_without_data_it_takes_diabetes(self, folder, capsys):
+        assert main(["compare", "--kernels", "fast_cluster", "--num-partitions", "5"]) == 0
+        assert "353 training rows, 89 test rows, 10 columns" in capsys.readouterr().out
+
+    def test_without_matplotlib_all_but_the_plot(self, folder, capsys, monkeypatch):
+        monkeypatch.setattr(compare, "find_spec", lambda name: None)
+        assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
+        assert 'pip install "gpytorch_partition[plot]"' in capsys.readouterr().out
+        assert sorted(os.listdir("compare")) == ["predictions.csv", "table.csv"]
+
+    def test_above_its_limit_the_dense_reference_is_left_out(self, folder, capsys, monkeypatch):
+        monkeypatch.setattr(compare, "_MOST_ROWS_FOR_RBF", 40)
+        assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
+        assert "left out above 40 training rows" in capsys.readouterr().out
+        assert [row["model"] for row in read("compare/table.csv")] == ["mondrian", "random_forest"]
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("command", "message"),
+        [
+            ("compare none.csv --target y", "cannot read none.csv: No such file or directory"),
+            ("compare data.csv --target z", "data.csv has no column 'z'"),
+            ("compare data.csv", "expects DATA.csv together with --target"),
+            ("compare --target y", "expects DATA.csv together with --target"),
+            ("compare data.csv --target y --output data.csv", "cannot make the folder data.csv: File exists"),
+            ("compare data.csv --target y --test-size 0.01", "leaves 1 test"),
+            ("fit data.csv --target y --model none/model.pt", "there is no folder none"),
+            ("fit data.csv --target y --model .", "it is a folder"),
+            ("predict none.pt data.csv", "cannot read none.pt"),
+            ("predict data.csv data.csv", "data.csv is not a model file"),
+            ("predict none.pt data.csv --output none/out.csv", "there is no folder none"),
+        ],
+    )
+    def test_one_line_and_status_2(self, folder, capsys, command, message):
+        assert main(command.split()) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("gpytorch_partition: error: ")
+        assert message in printed.err
+        assert printed.err.count("\n") == 1
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            "",
+            "learn",
+            "fit data.csv --target y",
+            "compare --kernels tree",
+            "compare --test-size 1.5",
+            "compare --num-partitions 0",
+            "compare --seed -1",
+        ],
+    )
+    def test_usage_and_status_2(self, folder, capsys, command):
+        with pytest.raises(SystemExit) as stop:
+            main(command.split())
+        assert stop.value.code == 2
+        assert "usage: python -m gpytorch_partition" in capsys.readouterr().err
+
+    def test_ctrl_c_leaves_quietly(self, folder, capsys, monkeypatch):
+        def interrupted(options):
+            os.kill(os.getpid(), signal.SIGINT)
+
+        monkeypatch.setattr(parser, "fit", interrupted)
+        assert fit() == 130
+        assert capsys.readouterr().err == "\ninterrupted\n"
+
+
+@pytest.mark.parametrize("command", ["", "compare", "fit", "predict"])
+def test_help_explains(capsys, command):
+    with pytest.raises(SystemExit) as stop:
+        main([*command.split(), "--help"])
+    assert stop.value.code == 0
+    assert f"usage: python -m gpytorch_partition {command}".strip() in capsys.readouterr().out

@@ -1,0 +1,93 @@
+"""Model files: they bring the model back, run nothing, and say what is wrong with others."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_partition.command_line import model_file
+from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.command_line.model_file import SavedModel, load_model, save_model
+from gpytorch_partition.estimators import PartitionGPRegressor
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.randn(40, 2)
+MODEL = PartitionGPRegressor("fast_cluster", 5, random_state=0).fit(X, X[:, 0] + 0.3 * RANDOM.randn(40))
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "model.pt"
+    save_model(path, SavedModel(MODEL, ["a", "b"], "y"))
+    return path
+
+
+def test_a_model_comes_back(path):
+    regressor, columns, target = load_model(path)
+    assert (columns, target) == (["a", "b"], "y")
+    np.testing.assert_array_equal(regressor.predict(X), MODEL.predict(X))
+
+
+def test_another_version_is_refused(path, monkeypatch):
+    monkeypatch.setattr(model_file, "VERSION", 2)
+    with pytest.raises(CommandError, match="of version 1, and this gpytorch_partition reads version 2"):
+        load_model(path)
+
+
+def test_a_truncated_file_is_refused(path):
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(CommandError, match="not a model file of gpytorch_partition, or it is damaged"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("missing", ["regressor", "columns", "target"])
+def test_an_incomplete_file_is_refused(path, missing):
+    content = torch.load(path, weights_only=True)
+    del content[missing]
+    torch.save(content, path)
+    with pytest.raises(CommandError, match="is damaged"):
+        load_model(path)
+
+
+def test_other_states_are_refused(path):
+    content = torch.load(path, weights_only=True)
+    del content["regressor"]["model"]["covar_module.raw_outputscale"]
+    torch.save(content, path)
+    with pytest.raises(CommandError, match="is damaged"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b""])
+def test_other_files_are_refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(CommandError, match="not a model file"):
+        load_model(path)
+
+
+def test_tensors_of_others_are_refused(path):
+    torch.save({"weights": torch.zeros(3)}, path)
+    with pytest.raises(CommandError, match="not a model file"):
+        load_model(path)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(CommandError, match=r"cannot read .*none\.pt: No such file"):
+        load_model(tmp_path / "none.pt")
+
+
+class Bomb:
+    exploded = False
+
+    def __reduce__(self):
+        return (setattr, (Bomb, "exploded", True))
+
+
+@pytest.mark.parametrize("save", [torch.save, lambda bomb, path: path.write_bytes(pickle.dumps(bomb))])
+def test_no_code_is_run(path, save):
+    save(Bomb(), path)
+    with pytest.raises(CommandError, match="not a model file"):
+        load_model(path)
+    assert not Bomb.exploded
