@@ -35,6 +35,7 @@ TITLES = {
     "rbf_ard": "RBF-ARD GP",
 }
 _MOST_ROWS_FOR_RBF = 3_000
+_FEWEST_TRAINING_ROWS = 10
 
 
 class Split(NamedTuple):
@@ -92,6 +93,9 @@ def _data(options: Namespace) -> TrainingData:
 
 def _split(data: TrainingData, options: Namespace) -> Split:
     rows = np.arange(len(data.y))
+    left = len(rows) - math.ceil(options.test_size * len(rows))
+    if left < _FEWEST_TRAINING_ROWS:
+        raise CommandError(f"--test-size {options.test_size} leaves {left} of {len(rows)} rows to train on")
     parts = train_test_split(data.X, data.y, rows, test_size=options.test_size, random_state=options.seed)
     train_X, test_X, train_y, test_y, _, test_rows = parts
     return Split(train_X, test_X, train_y, test_y, test_rows)

@@ -64,6 +64,7 @@ def _content(path: Path) -> object:
     try:
         with open(path, "rb") as file:
             if is_zipfile(file):  # what torch.save writes
+                file.seek(0)
                 return torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error

