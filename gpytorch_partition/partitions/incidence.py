@@ -16,18 +16,23 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-# Sums are taken over blocks of this many rows and then over blocks: float32 keeps its digits in clusters of
+# Sums are taken over blocks of at most this many rows and then over blocks: float32 keeps its digits in clusters of
 # millions of rows (error ~ eps * block, not eps * N), and big clusters are shared out between threads.
 _BLOCK = 1024
+# Blocks take their rows from chunks of this many, whose values stay in the cache, unless blocks would become small.
+_CHUNK = 2**16
+_SMALL_BLOCK = 16
+# Columns of a float64 product on a CPU: the sparse product there slows down 3 to 5 times when it is given more.
+_SPARSE_COLUMNS = 4
 
 
 class _Members(NamedTuple):
-    r"""The rows of each cluster (:math:`Z^\top` by rows), cut into blocks of at most `_BLOCK` rows."""
+    r"""The rows of each cluster (:math:`Z^\top` by rows), in blocks: chunk of rows by chunk, cluster by cluster."""
 
-    rows: Tensor  # (N * m,) row numbers, sorted by cluster
-    cluster_starts: Tensor  # (p + 1,) where each cluster begins in `rows`
-    block_starts: Tensor  # (num_blocks,) where each block begins in `rows`
-    cluster_blocks: Tensor  # (p,) first block of each cluster
+    rows: Tensor  # (N * m,) row numbers
+    block_starts: Tensor  # (num_blocks + 1,) where each block begins in `rows`
+    blocks: Tensor  # (num_blocks,) block numbers, sorted by cluster
+    cluster_starts: Tensor  # (p,) where each cluster begins in `blocks`
 
 
 class Incidence:
@@ -129,15 +134,7 @@ class Incidence:
     @cached_property
     def members(self) -> _Members:
         """The rows of every cluster, sorted once: O(N m log N) time, 4 bytes per (row, partition) held."""
-        codes = self.codes
-        rows = torch.empty(codes.numel(), dtype=codes.dtype, device=codes.device)
-        sizes = torch.zeros(self.num_clusters, dtype=torch.int64, device=codes.device)
-        for partition in range(self.num_partitions):
-            column = codes[:, partition].contiguous()
-            order = torch.sort(column, stable=True).indices
-            rows[partition * self.num_rows : (partition + 1) * self.num_rows] = order
-            _add_counts(sizes, column)
-        return _blocked(rows, sizes)
+        return _members(self.codes.reshape(-1, self.num_partitions), self.num_clusters)
 
     @cached_property
     def _block_diagonal(self) -> Incidence:
@@ -145,7 +142,7 @@ class Incidence:
         num_blocks = self.batch_shape.numel()
         shift = torch.arange(num_blocks, device=self.codes.device, dtype=self.codes.dtype) * self.num_clusters
         codes = self.codes.reshape(num_blocks, self.num_rows, self.num_partitions) + shift.view(-1, 1, 1)
-        return _BlockDiagonal(codes, num_blocks * self.num_clusters)
+        return Incidence(codes.view(-1, self.num_partitions), num_blocks * self.num_clusters)
 
     def _over_batch(self, operand: Tensor, product: Any) -> Tensor:
         """Apply a two-dimensional product to a batch: batch dimensions that share the rows become columns."""
@@ -167,38 +164,39 @@ class Incidence:
         return result.permute(back)
 
 
-class _BlockDiagonal(Incidence):
-    """Rows of several batch elements, each with its own copy of the cluster space (codes: b x N x m)."""
-
-    @cached_property
-    def members(self) -> _Members:
-        num_blocks, num_rows, num_partitions = self.codes.shape
-        rows = torch.empty_like(self.codes).view(-1)
-        sizes = torch.zeros(self.num_clusters, dtype=torch.int64, device=self.codes.device)
-        for i, column in enumerate(self.codes.mT.reshape(num_blocks * num_partitions, num_rows)):
-            order = torch.sort(column, stable=True).indices
-            rows[i * num_rows : (i + 1) * num_rows] = order + (i // num_partitions) * num_rows
-            _add_counts(sizes, column)
-        return _blocked(rows, sizes)
-
-
-def _add_counts(sizes: Tensor, column: Tensor) -> None:
-    """Add to `sizes` how often each code occurs in the codes of one partition."""
-    if column.numel():
-        low, high = int(column.min()), int(column.max())
-        sizes[low : high + 1] += torch.bincount(column - low, minlength=high - low + 1)
+def _members(codes: Tensor, num_clusters: int) -> _Members:
+    """Sort the rows of each chunk by cluster, and cut what falls in one cluster into blocks."""
+    num_rows, num_partitions = codes.shape
+    rows, clusters, sizes = torch.empty_like(codes).view(-1), [], []
+    filled = 0
+    for start in range(0, num_rows, _chunk_size(codes.numel(), num_rows, num_clusters)):
+        chunk = codes[start : start + _chunk_size(codes.numel(), num_rows, num_clusters)]
+        for column in chunk.unbind(-1):
+            ordered, order = torch.sort(column, stable=True)
+            rows[filled : filled + order.numel()] = order + start
+            filled += order.numel()
+            found, counts = torch.unique_consecutive(ordered, return_counts=True)
+            clusters.append(found)
+            sizes.append(counts)
+    return _blocked(rows, torch.cat(clusters), torch.cat(sizes), num_clusters)
 
 
-def _blocked(rows: Tensor, sizes: Tensor) -> _Members:
-    """Cut each cluster's run of rows into blocks."""
-    zero = sizes.new_zeros(1)
-    starts = torch.cat([zero, sizes.cumsum(0)])
-    num_blocks = (sizes + _BLOCK - 1) // _BLOCK
-    first_block = torch.cat([zero, num_blocks.cumsum(0)])
-    cluster = torch.repeat_interleave(torch.arange(sizes.numel(), device=sizes.device), num_blocks)
-    rank = torch.arange(cluster.numel(), device=sizes.device) - first_block[cluster]
-    block_starts = starts[cluster] + rank * _BLOCK
-    return _Members(rows, starts.to(rows.dtype), block_starts.to(rows.dtype), first_block[:-1].to(rows.dtype))
+def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
+    """Rows that a block may come from: few enough for the cache, but not so few that blocks become small."""
+    num_chunks = max(1, min(-(-num_rows // _CHUNK), num_visits // (_SMALL_BLOCK * num_clusters)))
+    return max(1, -(-num_rows // num_chunks))
+
+
+def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -> _Members:
+    """Cut runs of rows, each of one cluster, into blocks of at most `_BLOCK`, and list the blocks of each cluster."""
+    pieces = (sizes + _BLOCK - 1) // _BLOCK
+    run = torch.repeat_interleave(torch.arange(sizes.numel(), device=sizes.device), pieces)
+    rank = torch.arange(run.numel(), device=sizes.device) - (pieces.cumsum(0) - pieces)[run]
+    block_starts = (sizes.cumsum(0) - sizes)[run] + rank * _BLOCK
+    block_starts = torch.cat([block_starts, block_starts.new_tensor([rows.numel()])])
+    cluster_of_block, blocks = torch.sort(clusters.long()[run], stable=True)
+    starts = torch.searchsorted(cluster_of_block, torch.arange(num_clusters, device=sizes.device))
+    return _Members(rows, *(part.to(rows.dtype) for part in (block_starts, blocks, starts)))
 
 
 def _spread(incidence: Incidence, table: Tensor) -> Tensor:
@@ -206,18 +204,21 @@ def _spread(incidence: Incidence, table: Tensor) -> Tensor:
     codes = incidence.codes.reshape(-1, incidence.num_partitions)
     if _needs_sparse_product(table):
         row_starts = torch.arange(0, codes.numel() + 1, codes.shape[1], dtype=codes.dtype)
-        return _ones_csr(incidence, row_starts, codes.view(-1), table.shape[0]) @ table
+        return _sparse_product(incidence, row_starts, codes.view(-1), table)
     return embedding_bag(codes, table, mode="sum")
 
 
 def _collect(incidence: Incidence, values: Tensor) -> Tensor:
-    """Z^T V for two-dimensional V."""
+    """Z^T V for two-dimensional V: sums over blocks of rows, then over the blocks of each cluster."""
     members = incidence.members
     if _needs_sparse_product(values):
-        return _ones_csr(incidence, members.cluster_starts, members.rows, values.shape[0]) @ values
-    block_sums = embedding_bag(members.rows, values, members.block_starts, mode="sum")
-    blocks = torch.arange(block_sums.shape[0], dtype=members.rows.dtype, device=values.device)
-    return embedding_bag(blocks, block_sums, members.cluster_blocks, mode="sum")
+        block_sums = _sparse_product(incidence, members.block_starts, members.rows, values)
+        sums = block_sums.new_zeros(incidence.num_clusters, values.shape[-1])
+        sizes = torch.diff(members.cluster_starts, append=members.cluster_starts.new_tensor([members.blocks.numel()]))
+        cluster = torch.repeat_interleave(torch.arange(incidence.num_clusters), sizes)
+        return sums.index_add_(0, cluster, block_sums.index_select(0, members.blocks))
+    block_sums = embedding_bag(members.rows, values, members.block_starts[:-1], mode="sum")
+    return embedding_bag(members.blocks, block_sums, members.cluster_starts, mode="sum")
 
 
 def _needs_sparse_product(operand: Tensor) -> bool:
@@ -225,11 +226,13 @@ def _needs_sparse_product(operand: Tensor) -> bool:
     return operand.device.type == "cpu" and operand.dtype == torch.float64
 
 
-def _ones_csr(incidence: Incidence, row_starts: Tensor, columns: Tensor, num_columns: int) -> Tensor:
+def _sparse_product(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
+    """The product with a matrix of ones in the given places, a few columns at a time."""
     ones = incidence.memo.get("ones")
     if ones is None:
         ones = incidence.memo["ones"] = torch.ones(columns.numel(), dtype=torch.float64)
-    shape = (row_starts.numel() - 1, num_columns)
+    shape = (row_starts.numel() - 1, operand.shape[0])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(row_starts, columns, ones, size=shape, check_invariants=False)
+        matrix = torch.sparse_csr_tensor(row_starts, columns, ones, size=shape, check_invariants=False)
+    return torch.cat([matrix @ part.contiguous() for part in operand.split(_SPARSE_COLUMNS, -1)], -1)
