@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sized
 from typing import TypeVar
 
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 Item = TypeVar("Item")
 

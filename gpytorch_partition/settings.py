@@ -54,8 +54,8 @@ class variance_tolerance(_value_context):  # noqa: N801
     """
     Relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
 
-    Each test point's solve runs until its variance is certain to be within this fraction of the predictive variance
-    (latent variance plus noise); errors are on the side of too large a variance.
+    Each test point's solve runs until its latent variance is certain to be within this fraction of the exact one;
+    errors are on the side of too large a variance.
     """
 
     _global_value: float = 0.01
@@ -69,11 +69,12 @@ class iterative:  # noqa: N801
     off and the likelihood .05 nats per datum too high on a forest kernel, because the spectrum of these kernels
     decays slowly. BoTorch, once imported, turns iterative solvers off altogether. Inside this context:
 
-    - conjugate gradients rather than Cholesky above 800 rows, whatever BoTorch has set;
+    - conjugate gradients rather than Cholesky above 2,000 rows, whatever BoTorch has set;
     - relative residuals of 1e-2 in training and 1e-4 for predictive means, in every column;
     - 100 Lanczos steps in log determinants.
 
-    Settings given inside the context win over these. Cost: about 3 times the products of GPyTorch's defaults.
+    Settings given inside the context win over these; the context entered again inside itself changes nothing, so
+    that they also win inside functions that enter it. Cost: about 3 times the products of GPyTorch's defaults.
 
     Example:
         >>> import gpytorch, linear_operator
@@ -82,24 +83,29 @@ class iterative:  # noqa: N801
         0.001
     """
 
+    _depth = 0
+
     def __init__(self) -> None:
         self._stack = ExitStack()
 
     def __enter__(self) -> iterative:
-        for context in self._contexts():
-            self._stack.enter_context(context)
+        if iterative._depth == 0:
+            for context in self._contexts():
+                self._stack.enter_context(context)
+        iterative._depth += 1
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        iterative._depth -= 1
         self._stack.close()
 
     @staticmethod
     def _contexts() -> list[Any]:
         return [
             linear_operator.settings.fast_computations(covar_root_decomposition=True, log_prob=True, solves=True),
-            linear_operator.settings.max_cholesky_size(800),
+            linear_operator.settings.max_cholesky_size(2000),
             linear_operator.settings.cg_tolerance(1e-2),
             linear_operator.settings.max_lanczos_quadrature_iterations(100),
             gpytorch.settings.eval_cg_tolerance(1e-4),

@@ -48,7 +48,7 @@ def maximize_marginal_likelihood(
     r"""
     Train a model's hyperparameters: maximize the marginal likelihood of its training data by L-BFGS.
 
-    Every parameter of the model that requires a gradient is trained, from its current value. Up to 800 rows the
+    Every parameter of the model that requires a gradient is trained, from its current value. Up to 2,000 rows the
     likelihood is exact; above, probe vectors that do not change make it a deterministic function
     (:class:`gpytorch_partition.settings.probe_seed`). Runs inside :class:`gpytorch_partition.settings.iterative`;
     to choose settings of your own, call it inside one: `with iterative(), cg_tolerance(1e-3): ...`.

@@ -47,6 +47,17 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     def _is_dense(self) -> bool:
         return self.num_train <= linear_settings.max_cholesky_size.value()
 
+    def exact_prediction(self, test_mean: Tensor, test_test_covar: Any, test_train_covar: Any) -> tuple[Tensor, Any]:
+        """
+        The predictive mean and covariance.
+
+        The mean comes first, from sums over clusters: dense products round differently with the number of rows.
+        """
+        mean = self.exact_predictive_mean(test_mean, test_train_covar)
+        if sum(test_train_covar.shape[-2:]) <= gpytorch_settings.max_eager_kernel_size.value():
+            test_train_covar, test_test_covar = test_train_covar.to_dense(), test_test_covar.to_dense()
+        return mean, self.exact_predictive_covar(test_test_covar, test_train_covar)
+
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: LinearOperator | Tensor) -> Tensor:
         """The predictive mean, `*batch x N_test`."""
         is_plain = gpytorch_settings.observation_nan_policy.value() == "ignore"

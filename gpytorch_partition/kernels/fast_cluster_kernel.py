@@ -23,7 +23,8 @@ class FastClusterKernel(PartitionKernel):
 
     :param train_x: `N x D` rows to draw centres from. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param num_partitions: Number m of partitions.
-    :param height: h, the largest number of doublings. (Default: min(10, floor(log2 N)).)
+    :param height: h, the largest number of doublings. (Default: min(10, floor(log2 N)).) With few rows in one or two
+        columns the default has partitions that single out every row; a smaller height then gives smoother means.
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the partitions.
     :param batch_shape: Batch shape of the kernel. (Default: none.)
     :param active_dims: Columns of x that the partitions see. (Default: all.)

@@ -53,12 +53,13 @@ class RandomForestKernel(PartitionKernel):
     :param train_y: `N` (or `N x k`) targets.
     :param num_trees: Number m of trees.
     :param heights: `"all"`, `"sampled"` or `"leaf"`.
+    :param max_samples: Rows of each tree, as in :func:`~gpytorch_partition.partitions.grow_forest`.
+    :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf.
+    :param max_features: Columns tried at each split, as in :func:`~gpytorch_partition.partitions.grow_forest`.
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the trees and the sampled heights.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
     :param batch_shape: Batch shape of the kernel. (Default: none.)
     :param active_dims: Columns of x that the trees see. (Default: all.)
-    :param forest_options: Further options of :func:`~gpytorch_partition.partitions.grow_forest` (`max_samples`,
-        `min_samples_leaf`, `max_features`).
     :raises ValueError: If `heights` is unknown, or rows and targets do not match.
 
     Example:
@@ -76,11 +77,13 @@ class RandomForestKernel(PartitionKernel):
         num_trees: int = 200,
         heights: str = "all",
         *,
+        max_samples: float | int = 0.2,
+        min_samples_leaf: int = 3,
+        max_features: float | int = 1 / 3,
         random_state: Any = None,
         n_jobs: int | None = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
-        **forest_options: Any,
     ) -> None:
         heights_state = _Heights(heights)
         if (train_x is None) != (train_y is None):
@@ -88,8 +91,16 @@ class RandomForestKernel(PartitionKernel):
         forest = None
         if train_x is not None and train_y is not None:
             points = training_points(train_x, active_dims)
-            options = {"num_trees": num_trees, "random_state": random_state, "n_jobs": n_jobs, **forest_options}
-            forest = grow_forest(points, train_y, **options)
+            forest = grow_forest(
+                points,
+                train_y,
+                num_trees=num_trees,
+                max_samples=max_samples,
+                min_samples_leaf=min_samples_leaf,
+                max_features=max_features,
+                random_state=random_state,
+                n_jobs=n_jobs,
+            )
         partition = _partition_of(forest, heights, random_state)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
         self._heights = heights_state

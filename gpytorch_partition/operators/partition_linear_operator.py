@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import torch
+from linear_operator import settings as linear_settings
 from linear_operator.operators import (
     ConstantDiagLinearOperator,
     DiagLinearOperator,
@@ -17,6 +18,7 @@ from torch import Tensor
 from gpytorch_partition.operators.addition import add
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
+from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.partitions.incidence import Incidence
 
 # Entries looked up at once by index.
@@ -170,6 +172,24 @@ class PartitionLinearOperator(Guarded):
         rows = self.left.matmul(spread).unflatten(-1, (loadings.shape[-1], -1))
         gradient = (rows * left_vecs.unsqueeze(-2)).sum(-1) * self.scale[..., None, None]
         return _sum_to_shape(gradient, loadings.shape)
+
+    @cached
+    def to_dense(self) -> Tensor:
+        """The matrix itself; while it is small, the part without the scale is computed once for its rows."""
+        if self.cluster_operator.requires_grad or self.left_loadings is not None:
+            return super().to_dense()
+        unit = self.without_scale()
+        if not self.is_symmetric or self.size(-1) > linear_settings.max_cholesky_size.value():
+            with torch.no_grad():
+                matrix = LinearOperator.to_dense(unit)
+        else:
+            matrix = remembered(self.left.memo, ("dense", self.dtype), unit, lambda: LinearOperator.to_dense(unit))
+        return self.scale[..., None, None] * matrix
+
+    def without_scale(self) -> PartitionLinearOperator:
+        """K / s, with only the batch dimensions that the rows themselves have."""
+        own_shape = torch.broadcast_shapes(self.left.batch_shape, self.right.batch_shape)
+        return self._with(scale=torch.ones(own_shape, dtype=self.dtype, device=self.device))
 
     # Entries.
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from gpytorch_partition.linalg.nystrom import NystromFactor, nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.settings import preconditioner_rank, probe_seed
 
 
@@ -144,27 +145,21 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
     :param noise: The diagonal.
     """
     if isinstance(operator, PartitionLinearOperator):
-        unit = operator._with(scale=torch.ones_like(operator.scale[(0,) * operator.scale.dim()]))
-        unit = unit if not operator.left.batch_shape else unit.expand(*operator.left.batch_shape, *unit.shape[-2:])
-        return NystromPreconditioner(operator.scale, noise, factor=_factor(unit))
+        return NystromPreconditioner(operator.scale, noise, factor=_factor(operator.without_scale()))
     scale = torch.ones(operator.batch_shape, dtype=operator.dtype, device=operator.device)
     return NystromPreconditioner(scale, noise, factor=_factor(operator))
 
 
 def _factor(operator: LinearOperator) -> NystromFactor:
     """The operator's Nystrom factor, computed again only if one of its tensors has changed."""
-    memo = _memo(operator)
-    key = ("nystrom", type(operator), operator.shape, preconditioner_rank.value(), probe_seed.value())
-    tensors = [tensor.detach() for tensor in operator.representation()]
-    remembered = memo.get(key)
-    if remembered is not None and all(_equal(a, b) for a, b in zip(remembered[0], tensors)):
-        return remembered[1]
-    with torch.no_grad():
-        generator = solver_generator(probe_seed.value(), "sketch", operator.device)
+    rank, seed = preconditioner_rank.value(), probe_seed.value()
+
+    def compute() -> NystromFactor:
+        generator = solver_generator(seed, "sketch", operator.device)
         size = torch.Size((*operator.batch_shape, operator.shape[-1]))
-        factor = nystrom_factor(operator._matmul, size, preconditioner_rank.value(), generator, operator.dtype)
-    memo[key] = ([tensor.clone() for tensor in tensors], factor)
-    return factor
+        return nystrom_factor(operator._matmul, size, rank, generator, operator.dtype)
+
+    return remembered(_memo(operator), ("nystrom", type(operator), operator.shape, rank, seed), operator, compute)
 
 
 def _memo(operator: LinearOperator) -> dict:
@@ -173,10 +168,6 @@ def _memo(operator: LinearOperator) -> dict:
         if isinstance(term, PartitionLinearOperator):
             return term.left.memo
     return {}
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.device == b.device and torch.equal(a, b)
 
 
 def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Callable[[Tensor], Tensor]:

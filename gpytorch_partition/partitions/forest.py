@@ -276,7 +276,8 @@ def grow_forest(
     :param max_samples: Rows of each tree: a fraction of N, but at least 128 rows (or all), or a number of
         rows.
     :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf.
-    :param max_features: Columns tried at each split: a fraction of D, or a number of columns.
+    :param max_features: Columns tried at each split: a fraction of D, but at least 2 columns (with one column
+        tried, trees do not look at the targets), or a number of columns.
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn; the forest does not depend on it.
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
@@ -294,7 +295,8 @@ def grow_forest(
 
     rows = checked_rows(x, "grow_forest")
     targets = _checked_targets(y, rows.shape[0])
-    tree = ExtraTreeRegressor(min_samples_leaf=min_samples_leaf, max_features=max_features)
+    num_columns = _num_columns(max_features, rows.shape[1])
+    tree = ExtraTreeRegressor(min_samples_leaf=min_samples_leaf, max_features=num_columns)
     forest = BaggingRegressor(
         tree,
         num_trees,
@@ -384,6 +386,13 @@ def _checked_targets(y: Tensor, num_rows: int) -> np.ndarray:
         raise ValueError("grow_forest expected finite targets, got NaN or infinity: drop these rows.")
     targets = y.detach().cpu().to(torch.float64).numpy()
     return targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
+
+
+def _num_columns(max_features: float | int, num_columns: int) -> int | float:
+    """Columns tried at each split; what is out of range is left for scikit-learn to refuse."""
+    if isinstance(max_features, float) and 0 < max_features <= 1:
+        return min(num_columns, max(2, int(max_features * num_columns)))
+    return max_features
 
 
 def _num_samples(max_samples: float | int, num_rows: int) -> int:

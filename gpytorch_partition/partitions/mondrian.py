@@ -317,9 +317,7 @@ def _innermost_keys(nodes: _Nodes, boxes: _Boxes) -> Tensor:
 
 def _is_empty(lower: Tensor, upper: Tensor, boxes: _Boxes) -> Tensor:
     """Whether nodes (`D x M`) miss the box of each level (`L x M`); they are parts of the outermost."""
-    missed = [
-        (inner_lower > inner_upper).any(0) for inner_lower, inner_upper in _inner_boxes(lower, upper, boxes)
-    ]
+    missed = [(inner_lower > inner_upper).any(0) for inner_lower, inner_upper in _inner_boxes(lower, upper, boxes)]
     return torch.stack([*missed, torch.zeros(lower.shape[1], dtype=torch.bool, device=lower.device)])
 
 
@@ -381,9 +379,7 @@ def _inverse_median_distance(x: Tensor, random: np.random.RandomState) -> float:
     distances = (x[pairs[0]] - x[pairs[1]]).abs().sum(1)
     distances = distances[distances > 0]
     if not distances.numel():
-        raise ValueError(
-            "the default lifetime is 1 / median distance, but all rows are the same: give a lifetime"
-        )
+        raise ValueError("the default lifetime is 1 / median distance, but all rows are the same: give a lifetime")
     return 1 / distances.median().item()
 
 

@@ -23,9 +23,7 @@ def checked_rows(x: Tensor, owner: str) -> Tensor:
         kind = x.dtype if torch.is_tensor(x) else type(x).__name__
         raise ValueError(f"{owner} expected a floating point tensor of rows (N x D), got {kind}.")
     if x.dim() != 2 or x.numel() == 0:
-        raise ValueError(
-            f"{owner} expected at least one row and one column (N x D), got shape {tuple(x.shape)}."
-        )
+        raise ValueError(f"{owner} expected at least one row and one column (N x D), got shape {tuple(x.shape)}.")
     if not torch.isfinite(x).all():
         raise ValueError(f"{owner} expected finite rows, got NaN or infinity: drop or impute these rows.")
     return x.detach().to(torch.float64)

@@ -84,10 +84,10 @@ class TestPredictions:
         with pytest.raises(NotFittedError):
             small().predict(NEW)
 
-    def test_above_800_rows_in_float32(self):
+    def test_above_2000_rows_in_float32(self):
         random = np.random.RandomState(1)
-        x = random.randn(850, 2)
-        y = np.sin(x[:, 0]) + 0.2 * random.randn(850)
+        x = random.randn(2050, 2)
+        y = np.sin(x[:, 0]) + 0.2 * random.randn(2050)
         model = small("fast_cluster").fit(x, y)
         mean, std = model.predict(x[:50] + 0.01, return_std=True)
         assert model.model_.train_inputs[0].dtype == torch.float32

@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from gpytorch_partition.partitions.cluster_index import BoundedClusterIndex, SeenClusterIndex, code_dtype
 
-LABELS = st.lists(
-    st.tuples(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-1, 0, 7])), min_size=1, max_size=20
-)
+LABELS = st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.sampled_from([-1, 0, 7])), min_size=1, max_size=20)
 
 
 @settings(derandomize=True, deadline=None, max_examples=50)

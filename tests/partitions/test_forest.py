@@ -131,9 +131,7 @@ def test_integer_grids_hit_thresholds_exactly():
     forest = fitted(RandomForestRegressor, x, x.sum(1) + random.randn(300))
     points = random.randint(-2, 15, size=(500, 3)) / 2
     assert np.isin(points, np.concatenate([tree.tree_.threshold for tree in forest.estimators_])).any()
-    assert np.array_equal(
-        node_ids(ForestPartition(forest), torch.from_numpy(points)), applied(forest, points)
-    )
+    assert np.array_equal(node_ids(ForestPartition(forest), torch.from_numpy(points)), applied(forest, points))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -154,9 +152,7 @@ def test_forest_that_has_seen_missing_values():
     x[::3, 0] = np.nan
     forest = fitted(RandomForestRegressor, x, y)
     points = data(n=200, seed=1)[0]
-    assert np.array_equal(
-        node_ids(ForestPartition(forest), torch.from_numpy(points)), applied(forest, points)
-    )
+    assert np.array_equal(node_ids(ForestPartition(forest), torch.from_numpy(points)), applied(forest, points))
     with pytest.raises(ValueError, match="finite points"):
         ForestPartition(forest).labels(torch.from_numpy(x))
 
@@ -183,9 +179,7 @@ def test_changes_of_dtype_leave_labels_alone(partition, points, change):
     for source in (partition, partition.sample_cut(0)):
         changed = change(deepcopy(source))
         assert torch.equal(changed.labels(points), source.labels(points))
-        assert all(
-            torch.equal(a, b) for a, b in zip(changed.state_dict().values(), source.state_dict().values())
-        )
+        assert all(torch.equal(a, b) for a, b in zip(changed.state_dict().values(), source.state_dict().values()))
 
 
 @pytest.mark.parametrize("kind", [ForestPartition, TreeCutPartition])
@@ -300,9 +294,7 @@ def test_sampled_cuts_are_uniform_over_each_trees_heights():
 
 
 def test_sampled_cuts_follow_the_seed(partition):
-    one, same, other = (
-        partition.sample_cut(seed).cluster_counts for seed in (0, np.random.RandomState(0), 1)
-    )
+    one, same, other = (partition.sample_cut(seed).cluster_counts for seed in (0, np.random.RandomState(0), 1))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 

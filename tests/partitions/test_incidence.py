@@ -65,9 +65,7 @@ def test_batches(dtype, own, batch):
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)
-@given(
-    st.integers(1, 40), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 99)
-)
+@given(st.integers(1, 40), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 99))
 def test_transposed_product_is_the_transpose(num_rows, counts, columns, seed):
     incidence = _random((num_rows,), tuple(counts), seed)
     generator = torch.Generator().manual_seed(seed)

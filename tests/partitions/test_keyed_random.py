@@ -81,9 +81,7 @@ def test_extreme_hashes_stay_inside_the_open_interval(monkeypatch, bits):
 
 
 def test_logarithm_is_accurate():
-    u = torch.cat(
-        [uniforms(KEYS, 0), torch.tensor([2.0**-53, 0.5, 1 - 2.0**-53, 0.5**0.5], dtype=torch.float64)]
-    )
+    u = torch.cat([uniforms(KEYS, 0), torch.tensor([2.0**-53, 0.5, 1 - 2.0**-53, 0.5**0.5], dtype=torch.float64)])
     expected = np.log(u.numpy())
     assert np.abs(keyed_random._log(u).numpy() / expected - 1).max() < 1e-15
 

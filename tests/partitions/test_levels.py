@@ -68,9 +68,7 @@ def test_layout_is_that_of_recursion(trees):
     layout, everyone, number = laid_out(trees)
     code = {id(leaf): i for i, leaf in enumerate(leaves_of(trees))}
     intervals = [[code[id(leaf)] for leaf in node.leaves()] for node in everyone]
-    assert [
-        list(range(*pair)) for pair in zip(layout.node_low.tolist(), layout.node_high.tolist())
-    ] == intervals
+    assert [list(range(*pair)) for pair in zip(layout.node_low.tolist(), layout.node_high.tolist())] == intervals
     assert layout.parent.tolist() == [number[id(node.parent or node)] for node in everyone]
     assert layout.depth.tolist() == [node.depth for node in everyone]
     assert layout.leaf_nodes.tolist() == [number[id(leaf)] for leaf in leaves_of(trees)]

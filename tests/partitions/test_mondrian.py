@@ -97,9 +97,7 @@ class TestFirstCuts:
         trees.lifetime_bits = partition.bits_of(time.max().unsqueeze(0) * 1e-12)
         sides = torch.zeros(500, 2, 2, dtype=torch.float64)
         sides[torch.arange(500), 0, dimension] = place
-        sides[torch.arange(500), 1, dimension] = torch.nextafter(
-            place, torch.tensor(2.0, dtype=torch.float64)
-        )
+        sides[torch.arange(500), 1, dimension] = torch.nextafter(place, torch.tensor(2.0, dtype=torch.float64))
         same = trees.labels(sides)
         assert (same[:, 0] == same[:, 1]).all()
         for tree in range(20):
@@ -141,9 +139,7 @@ class TestLaplaceLimit:
 
     def test_with_a_side_of_length_zero(self):
         rows = torch.tensor([[0.0, 3.0], [1.0, 3.0]], dtype=torch.float64)
-        points = torch.tensor(
-            [[0.1, 3.0], [0.7, 3.0], [0.7, 3.4], [0.7, 2.9], [1.5, 6.0], [1.6, 6.2]]
-        ).double()
+        points = torch.tensor([[0.1, 3.0], [0.7, 3.0], [0.7, 3.4], [0.7, 2.9], [1.5, 6.0], [1.6, 6.2]]).double()
         shares = sharing(trees_on(rows, self.NUM_TREES, 0.8).labels(points))
         exact = torch.exp(-0.8 * torch.cdist(points, points, p=1))
         assert (shares - exact).abs().max() < 4.5 * 0.5 / self.NUM_TREES**0.5
@@ -221,9 +217,7 @@ class TestNesting:
         for level in levels.unique().tolist():
             rows = points[levels == level]
             for wider in (1, 3):
-                assert torch.equal(
-                    trees._labels_within(rows, level + wider), trees._labels_within(rows, level)
-                )
+                assert torch.equal(trees._labels_within(rows, level + wider), trees._labels_within(rows, level))
 
     def test_cells_of_inner_and_outer_points_agree(self):
         """One cell that reaches out of the box has one label, at a lifetime that leaves many whole."""
@@ -293,9 +287,7 @@ class TestLabels:
         assert labels.unique().numel() == sum(column.unique().numel() for column in labels.T)
 
     def test_of_points_absurdly_far_away(self, trees):
-        x = torch.tensor(
-            [[1e30, 0, 0], [-1.7e308, 1.7e308, 0], [0, 0, 1e200], [0, 0, 0]], dtype=torch.float64
-        )
+        x = torch.tensor([[1e30, 0, 0], [-1.7e308, 1.7e308, 0], [0, 0, 1e200], [0, 0, 0]], dtype=torch.float64)
         labels = trees.labels(x)
         assert torch.equal(labels, trees.labels(x))
         assert not (labels[:3] == labels[3]).any()
