@@ -335,7 +335,7 @@ class TestErrors:
             kernel(torch.zeros(4, 10, dtype=torch.int64))
 
     def test_last_dim_is_batch(self, kernel):
-        with pytest.raises(RuntimeError, match="last_dim_is_batch"), pytest.warns(DeprecationWarning):
+        with pytest.raises(RuntimeError, match="last_dim_is_batch"), pytest.warns(DeprecationWarning, match="last_dim"):
             kernel(X, last_dim_is_batch=True).to_dense()
 
     def test_unknown_heights(self):

@@ -152,9 +152,12 @@ def test_log_determinant_and_gradient_against_cholesky(covariance, small_setting
         return torch.stack([inv_quad, logdet, *gradients]).detach()
 
     exact = terms(dense=True)
-    with settings.preconditioner(preconditioner), linear_operator.settings.num_trace_samples(100):
-        with linear_operator.settings.cg_tolerance(1e-5):
-            estimate = terms(dense=False)
+    with (
+        settings.preconditioner(preconditioner),
+        linear_operator.settings.num_trace_samples(100),
+        linear_operator.settings.cg_tolerance(1e-5),
+    ):
+        estimate = terms(dense=False)
     spread = {"nystrom": 12.0, "none": 16.0}[preconditioner] / 100**0.5
     assert (estimate[0] - exact[0]).abs() < 1e-4 * exact[0]
     assert (estimate[1] - exact[1]).abs() < 4 * spread
