@@ -102,7 +102,7 @@ class Incidence:
         :param batch: One index per batch dimension of the codes.
         """
         codes = self.codes[batch] if batch else self.codes
-        return Incidence(codes[..., rows, :], self.num_clusters)
+        return Incidence(codes[..., rows, :].contiguous(), self.num_clusters)
 
     def with_codes(self, codes: Tensor) -> Incidence:
         """The incidence with the same codes in another (batch) shape; this object if nothing changes."""
@@ -202,6 +202,8 @@ def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -
 def _spread(incidence: Incidence, table: Tensor) -> Tensor:
     """Z C for two-dimensional C."""
     codes = incidence.codes.reshape(-1, incidence.num_partitions)
+    if not codes.shape[0]:
+        return table.new_zeros(0, table.shape[-1])
     if _needs_sparse_product(table):
         row_starts = torch.arange(0, codes.numel() + 1, codes.shape[1], dtype=codes.dtype)
         return _sparse_product(incidence, row_starts, codes.view(-1), table)
@@ -210,6 +212,8 @@ def _spread(incidence: Incidence, table: Tensor) -> Tensor:
 
 def _collect(incidence: Incidence, values: Tensor) -> Tensor:
     """Z^T V for two-dimensional V: sums over blocks of rows, then over the blocks of each cluster."""
+    if not values.shape[0]:
+        return values.new_zeros(incidence.num_clusters, values.shape[-1])
     members = incidence.members
     if _needs_sparse_product(values):
         block_sums = _sparse_product(incidence, members.block_starts, members.rows, values)

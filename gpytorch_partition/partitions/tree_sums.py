@@ -44,7 +44,7 @@ class TreeSums:
     def down(self, node_values: Tensor) -> Tensor:
         """For every leaf the sum over the nodes above it and itself: `p x t` from `V x t`, which is overwritten."""
         for parents, start, stop in reversed(self._levels_below()):
-            pairs = node_values[start:stop].view(-1, 2, node_values.shape[-1])
+            pairs = node_values[start:stop].unflatten(0, ((stop - start) // 2, 2))
             pairs += node_values.index_select(0, parents).unsqueeze(1)
         return node_values.index_select(0, self._leaves)
 

@@ -17,7 +17,7 @@ LARGEST_EXPONENT = 1.4
 
 def training(options: Options) -> Iterator[Table]:
     """Seconds per likelihood and gradient with the tolerances of `settings.iterative()`."""
-    sizes = options.pick([10_000, 30_000, 100_000, 300_000], [10_000, 30_000], [1_000, 3_000])
+    sizes = options.pick([10_000, 30_000, 100_000, 300_000], [10_000, 30_000], [2_500, 5_000])
     rows: list[Row] = []
     for num_rows in sizes:
         rows.append(_measured(num_rows, options.pick(3, 2, 1)))

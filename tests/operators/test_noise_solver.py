@@ -248,6 +248,24 @@ class TestAlgebraKeepsTheClass:
         torch.testing.assert_close(total.diagonal(), expected.diagonal())
         torch.testing.assert_close(total @ X, expected @ X)
 
+    @pytest.mark.parametrize(
+        "index",
+        [
+            (slice(None, None, 3), slice(None, None, 3)),
+            (slice(5, 50, 7), slice(2, 9)),
+            (slice(0, 0), slice(None)),
+            (torch.tensor([3, 1, 1]), slice(None, 4)),
+            (slice(2, 5), 7),
+        ],
+    )
+    def test_indexing(self, covariance, index):
+        operators = [covariance]
+        if index[0] != slice(0, 0):  # of no rows, linear_operator's own operators make an error
+            operators += [covariance + X @ X.mT, covariance + _noises("per_row")]
+        for operator in operators:
+            part = linear_operator.to_dense(operator[index])
+            torch.testing.assert_close(part, operator.to_dense()[index])
+
     def test_a_constant_is_one_cluster(self, covariance):
         total = covariance + torch.tensor(0.3).double().expand(N, N)
         assert all(isinstance(term, PartitionLinearOperator) for term in total.linear_ops)

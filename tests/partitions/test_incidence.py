@@ -83,6 +83,15 @@ def test_selecting_rows_and_batches():
     assert picked.num_clusters == 7
 
 
+@DTYPES
+@pytest.mark.parametrize("rows", [slice(None, None, 3), slice(2, 8, 2), slice(0, 0), torch.tensor([7, 1, 1])])
+def test_products_of_selected_rows(dtype, rows):
+    incidence = _random((9,), (2, 5))
+    picked = incidence.select(rows)
+    assert torch.equal(picked.codes, incidence.codes[rows])
+    _check(picked, 3, dtype)
+
+
 def test_sharing_and_moving_copy_nothing():
     incidence = _random((9,), (2, 5))
     assert incidence.to("cpu") is incidence
