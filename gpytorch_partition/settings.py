@@ -86,12 +86,13 @@ class iterative:  # noqa: N801
     _depth = 0
 
     def __init__(self) -> None:
-        self._stack = ExitStack()
+        self._stacks: list[ExitStack] = []
 
     def __enter__(self) -> iterative:
+        self._stacks.append(ExitStack())
         if iterative._depth == 0:
             for context in self._contexts():
-                self._stack.enter_context(context)
+                self._stacks[-1].enter_context(context)
         iterative._depth += 1
         return self
 
@@ -99,7 +100,7 @@ class iterative:  # noqa: N801
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         iterative._depth -= 1
-        self._stack.close()
+        self._stacks.pop().close()
 
     @staticmethod
     def _contexts() -> list[Any]:

@@ -82,17 +82,19 @@ def maximize_marginal_likelihood(
     mode = model.training
     model.train()
     steps = iter(progress(range(max_iterations), "maximizing the marginal likelihood"))
-    with settings.iterative():
-        found = minimize(
-            objective,
-            objective.position(),
-            jac=True,
-            method="L-BFGS-B",
-            callback=lambda _: next(steps, None),
-            options={"maxiter": max_iterations, **_STOP},
-        )
+    try:
+        with settings.iterative():
+            found = minimize(
+                objective,
+                objective.position(),
+                jac=True,
+                method="L-BFGS-B",
+                callback=lambda _: next(steps, None),
+                options={"maxiter": max_iterations, **_STOP},
+            )
+    finally:
+        model.train(mode)
     objective.move_to(found.x)
-    model.train(mode)
     fit = MarginalLikelihoodFit(
         log_marginal_likelihood=-float(found.fun) * model.train_targets.shape[-1],
         num_iterations=int(found.nit),

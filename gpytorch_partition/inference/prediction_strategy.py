@@ -41,7 +41,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         covariance = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
         prior = train_prior_dist.__class__(train_prior_dist.loc, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
-        self._cluster_weights: list[tuple[Incidence, Tensor]] = []
+        self._cluster_weights: dict[int, tuple[Incidence, Tensor]] = {}  # by the term's place in the sum
 
     @property
     def _is_dense(self) -> bool:
@@ -64,25 +64,25 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if torch.is_tensor(test_train_covar) or not is_plain or self.mean_cache.requires_grad:
             return super().exact_predictive_mean(test_mean, test_train_covar)
         alpha = self.mean_cache.unsqueeze(-1)
-        for term in terms(test_train_covar):
-            test_mean = test_mean + self._mean_of(term, alpha).squeeze(-1)
+        for place, term in enumerate(terms(test_train_covar)):
+            test_mean = test_mean + self._mean_of(place, term, alpha).squeeze(-1)
         return test_mean
 
-    def _mean_of(self, term: LinearOperator, alpha: Tensor) -> Tensor:
+    def _mean_of(self, place: int, term: LinearOperator, alpha: Tensor) -> Tensor:
         """One term's share of the mean, `*batch x N_test x 1`."""
         if not isinstance(term, PartitionLinearOperator):
             return term @ alpha
-        return term.from_clusters(self._weights_of(term, alpha))
+        return term.from_clusters(self._weights_of(place, term, alpha))
 
-    def _weights_of(self, term: PartitionLinearOperator, alpha: Tensor) -> Tensor:
+    def _weights_of(self, place: int, term: PartitionLinearOperator, alpha: Tensor) -> Tensor:
         r"""The table :math:`S Z^\top \alpha`, kept for as long as the training rows are coded the same."""
-        for rows, weights in self._cluster_weights:
-            if rows is term.right:
-                return weights
-        with torch.no_grad():
-            weights = term.cluster_product(term.to_clusters(alpha))
-        if term.right_loadings is None and not term.cluster_operator.requires_grad:
-            self._cluster_weights.append((term.right, weights))
+        if term.left_loadings is not None or term.cluster_operator.requires_grad:
+            return term.cluster_product(term.to_clusters(alpha))
+        rows, weights = self._cluster_weights.get(place, (None, alpha))
+        if rows is not term.right:
+            with torch.no_grad():
+                weights = term.cluster_product(term.to_clusters(alpha))
+            self._cluster_weights[place] = (term.right, weights)
         return weights
 
     def exact_predictive_covar(

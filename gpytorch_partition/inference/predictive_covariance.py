@@ -15,6 +15,7 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     conjugate_gradients,
     relative_residual,
 )
+from gpytorch_partition.operators.addition import add
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.progress import progress
@@ -88,8 +89,23 @@ class PredictiveCovarianceLinearOperator(Guarded):
         product = self.prior @ columns - self.left @ weights
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
+    def __add__(self, other: Any) -> LinearOperator:
+        return add(self, other)
+
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        """A Cholesky root; refused above `max_cholesky_size` test points, where Lanczos roots are far off here."""
+        check_dense(self, "a root of the predictive covariance (for joint samples)")
+        return super().root_decomposition(method=method)
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """Joint samples (`num_samples x *batch x N`), for at most `max_cholesky_size` test points."""
+        check_dense(self, "a root of the predictive covariance (for joint samples)")
+        return super().zero_mean_mvn_samples(num_samples)
+
     def to_dense(self) -> Tensor:
         """The whole matrix, solved for by blocks of test points."""
+        if not self.shape.numel():
+            return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         blocks = [
             self.prior[..., block].to_dense() - self.left @ self._solve_for(self._columns(block)).solution
             for block in self._blocks("predictive covariance")
@@ -98,6 +114,8 @@ class PredictiveCovarianceLinearOperator(Guarded):
 
     @torch.no_grad()
     def _diagonal(self) -> Tensor:
+        if not self.shape.numel():
+            return torch.zeros(self.shape[:-1], dtype=self.dtype, device=self.device)
         prior = self.prior.diagonal(dim1=-2, dim2=-1)
         variances = [
             self._variances(prior[..., block], self._columns(block)) for block in self._blocks("predictive variances")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from linear_operator import settings
 from linear_operator.operators import DenseLinearOperator, LinearOperator
 from torch import Tensor
@@ -44,7 +45,8 @@ class Guarded(LinearOperator):
         """Elementwise product: exact and dense while small; the default's rank-100 factors are 94 % wrong here."""
         if other.shape[-2:] == (1, 1):
             constant = other.to_dense()[..., 0, 0]
-            return self.expand(*constant.shape, *self.matrix_shape)._mul_constant(constant)
+            batch_shape = torch.broadcast_shapes(self.batch_shape, constant.shape)
+            return self.expand(*batch_shape, *self.matrix_shape)._mul_constant(constant.expand(batch_shape))
         check_dense(self, "an elementwise product")
         return DenseLinearOperator(self.to_dense() * other.to_dense())
 

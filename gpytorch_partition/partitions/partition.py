@@ -93,7 +93,8 @@ class Partition(torch.nn.Module):
         The one-hot rows of two sets of points in one cluster space: the same object when the points are the same.
 
         The codes of the last few sets of rows are remembered and recognised by their values, so that the training
-        rows are labelled once. The larger set defines the cluster space where labels are unbounded.
+        rows are labelled once. Where labels are unbounded, x2 defines the cluster space, or x1 if it is larger and x2
+        is not remembered.
 
         :param x1: `*batch x N1 x D` points.
         :param x2: `*batch x N2 x D` points.
@@ -102,11 +103,14 @@ class Partition(torch.nn.Module):
         if _same_bits(x1, x2):
             rows = self._coded(x1)
             return rows.incidence, rows.incidence
-        if x1.shape[-2] > x2.shape[-2]:
+        if x1.shape[-2] > x2.shape[-2] and not self._is_remembered(x2):
             anchor = self._coded(x1)
             return anchor.incidence, self._coded_like(anchor, x2)
         anchor = self._coded(x2)
         return self._coded_like(anchor, x1), anchor.incidence
+
+    def _is_remembered(self, x: Tensor) -> bool:
+        return any(_same_bits(rows.x, x) for rows in self._remembered)
 
     def _coded(self, x: Tensor) -> _CodedRows:
         """Codes of x in its own cluster space, remembered."""

@@ -14,7 +14,7 @@ import torch
 from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKernel
 from linear_operator.operators import LinearOperator
 
-from gpytorch_partition import FastClusterKernel, IterativeKernel, RandomForestKernel, settings
+from gpytorch_partition import FastClusterKernel, IterativeKernel, PartitionKernel, RandomForestKernel, settings
 from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
 from gpytorch_partition.inference.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.operators import preconditioners
@@ -434,3 +434,54 @@ def test_in_training_rows_prediction_is_the_joint_answer():
     exact = _dense_posterior(model, mixed)[0]
     with settings.iterative(), torch.no_grad():
         torch.testing.assert_close(model(mixed).mean.double(), exact, rtol=0.0, atol=2e-3)
+
+
+def test_two_kernels_that_share_a_partition():
+    forest = _forest()
+    shared = PartitionKernel(forest.partition)
+    for first, second in ((forest, shared), (shared, forest)):
+        likelihood = gpytorch.likelihoods.GaussianLikelihood()
+        model = Model(X, Y, likelihood, IterativeKernel(first + second)).eval()
+        exact = _dense_posterior(model)[0]
+        with settings.iterative(), torch.no_grad():
+            torch.testing.assert_close(model(TEST).mean.double(), exact, rtol=0.0, atol=2e-3)
+
+
+def test_joint_samples_of_many_points_are_refused():
+    model = _model("scaled").eval()
+    many = torch.randn(2200, 3, generator=torch.Generator().manual_seed(0))
+    with settings.iterative(), torch.no_grad():
+        posterior = model(many)
+        for distribution in (posterior, model.likelihood(posterior)):
+            with pytest.raises(RuntimeError, match="joint samples"):
+                distribution.rsample()
+
+
+def test_no_test_points():
+    model = _model("scaled").eval()
+    with settings.iterative(), torch.no_grad():
+        posterior = model(TEST[:0])
+        assert posterior.mean.shape == (0,)
+        assert posterior.lazy_covariance_matrix.diagonal(dim1=-2, dim2=-1).shape == (0,)
+
+
+def test_training_rows_are_labelled_once_even_for_larger_test_sets():
+    calls = []
+    kernel = PartitionKernel(lambda x: (calls.append(x.shape[0]), (2 * x).floor().long())[1])
+    model = Model(X, Y, gpytorch.likelihoods.GaussianLikelihood(), kernel).eval()
+    with settings.iterative(), torch.no_grad():
+        for shift in (0.1, 0.2):
+            model(torch.cat([X, X]) + shift).mean.sum().item()
+    assert calls.count(N) == 1
+
+
+def test_a_constant_kernel_has_no_gradient_of_n_by_n():
+    constant = ConstantKernel()
+    operator = IterativeKernel(_scaled(_cluster()) + constant)(X).evaluate_kernel()
+    scale = operator.linear_ops[1].scale
+    assert scale.numel() == 1
+    seen, node = [], scale.grad_fn
+    while node is not None:
+        seen.append(type(node).__name__)
+        node = node.next_functions[0][0] if node.next_functions else None
+    assert not any("Select" in name or "Expand" in name for name in seen), seen
