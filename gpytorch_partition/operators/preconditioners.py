@@ -12,8 +12,9 @@ Chosen by :class:`gpytorch_partition.settings.preconditioner`:
 Measured on 8,000 rows of the kin40k set (one solve with 11 columns to a relative residual of 1e-4, noise .1,
 unit outputscale, set-up included, seconds relative to `"none"`): `"nystrom"` .61 for the forest kernel over
 all heights, .70 for the fast cluster kernel, 1.65 for the leaf kernel, whose spectrum is flat (47 against 35
-iterations); `"partition"` was slower than `"none"` on every kernel. `python -m tests.benchmarks preconditioners`
-measures it anew.
+iterations); `"partition"` was slower than `"none"` on every kernel. These are directions,
+from a single run on a busy machine:
+`python -m tests.benchmarks preconditioners --data DIR` measures them, and Mondrian kernels, anew.
 """
 
 from __future__ import annotations
