@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
+from gpytorch_partition.kernels.columns import Columns
 from gpytorch_partition.operators.partition_linear_operator import ClusterOperator, PartitionLinearOperator
 from gpytorch_partition.partitions.callable import CallablePartition
 from gpytorch_partition.partitions.partition import Partition
@@ -35,7 +35,8 @@ class PartitionKernel(Kernel):
     :param partition: A function from points `N x D` to integer labels `N x m` (any integers; a pure function of each
         point), or a :class:`~gpytorch_partition.partitions.Partition`.
     :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
-    :param active_dims: Columns of x that the partitions see. (Default: all.)
+    :param active_dims: Columns of x that the partitions see; kept in :attr:`columns`, while GPyTorch's own buffer of
+        this name stays None. (Default: all.)
     :raises TypeError: If `partition` is neither.
 
     Example:
@@ -55,7 +56,8 @@ class PartitionKernel(Kernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(batch_shape=torch.Size(batch_shape), active_dims=active_dims)
+        super().__init__(batch_shape=torch.Size(batch_shape))
+        self.columns = Columns(active_dims)
         if not isinstance(partition, Partition):
             partition = CallablePartition(partition)
         self.partition = partition
@@ -76,32 +78,39 @@ class PartitionKernel(Kernel):
         return self.partition.labels(self._active(x))
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> Any:
-        for x in (x1, x2):
-            if x is not None:
-                self.partition.check_points(self._active(x))
+        self._check_call(x1, x1 if x2 is None else x2, params)
         return super().__call__(x1, x2, diag=diag, **params)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
+        self._check_call(x1, x2, params)
+        dtype = torch.promote_types(self.unit.dtype, torch.promote_types(x1.dtype, x2.dtype))
+        scale = self.unit.to(dtype)
+        x1, x2 = self.columns.select(x1), self.columns.select(x2)
+        left, right = self.partition.incidences(x1, x2)
+        batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
+        cluster_operator = self._cluster_operator(left.num_clusters, scale)
+        operator = PartitionLinearOperator(scale.expand(batch_shape), cluster_operator, left=left, right=right)
+        return operator.diagonal() if diag else operator
+
+    def _check_call(self, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> None:
+        """Refuse what has no answer, before any work and also when a wrapper calls `forward` itself."""
         if params.get("last_dim_is_batch"):
             raise RuntimeError(
                 f"{type(self).__name__} does not support last_dim_is_batch: its partitions see all columns"
             )
+        for x in (x1, x2):
+            self.partition.check_points(self._active(x))
         if torch.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
             raise RuntimeError(
                 f"{type(self).__name__} is piecewise constant in x: it has no gradient with respect to the inputs. "
                 "Detach them, or search without gradients (in BoTorch: optimize_acqf_discrete, or "
                 'optimize_acqf with options={"with_grad": False}).'
             )
-        left, right = self.partition.incidences(x1, x2)
-        batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
-        scale = self.unit.expand(batch_shape)
-        operator = PartitionLinearOperator(scale, self._cluster_operator(left.num_clusters), left=left, right=right)
-        return operator.diagonal() if diag else operator
 
-    def _cluster_operator(self, num_clusters: int) -> ClusterOperator:
-        """S, the covariance of cluster effects: I / m for flat partitions."""
-        share = self.unit.new_full((1,), 1 / self.num_partitions)
+    def _cluster_operator(self, num_clusters: int, like: Tensor) -> ClusterOperator:
+        """S, the covariance of cluster effects, in the dtype of `like`: I / m for flat partitions."""
+        share = like.new_full((1,), 1 / self.num_partitions)
         return ConstantDiagLinearOperator(share, diag_shape=num_clusters)
 
     def prediction_strategy(
@@ -110,28 +119,9 @@ class PartitionKernel(Kernel):
         """Predictions by sums over clusters and this package's solver."""
         return PartitionPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
-    def __getitem__(self, index: Any) -> PartitionKernel:
-        """The kernel of some batch elements; GPyTorch's own method would index `active_dims` too."""
-        if not self.batch_shape:
-            return self
-        return self._with_unit(self.unit[index])
-
-    def expand_batch(self, *sizes: Any) -> PartitionKernel:
-        """The kernel with a larger batch shape; GPyTorch's own method would expand `active_dims` too."""
-        batch_shape = torch.Size(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
-        return self if batch_shape == self.batch_shape else self._with_unit(self.unit.expand(batch_shape))
-
-    def _with_unit(self, unit: Tensor) -> PartitionKernel:
-        kernel = deepcopy(self)
-        kernel.unit.data = unit.data
-        kernel.batch_shape = unit.shape
-        return kernel
-
-    def _active(self, x: Tensor) -> Tensor:
-        """The columns that the partitions see, as :meth:`gpytorch.kernels.Kernel.__call__` selects them."""
-        if torch.is_tensor(x) and self.active_dims is not None:
-            x = x.index_select(-1, self.active_dims)
-        return x.unsqueeze(-1) if torch.is_tensor(x) and x.dim() == 1 else x
+    def _active(self, x: Any) -> Any:
+        """The columns that the partitions see; anything but a tensor is left for the partition to refuse."""
+        return self.columns.select(x) if torch.is_tensor(x) else x
 
 
 def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor:
@@ -146,7 +136,4 @@ def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor:
             f"expected training inputs as a floating point tensor (N x D), got {got}: a kernel is built on one set of "
             "rows, which all elements of a batch share"
         )
-    x = x.detach()
-    if x.dim() == 1:
-        x = x.unsqueeze(-1)
-    return x if active_dims is None else x[:, torch.as_tensor(active_dims)]
+    return Columns(active_dims).select(x.detach())

@@ -140,13 +140,13 @@ class RandomForestKernel(PartitionKernel):
         """Which heights are averaged over: `"all"`, `"sampled"` or `"leaf"`."""
         return self._heights.name
 
-    def _cluster_operator(self, num_clusters: int) -> ClusterOperator:
+    def _cluster_operator(self, num_clusters: int, like: Tensor) -> ClusterOperator:
         """S: path sums of the height average's node weights, or I / m for flat partitions."""
         if self.heights != "all":
-            return super()._cluster_operator(num_clusters)
+            return super()._cluster_operator(num_clusters, like)
         layout = cast(ForestPartition, self.partition).layout
         weights = height_average_weights(layout) / self.num_partitions
-        return PathSumLinearOperator(weights.to(self.unit), layout=layout)
+        return PathSumLinearOperator(weights.to(like), layout=layout)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take over the saved kernel's heights, whose partitions are cut trees or whole ones."""

@@ -43,11 +43,26 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
         return operator
     if not torch.is_tensor(other) and not isinstance(other, LinearOperator):
         raise TypeError(f"expected a tensor or a linear operator to add, got {type(other).__name__}")
+    if other.shape[-2:] != operator.shape[-2:]:
+        expected, got = tuple(operator.shape[-2:]), tuple(other.shape[-2:])
+        raise ValueError(f"expected a matrix of shape {expected} to add, got {got}: one row per point")
     if isinstance(other, DiagLinearOperator):
         return PartitionAddedDiagLinearOperator(operator, other)
     if isinstance(other, AddedDiagLinearOperator):
         return PartitionAddedDiagLinearOperator(add(operator, other._linear_op), other._diag_tensor)
     return PartitionSumLinearOperator(*terms(operator), *terms(to_linear_operator(other)))
+
+
+def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
+    """
+    A diagonal matrix from what `add_diagonal` takes: one number, one per batch element, or one per row.
+
+    :param values: A scalar, `*batch x 1`, or `*batch x N`.
+    :param num_rows: N.
+    """
+    if values.dim() == 0 or values.shape[-1] == 1:
+        return ConstantDiagLinearOperator(values.reshape(*values.shape[:-1], 1), diag_shape=num_rows)
+    return DiagLinearOperator(values)
 
 
 def terms(operator: LinearOperator) -> list[LinearOperator]:

@@ -53,20 +53,31 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
             return self + other._diag_tensor + other._linear_op
         return self.__class__(add(self._linear_op, other), self._diag_tensor)
 
+    @property
+    def _terms(self) -> tuple[LinearOperator, DiagLinearOperator]:
+        """K and D, both with the batch shape of the sum."""
+        shape = self.shape
+        covariance, diagonal = self._linear_op, self._diag_tensor
+        return (
+            covariance if covariance.shape == shape else covariance.expand(shape),
+            diagonal if diagonal.shape == shape else diagonal.expand(shape),
+        )
+
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
-        covariance = self._linear_op._getitem(row_index, col_index, *batch_indices)
-        return covariance + self._diag_tensor._getitem(row_index, col_index, *batch_indices)
+        covariance, diagonal = (term._getitem(row_index, col_index, *batch_indices) for term in self._terms)
+        return covariance + diagonal
 
     def _unsqueeze_batch(self, dim: int) -> LinearOperator:
-        return self.__class__(self._linear_op._unsqueeze_batch(dim), self._diag_tensor._unsqueeze_batch(dim))
+        return self.__class__(*(term._unsqueeze_batch(dim) for term in self._terms))
 
     def _permute_batch(self, *dims: int) -> LinearOperator:
-        return self.__class__(self._linear_op._permute_batch(*dims), self._diag_tensor._permute_batch(*dims))
+        return self.__class__(*(term._permute_batch(*dims) for term in self._terms))
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """Samples from N(0, K + D), `num_samples x *batch x N`."""
+        covariance, diagonal = self._terms
         noise = torch.randn(num_samples, *self.shape[:-1], dtype=self.dtype, device=self.device)
-        return self._linear_op.zero_mean_mvn_samples(num_samples) + self._diag_tensor._diagonal().sqrt() * noise
+        return covariance.zero_mean_mvn_samples(num_samples) + diagonal._diagonal().sqrt() * noise
 
     # Preconditioning.
 

@@ -7,15 +7,13 @@ from typing import Any, TypeAlias
 import torch
 from linear_operator import settings as linear_settings
 from linear_operator.operators import (
-    ConstantDiagLinearOperator,
-    DiagLinearOperator,
     LinearOperator,
     RootLinearOperator,
 )
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from gpytorch_partition.operators.addition import add
+from gpytorch_partition.operators.addition import add, as_diagonal
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.operators.remembered import remembered
@@ -49,6 +47,7 @@ class PartitionLinearOperator(Guarded):
     :param right_loadings: `*batch x N' x k` R'. (Default: none.)
 
     Example:
+        >>> from linear_operator.operators import ConstantDiagLinearOperator
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
         >>> S = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
         >>> PartitionLinearOperator(torch.tensor(2.0), S, left=Z, right=Z).to_dense()
@@ -230,21 +229,18 @@ class PartitionLinearOperator(Guarded):
         return self.scale[batch] * entries
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> PartitionLinearOperator:
-        same = self.is_symmetric and _same_index(row_index, col_index)
-        left = self._select(self.left, row_index, batch_indices)
-        right = left if same else self._select(self.right, col_index, batch_indices)
         return self._with(
             scale=self.scale[batch_indices] if batch_indices else self.scale,
-            left=left,
-            right=right,
+            left=self._select(self.left, row_index, batch_indices),
+            right=self._select(self.right, col_index, batch_indices),
             left_loadings=self._select_loadings(self.left_loadings, row_index, batch_indices),
             right_loadings=self._select_loadings(self.right_loadings, col_index, batch_indices),
         )
 
     def _select(self, incidence: Incidence, rows: Any, batch_indices: tuple[Any, ...]) -> Incidence:
         if not incidence.batch_shape:
-            return incidence if _is_everything(rows) else incidence.select(rows)
-        return incidence.expand(self.batch_shape).select(rows, batch_indices)
+            return incidence.select(rows)
+        return incidence.select(rows, batch_indices, self.batch_shape)
 
     def _select_loadings(self, loadings: Tensor | None, rows: Any, batch_indices: tuple[Any, ...]) -> Tensor | None:
         if loadings is None or loadings.dim() == 2:
@@ -290,7 +286,7 @@ class PartitionLinearOperator(Guarded):
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         """K plus a diagonal: the noise, so that solves and log determinants are this package's."""
-        return add(self, _as_diagonal(diag, self))
+        return add(self, as_diagonal(diag, self.size(-1)))
 
     def to(self, *args: Any, **kwargs: Any) -> PartitionLinearOperator:
         """Another device (a string will do) or floating point type; the codes only move."""
@@ -447,19 +443,3 @@ def _at(rows: Tensor, batch: tuple[Tensor, ...], index: Tensor) -> Tensor:
     aligned = batch[len(batch) - len(own) :]
     indices = [torch.zeros_like(i) if size == 1 else i for i, size in zip(aligned, own)]
     return rows[(*indices, index)]
-
-
-def _is_everything(index: Any) -> bool:
-    return isinstance(index, slice) and index == slice(None)
-
-
-def _same_index(a: Any, b: Any) -> bool:
-    return isinstance(a, slice) and isinstance(b, slice) and a == b
-
-
-def _as_diagonal(diag: Tensor, operator: LinearOperator) -> DiagLinearOperator:
-    """A diagonal from what `add_diagonal` takes: a number, one per batch element, or one per row."""
-    if diag.dim() == 0 or diag.shape[-1] == 1:
-        values = diag.reshape(*diag.shape[:-1], 1)
-        return ConstantDiagLinearOperator(values, diag_shape=operator.size(-1))
-    return DiagLinearOperator(diag)

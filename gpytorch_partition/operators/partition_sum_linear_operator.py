@@ -7,7 +7,7 @@ from typing import Any
 from linear_operator.operators import LinearOperator, SumLinearOperator
 from torch import Tensor
 
-from gpytorch_partition.operators.addition import add
+from gpytorch_partition.operators.addition import add, as_diagonal
 from gpytorch_partition.operators.guards import Guarded
 
 
@@ -27,7 +27,7 @@ class PartitionSumLinearOperator(Guarded, SumLinearOperator):
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         """The sum plus a diagonal, with this package's solver."""
-        return add(self, super().add_diagonal(diag)._diag_tensor)
+        return add(self, as_diagonal(diag, self.size(-1)))
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         return self.__class__(*(term._getitem(row_index, col_index, *batch_indices) for term in self.linear_ops))

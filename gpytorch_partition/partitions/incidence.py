@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from functools import cached_property
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -61,6 +62,9 @@ class Incidence:
         # What others derive from these rows and want to keep as long as the rows live (a preconditioner's factor).
         self.memo: dict[Any, Any] = {}
 
+    # The rows last selected, and what they gave for as long as somebody uses it.
+    _selected: tuple[tuple[Any, ...], ref[Incidence]] | None = None
+
     @property
     def batch_shape(self) -> torch.Size:
         """Batch shape of the codes: empty when all batch elements share the same rows."""
@@ -94,15 +98,26 @@ class Incidence:
         """
         return self._over_batch(values, _collect)
 
-    def select(self, rows: Any, batch: tuple[Any, ...] = ()) -> Incidence:
+    def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
         """
-        The incidence of some of the rows.
+        The incidence of some of the rows: this object for all of them, and the same object when asked for the same
+        rows again, so that a covariance indexed one side at a time remains one of points with themselves.
 
         :param rows: A slice or a tensor of row numbers.
-        :param batch: One index per batch dimension of the codes.
+        :param batch: One index per batch dimension.
+        :param batch_shape: Batch shape that the indices refer to. (Default: that of the codes.)
         """
-        codes = self.codes[batch] if batch else self.codes
-        return Incidence(codes[..., rows, :].contiguous(), self.num_clusters)
+        if isinstance(rows, slice):
+            rows = slice(*rows.indices(self.num_rows))
+        if not batch and rows == slice(0, self.num_rows, 1):
+            return self
+        asked = (rows, *batch, batch_shape)
+        found = self._selected and _same_indices(self._selected[0], asked) and self._selected[1]()
+        if not found:
+            codes = self.expand(batch_shape).codes if batch_shape else self.codes
+            found = Incidence((codes[batch] if batch else codes)[..., rows, :].contiguous(), self.num_clusters)
+            self._selected = (asked, ref(found))
+        return found
 
     def with_codes(self, codes: Tensor) -> Incidence:
         """The incidence with the same codes in another (batch) shape; this object if nothing changes."""
@@ -162,6 +177,17 @@ class Incidence:
         own = len(own_shape)
         back = [*range(own + 1, own + 1 + shared), *range(own + 1), result.dim() - 1]
         return result.permute(back)
+
+
+def _same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
+    """Whether two tuples of indices select the same."""
+
+    def same(a: Any, b: Any) -> bool:
+        if torch.is_tensor(a) and torch.is_tensor(b):
+            return a is b or (a.dtype == b.dtype and torch.equal(a, b))
+        return not torch.is_tensor(a) and not torch.is_tensor(b) and a == b
+
+    return len(first) == len(second) and all(map(same, first, second))
 
 
 def _members(codes: Tensor, num_clusters: int) -> _Members:

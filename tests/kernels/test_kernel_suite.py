@@ -12,6 +12,7 @@ import unittest
 import gpytorch
 import pytest
 import torch
+from gpytorch.kernels import ScaleKernel
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestRegressor
 
@@ -184,6 +185,22 @@ def test_indexing_and_expanding_a_batch_keep_active_dims():
     assert kernel.expand_batch(torch.Size([3, 2])).batch_shape == (3, 2)
 
 
+def test_saved_active_dims_are_loaded():
+    kernel = FastClusterKernel(X, 5, random_state=0, active_dims=(1, 3))
+    twin = FastClusterKernel()
+    twin.load_state_dict(kernel.state_dict())
+    assert torch.equal(twin.cluster_ids(X), kernel.cluster_ids(X))
+
+
+@pytest.mark.parametrize("wrap", [lambda kernel: kernel, ScaleKernel])
+@pytest.mark.parametrize(("kernel_dtype", "x_dtype"), [(torch.float32, torch.float64), (torch.float64, torch.float32)])
+def test_the_wider_dtype_wins(kernel, wrap, kernel_dtype, x_dtype):
+    kernel, x = wrap(kernel).to(kernel_dtype), X.to(x_dtype)
+    covariance, v = kernel(x).evaluate_kernel(), torch.ones(120, 2, dtype=torch.float64)
+    assert covariance.dtype == (covariance @ v).dtype == covariance.diagonal().dtype == torch.float64
+    torch.testing.assert_close(covariance @ v, covariance.to_dense() @ v)
+
+
 def test_lazy_diagonal_needs_no_call(kernel):
     torch.testing.assert_close(kernel(X).diagonal(), torch.ones(120))
     mixed = kernel(X[:5], X[5:10], diag=True)
@@ -322,21 +339,34 @@ class TestErrors:
         with pytest.raises(ValueError, match="built on 10 columns, got points with 3"):
             kernel(X[:, :3])
 
-    def test_failed_call_keeps_active_dims(self):
-        kernel = FastClusterKernel(X, 5, random_state=0, active_dims=(0, 2))
+    @pytest.mark.parametrize("wrap", [lambda kernel: kernel, ScaleKernel, lambda kernel: ScaleKernel(kernel) + kernel])
+    def test_failed_call_keeps_active_dims(self, wrap):
+        permuted = wrap(FastClusterKernel(X, 50, random_state=0, active_dims=tuple(range(9, -1, -1))))
+        expected = permuted(X).to_dense()
         x = X.clone()
         x[0, 0] = float("nan")
         with pytest.raises(ValueError, match="finite"):
-            kernel(x).to_dense()
-        assert kernel(X).to_dense().shape == (120, 120)
+            permuted(x).to_dense()
+        with pytest.raises(RuntimeError, match="no gradient"):
+            permuted(X.clone().requires_grad_(True)).to_dense()
+        torch.testing.assert_close(permuted(X).to_dense(), expected, rtol=0, atol=0)
+
+    @pytest.mark.parametrize("dims", [(-1,), (), (1, 1), (0.5,), 3])
+    def test_impossible_active_dims(self, dims):
+        with pytest.raises(ValueError, match="distinct numbers of columns"):
+            FastClusterKernel(X, 5, active_dims=dims)
+
+    def test_active_dims_beyond_the_columns(self):
+        with pytest.raises(ValueError, match="at least 13 columns, got 10"):
+            FastClusterKernel(X, 5, active_dims=(2, 12))
 
     def test_integer_inputs(self, kernel):
         with pytest.raises(ValueError, match="floating point"):
             kernel(torch.zeros(4, 10, dtype=torch.int64))
 
     def test_last_dim_is_batch(self, kernel):
-        with pytest.raises(RuntimeError, match="last_dim_is_batch"), pytest.warns(DeprecationWarning, match="last_dim"):
-            kernel(X, last_dim_is_batch=True).to_dense()
+        with pytest.raises(RuntimeError, match="last_dim_is_batch"):
+            kernel(X, last_dim_is_batch=True)
 
     def test_unknown_heights(self):
         with pytest.raises(ValueError, match="heights"):

@@ -266,6 +266,38 @@ class TestAlgebraKeepsTheClass:
             part = linear_operator.to_dense(operator[index])
             torch.testing.assert_close(part, operator.to_dense()[index])
 
+    @pytest.mark.parametrize("rows", [slice(None, 50), slice(0, N), slice(-3, None), torch.tensor([3, 1, 7])])
+    def test_indexing_one_side_at_a_time_keeps_the_root(self, covariance, rows):
+        for operator in (covariance, covariance + covariance, covariance + _noises("per_row")):
+            part = operator[rows, :][:, rows]
+            expected = operator.to_dense()[rows][:, rows]
+            torch.testing.assert_close(part.to_dense(), expected)
+            samples = part.zero_mean_mvn_samples(20_000)
+            error = (samples.mT @ samples / 20_000 - expected).norm() / expected.norm()
+            assert error < 0.05  # of a root of another matrix: over 1
+
+    def test_indexing_rows_and_columns_apart_is_not_symmetric(self, covariance):
+        assert not covariance[:50, :][:, 50:100].is_symmetric
+
+    @pytest.mark.parametrize("kind", ["constant", "per_row"])
+    def test_a_batch_of_noises_on_one_covariance(self, covariance, kind):
+        values = _noises(kind)._diagonal()[: 1 if kind == "constant" else N]
+        for operator in (covariance, covariance + covariance):
+            noisy = operator.add_diagonal(torch.stack([values, 3 * values]))
+            expected = operator.to_dense() + torch.stack([values, 3 * values]).expand(2, N).diag_embed()
+            torch.testing.assert_close(noisy.to_dense(), expected)
+            torch.testing.assert_close(noisy[..., 5:9, 5:9].to_dense(), expected[..., 5:9, 5:9])
+            torch.testing.assert_close(noisy[1].to_dense(), expected[1])
+            torch.testing.assert_close(noisy.unsqueeze(0).to_dense(), expected.unsqueeze(0))
+            torch.testing.assert_close(noisy.solve(Y.unsqueeze(-1)), torch.linalg.solve(expected, Y.unsqueeze(-1)))
+            assert noisy.zero_mean_mvn_samples(3).shape == (3, 2, N)
+
+    @pytest.mark.parametrize("size", [2, N - 1, N + 1])
+    def test_a_diagonal_of_another_length_is_refused_at_once(self, covariance, size):
+        for operator in (covariance, covariance + covariance):
+            with pytest.raises(ValueError, match=f"shape \\({N}, {N}\\) to add, got \\({size}, {size}\\)"):
+                operator.add_diagonal(torch.ones(size).double())
+
     def test_a_constant_is_one_cluster(self, covariance):
         total = covariance + torch.tensor(0.3).double().expand(N, N)
         assert all(isinstance(term, PartitionLinearOperator) for term in total.linear_ops)

@@ -1,0 +1,62 @@
+"""Which columns of the inputs a kernel sees, as state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Columns(torch.nn.Module):
+    r"""
+    The columns that `active_dims` names, selected by the kernel itself.
+
+    GPyTorch's own buffer `active_dims` stays None: a wrapper copies it and, while it evaluates, sets it to None, which
+    it remains when an error interrupts the evaluation, so that later calls see the wrong columns.
+
+    :param dims: Numbers of columns, from 0. (Default: None, all columns.)
+    :raises ValueError: If they are not distinct integers from 0, or none.
+
+    Example:
+        >>> Columns((2, 0)).select(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[3., 1.]])
+    """
+
+    def __init__(self, dims: Sequence[int] | Tensor | None = None) -> None:
+        super().__init__()
+        # No columns stands for all of them.
+        self.numbers: Tensor
+        self.register_buffer("numbers", torch.empty(0, dtype=torch.int64) if dims is None else _checked(dims))
+
+    def select(self, x: Tensor) -> Tensor:
+        """
+        The columns `*batch x N x k` of points `*batch x N x D` (`N` stands for `N x 1`).
+
+        :raises ValueError: If x has too few columns.
+        """
+        x = x.unsqueeze(-1) if x.dim() == 1 else x
+        if not self.numbers.numel() or not x.dim():
+            return x
+        if x.shape[-1] <= int(self.numbers.max()):
+            raise ValueError(
+                f"active_dims = {tuple(self.numbers.tolist())} expected points with at least "
+                f"{int(self.numbers.max()) + 1} columns, got {x.shape[-1]}: give all columns, not the active ones only."
+            )
+        return x.index_select(-1, self.numbers)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take the saved columns, however many they are."""
+        saved = state_dict.get(prefix + "numbers")
+        if saved is not None:
+            self.numbers = torch.empty_like(saved, device=self.numbers.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _checked(dims: Sequence[int] | Tensor) -> Tensor:
+    numbers = torch.as_tensor(dims)
+    valid = not numbers.is_floating_point() and numbers.dim() == 1 and numbers.numel() > 0
+    if not valid or int(numbers.min()) < 0 or numbers.unique().numel() < numbers.numel():
+        raise ValueError(f"expected active_dims to be distinct numbers of columns, counted from 0, got {dims!r}")
+    return numbers.to(torch.int64)
