@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
 from gpytorch import settings as gpytorch_settings
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
-from gpytorch.utils.memoize import add_to_cache
+from gpytorch.utils.memoize import add_to_cache, cached
 from linear_operator import settings as linear_settings
 from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator, ZeroLinearOperator
@@ -30,6 +31,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     - The covariance is a :class:`PredictiveCovarianceLinearOperator`, which solves only for what is used:
       `.mean` alone costs no solve. GPyTorch's `fast_pred_var` (Lanczos roots of rank 100, off by tens of percent
       and more on these kernels) is ignored.
+    - Under `observation_nan_policy("mask")` rows without a target are left out of means and variances; `"fill"` is the
+      same thing here, and needs them missing in all batch elements alike.
     - Fantasies re-solve from the old solution instead of updating Lanczos roots.
 
     Up to `max_cholesky_size` training rows all of it is GPyTorch's dense algebra. Above, predictive variances carry no
@@ -60,13 +63,39 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: LinearOperator | Tensor) -> Tensor:
         """The predictive mean, `*batch x N_test`."""
-        is_plain = gpytorch_settings.observation_nan_policy.value() == "ignore"
-        if torch.is_tensor(test_train_covar) or not is_plain or self.mean_cache.requires_grad:
-            return super().exact_predictive_mean(test_mean, test_train_covar)
         alpha = self.mean_cache.unsqueeze(-1)
+        if gpytorch_settings.observation_nan_policy.value() != "ignore":
+            alpha = alpha.nan_to_num(nan=0)  # rows without a target have no weight
+        if torch.is_tensor(test_train_covar) or alpha.requires_grad:
+            return test_mean + (test_train_covar @ alpha).squeeze(-1)
         for place, term in enumerate(terms(test_train_covar)):
             test_mean = test_mean + self._mean_of(place, term, alpha).squeeze(-1)
         return test_mean
+
+    @cached(name="mean_cache")
+    def _mean_cache(self, nan_policy: str) -> Tensor:
+        r"""The weights :math:`\alpha = (K + D)^{-1} (y - \mu)` (`*batch x N`); NaN where targets are missing."""
+        rows = self._rows_with_targets()
+        if rows is None:
+            return super()._mean_cache("ignore")
+        noisy, labels = self.lik_train_train_covar.evaluate_kernel(), self.train_labels[..., rows]
+        offset = labels - self.train_prior_dist.loc[..., rows]
+        alpha = torch.full_like(self.train_labels, torch.nan)
+        alpha[..., rows] = noisy.restricted_to(rows).solve(offset.unsqueeze(-1)).squeeze(-1)
+        return alpha.detach() if gpytorch_settings.detach_test_caches.on() else alpha
+
+    def _rows_with_targets(self) -> Tensor | None:
+        """The training rows that count under a policy for missing targets; None if all do."""
+        missing = torch.isnan(self.train_labels).view(-1, self.num_train)
+        policy = gpytorch_settings.observation_nan_policy.value()
+        if policy == "ignore" or not bool(missing.any()):
+            return None
+        if policy == "fill" and not torch.equal(missing, missing[:1].expand_as(missing)):
+            raise NotImplementedError(
+                "expected targets to be missing at the same rows in all batch elements: use "
+                'observation_nan_policy("mask"), which leaves out a row that any element misses, or one model each.'
+            )
+        return (~missing.any(0)).nonzero().squeeze(-1)
 
     def _mean_of(self, place: int, term: LinearOperator, alpha: Tensor) -> Tensor:
         """One term's share of the mean, `*batch x N_test x 1`."""
@@ -91,17 +120,27 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         """The predictive covariance, `*batch x N_test x N_test`."""
         if gpytorch_settings.skip_posterior_variances.on():
             return ZeroLinearOperator(*test_test_covar.size())
-        if self._is_dense:
+        rows = self._rows_with_targets()
+        if rows is None and self._is_dense:
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
-        cross = to_linear_operator(test_train_covar).detach()
+        cross, noisy = to_linear_operator(test_train_covar).detach(), self._noisy
+        if rows is not None:
+            cross, noisy = cross[..., :, rows], noisy.restricted_to(rows)
+        if self._is_dense:
+            return to_linear_operator(test_test_covar) - cross.to_dense() @ noisy.solve(cross.to_dense().mT)
         return PredictiveCovarianceLinearOperator(
             to_linear_operator(test_test_covar).detach(),
             cross,
             cross,
-            self.lik_train_train_covar.evaluate_kernel().detach(),
+            noisy,
             tolerance=settings.variance_tolerance.value(),
             residual=gpytorch_settings.eval_cg_tolerance.value(),
         )
+
+    @cached_property
+    def _noisy(self) -> LinearOperator:
+        """The training covariance plus noise, kept with its preconditioner."""
+        return self.lik_train_train_covar.evaluate_kernel().detach()
 
     def get_fantasy_strategy(
         self, inputs: Any, targets: Tensor, full_inputs: Any, full_targets: Tensor, full_output: Any, **kwargs: Any

@@ -151,7 +151,7 @@ class RandomForestKernel(PartitionKernel):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take over the saved kernel's heights, whose partitions are cut trees or whole ones."""
         code = state_dict.get(prefix + "_heights.code")
-        if code is not None:
+        if code is not None and any(name.startswith(f"{prefix}partition.") for name in state_dict):
             is_cut = HEIGHTS[int(code)] == "sampled"
             if is_cut != isinstance(self.partition, TreeCutPartition):
                 self.partition = _partition_of(None, HEIGHTS[int(code)], None).to(self.unit.device)

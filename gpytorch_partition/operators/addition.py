@@ -87,10 +87,10 @@ def constant_operator(matrix: Tensor) -> LinearOperator:
     left = _one_cluster(num_rows, matrix.device)
     right = left if num_rows == num_columns else _one_cluster(num_columns, matrix.device)
     one = ConstantDiagLinearOperator(matrix.new_ones(1), diag_shape=1)
-    return PartitionLinearOperator(_the_constant(matrix), one, left=left, right=right)
+    return PartitionLinearOperator(the_constant(matrix), one, left=left, right=right)
 
 
-def _the_constant(matrix: Tensor) -> Tensor:
+def the_constant(matrix: Tensor) -> Tensor:
     """The number (`*batch`) that was expanded; an entry of the matrix would have an N x N gradient."""
     base = matrix._base
     if base is not None and base.numel() == matrix.shape[:-2].numel():

@@ -9,6 +9,8 @@ from linear_operator import settings
 from linear_operator.operators import DenseLinearOperator, LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.operators.addition import is_constant, the_constant
+
 
 def check_dense(operator: LinearOperator, task: str) -> None:
     """
@@ -43,8 +45,8 @@ class Guarded(LinearOperator):
 
     def _mul_matrix(self, other: Tensor | LinearOperator) -> LinearOperator:
         """Elementwise product: exact and dense while small; the default's rank-100 factors are 94 % wrong here."""
-        if other.shape[-2:] == (1, 1):
-            constant = other.to_dense()[..., 0, 0]
+        constant = _constant_of(other)
+        if constant is not None:
             batch_shape = torch.broadcast_shapes(self.batch_shape, constant.shape)
             return self.expand(*batch_shape, *self.matrix_shape)._mul_constant(constant.expand(batch_shape))
         check_dense(self, "an elementwise product")
@@ -54,3 +56,11 @@ class Guarded(LinearOperator):
         """Product over a batch dimension, exact and dense while small; the default is wrong for odd batches."""
         check_dense(self, "a product over the batch")
         return DenseLinearOperator(self.to_dense().prod(dim))
+
+
+def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:
+    """The number (`*batch`) that all entries of a matrix are, if they were made as one."""
+    if matrix.shape[-2:] == (1, 1):
+        return matrix.to_dense()[..., 0, 0]
+    tensor = getattr(matrix, "tensor", matrix)
+    return the_constant(tensor) if torch.is_tensor(tensor) and is_constant(tensor) else None

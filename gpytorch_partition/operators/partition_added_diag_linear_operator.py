@@ -67,6 +67,11 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
         covariance, diagonal = (term._getitem(row_index, col_index, *batch_indices) for term in self._terms)
         return covariance + diagonal
 
+    def restricted_to(self, rows: Tensor) -> PartitionAddedDiagLinearOperator:
+        """The covariance plus noise of some of the points, given their row numbers."""
+        covariance, diagonal = self._terms
+        return self.__class__(covariance[..., rows, :][..., :, rows], DiagLinearOperator(diagonal._diag[..., rows]))
+
     def _unsqueeze_batch(self, dim: int) -> LinearOperator:
         return self.__class__(*(term._unsqueeze_batch(dim) for term in self._terms))
 

@@ -182,7 +182,7 @@ class PartitionLinearOperator(Guarded):
             with torch.no_grad():
                 matrix = LinearOperator.to_dense(unit)
         else:
-            matrix = remembered(self.left.memo, ("dense", self.dtype), unit, lambda: LinearOperator.to_dense(unit))
+            matrix = remembered(self.left.memo, "dense", unit, lambda: LinearOperator.to_dense(unit))
         return self.scale[..., None, None] * matrix
 
     def without_scale(self) -> PartitionLinearOperator:

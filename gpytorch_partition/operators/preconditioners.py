@@ -151,30 +151,21 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
     :param operator: Any operator with a fast product.
     :param noise: The diagonal.
     """
-    if isinstance(operator, PartitionLinearOperator):
-        return NystromPreconditioner(operator.scale, noise, factor=_factor(operator.without_scale()))
-    scale = torch.ones(operator.batch_shape, dtype=operator.dtype, device=operator.device)
-    return NystromPreconditioner(scale, noise, factor=_factor(operator))
-
-
-def _factor(operator: LinearOperator) -> NystromFactor:
-    """The operator's Nystrom factor, computed again only if one of its tensors has changed."""
     rank, seed = preconditioner_rank.value(), probe_seed.value()
+    if not isinstance(operator, PartitionLinearOperator):
+        scale = torch.ones(operator.batch_shape, dtype=operator.dtype, device=operator.device)
+        with torch.no_grad():
+            return NystromPreconditioner(scale, noise, factor=_factor(operator, rank, seed))
+    unit = operator.without_scale()
+    factor = remembered(operator.left.memo, "nystrom", unit, lambda: _factor(unit, rank, seed), rank, seed)
+    return NystromPreconditioner(operator.scale, noise, factor=factor)
 
-    def compute() -> NystromFactor:
-        generator = solver_generator(seed, "sketch", operator.device)
-        size = torch.Size((*operator.batch_shape, operator.shape[-1]))
-        return nystrom_factor(operator._matmul, size, rank, generator, operator.dtype)
 
-    return remembered(_memo(operator), ("nystrom", type(operator), operator.shape, rank, seed), operator, compute)
-
-
-def _memo(operator: LinearOperator) -> dict:
-    """Where an operator's factor is kept: with the rows of its first partition term, which outlive the operator."""
-    for term in getattr(operator, "linear_ops", [operator]):
-        if isinstance(term, PartitionLinearOperator):
-            return term.left.memo
-    return {}
+def _factor(operator: LinearOperator, rank: int, seed: int) -> NystromFactor:
+    """The operator's Nystrom factor from a sketch of its own random stream."""
+    generator = solver_generator(seed, "sketch", operator.device)
+    size = torch.Size((*operator.batch_shape, operator.shape[-1]))
+    return nystrom_factor(operator._matmul, size, rank, generator, operator.dtype)
 
 
 def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Callable[[Tensor], Tensor]:

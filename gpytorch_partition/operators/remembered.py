@@ -11,21 +11,25 @@ from linear_operator.operators import LinearOperator
 Value = TypeVar("Value")
 
 
-def remembered(memo: dict[Any, Any], key: Any, operator: LinearOperator, compute: Callable[[], Value]) -> Value:
+def remembered(
+    memo: dict[Any, Any], name: str, operator: LinearOperator, compute: Callable[[], Value], *options: Any
+) -> Value:
     """
-    A value derived from an operator, computed without a graph and kept until one of the operator's tensors differs.
+    A value derived from an operator, computed without a graph and kept until one of the operator's tensors or one of
+    the options differs; only the last value is kept.
 
     :param memo: Where it is kept.
-    :param key: Under which name.
-    :param operator: Whose tensors are compared, by value.
+    :param name: Under which name.
+    :param operator: Whose tensors are compared, by value; a copy of them is kept as well.
     :param compute: How it is computed.
+    :param options: What else the value depends on.
     """
     tensors = [tensor.detach() for tensor in operator.representation()]
-    found = memo.get(key)
-    if found is None or not all(_equal(a, b) for a, b in zip(found[0], tensors)):
+    found = memo.get(name)
+    if found is None or found[0] != options or not all(_equal(a, b) for a, b in zip(found[1], tensors)):
         with torch.no_grad():
-            found = memo[key] = ([tensor.clone() for tensor in tensors], compute())
-    return found[1]
+            found = memo[name] = (options, [tensor.clone() for tensor in tensors], compute())
+    return found[2]
 
 
 def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -119,10 +119,18 @@ class FastClusterPartition(Partition):
 def _label_nearest(x: Tensor, centers: Tensor, kept: Tensor, out: Tensor) -> None:
     """Write, for each row of x (`n x D`), which of C centers (`C x D`) is nearest on the dimensions kept."""
     columns = centers.T[kept].contiguous()
+    unit = _power_of_two(columns)
+    columns = columns / unit
     numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
     size = max(1, numel // centers.shape[0])
     for rows, nearest in zip(x.split(size), out.split(size)):
-        nearest.copy_(_squared_distances(rows[:, kept].to(torch.float64), columns).argmin(1))
+        nearest.copy_(_squared_distances(rows[:, kept].to(torch.float64) / unit, columns).argmin(1))
+
+
+def _power_of_two(values: Tensor) -> Tensor:
+    """The power of two below the largest magnitude: division by it is exact, and squares stay in range."""
+    exponent = torch.frexp(values.abs().amax()).exponent
+    return torch.ldexp(values.new_ones(()), exponent - 1)
 
 
 def _squared_distances(rows: Tensor, columns: Tensor) -> Tensor:

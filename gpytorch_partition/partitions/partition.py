@@ -205,20 +205,27 @@ class Partition(torch.nn.Module):
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the saved buffers whatever their shapes: a partition is what its buffers say."""
-        for name, buffer in self._buffers.items():
-            saved = state_dict.get(prefix + name)
-            if saved is None or buffer is None:
-                continue
-            if saved.dtype != buffer.dtype or saved.dim() != buffer.dim():
-                raise RuntimeError(
-                    f"{type(self).__name__} expected the state {prefix + name} to be a {buffer.dim()}-dimensional "
-                    f"{buffer.dtype} tensor, got {saved.dim()} dimensions of {saved.dtype}: "
-                    "the state was saved by another kind of kernel or another version."
-                )
-            self._buffers[name] = torch.empty_like(saved, device=buffer.device)
+        """Take the saved buffers whatever their shapes, all or none: a partition is what its buffers say."""
+        buffers = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
+        missing = [prefix + name for name in buffers if prefix + name not in state_dict]
+        if missing:
+            *_, missing_keys, _, _ = args
+            missing_keys += missing
+            return
+        for name, buffer in buffers.items():
+            self._check_saved(prefix + name, state_dict[prefix + name], buffer)
+        for name, buffer in buffers.items():
+            self._buffers[name] = torch.empty_like(state_dict[prefix + name], device=buffer.device)
         self._remembered = []
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _check_saved(self, name: str, saved: Tensor, buffer: Tensor) -> None:
+        if saved.dtype != buffer.dtype or saved.dim() != buffer.dim():
+            raise RuntimeError(
+                f"{type(self).__name__} expected the state {name} to be a {buffer.dim()}-dimensional "
+                f"{buffer.dtype} tensor, got {saved.dim()} dimensions of {saved.dtype}: "
+                "the state was saved by another kind of kernel or another version."
+            )
 
 
 def _without_repeats(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import gpytorch
+import linear_operator
 import pytest
 import torch
 from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKernel
@@ -485,3 +486,39 @@ def test_a_constant_kernel_has_no_gradient_of_n_by_n():
         seen.append(type(node).__name__)
         node = node.next_functions[0][0] if node.next_functions else None
     assert not any("Select" in name or "Expand" in name for name in seen), seen
+
+
+@pytest.mark.parametrize("dense_limit", [50, 2000])
+@pytest.mark.parametrize("policy", ["mask", "fill"])
+@pytest.mark.parametrize("name", ["forest", "own + RBF"])
+def test_rows_without_targets_are_left_out(name, policy, dense_limit):
+    """The answer is that of a model that never had these rows; GPyTorch's own variances count them as observed."""
+    x, y, noises, has_target = X[:300], Y[:300].clone(), NOISES[:300], torch.arange(300) % 3 > 0
+    y[~has_target] = float("nan")
+    fixed = gpytorch.likelihoods.FixedNoiseGaussianLikelihood
+    whole = Model(x, y, fixed(noises), COVARIANCES[name]()).double().eval()
+    without = Model(x[has_target], y[has_target], fixed(noises[has_target]), whole.covar_module).double().eval()
+    limit = linear_operator.settings.max_cholesky_size(dense_limit)
+    with torch.no_grad(), settings.iterative(), limit, settings.variance_tolerance(1e-5):
+        expected = without(TEST.double())
+        with gpytorch.settings.observation_nan_policy(policy):
+            posterior = whole(TEST.double())
+        torch.testing.assert_close(posterior.mean, expected.mean, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(posterior.variance, expected.variance, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(posterior.covariance_matrix, expected.covariance_matrix, rtol=1e-3, atol=1e-3)
+
+
+def test_filling_targets_that_are_missing_differently_is_refused():
+    y = Y[:300].repeat(2, 1)
+    y[0, 3] = y[1, 4] = float("nan")
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(batch_shape=torch.Size([2]))
+    model = Model(X[:300].expand(2, 300, 3), y, likelihood, _cluster(), batch_shape=(2,)).eval()
+    with gpytorch.settings.observation_nan_policy("fill"), pytest.raises(NotImplementedError, match="mask"):
+        model(TEST.expand(2, N_TEST, 3))
+    with gpytorch.settings.observation_nan_policy("mask"):
+        posterior = model(TEST.expand(2, N_TEST, 3))
+    kept = torch.ones(300, dtype=torch.bool)
+    kept[3:5] = False
+    without = Model(X[:300][kept], y[0, kept], gpytorch.likelihoods.GaussianLikelihood(), _cluster()).eval()(TEST)
+    torch.testing.assert_close(posterior.mean[0], without.mean, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(posterior.variance[0], without.variance, rtol=1e-4, atol=1e-4)

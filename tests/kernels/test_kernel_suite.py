@@ -384,6 +384,17 @@ class TestErrors:
         with pytest.raises(RuntimeError):
             FastClusterKernel().load_state_dict(MondrianKernel(X, 5).state_dict())
 
+    def test_incomplete_state_leaves_the_labels(self, kernel):
+        other = FastClusterKernel(X + 1, 5, random_state=1) if isinstance(kernel, FastClusterKernel) else kernel
+        expected, state = kernel.cluster_ids(X), other.state_dict()
+        buffers = [name for name in state if name.startswith("partition.")]
+        for name in buffers[-1:]:
+            del state[name]
+        if buffers:
+            with pytest.raises(RuntimeError, match="Missing key"):
+                kernel.load_state_dict(state)
+        assert torch.equal(kernel.cluster_ids(X), expected)
+
     def test_not_a_function(self):
         with pytest.raises(TypeError, match="expected a function"):
             PartitionKernel(3)

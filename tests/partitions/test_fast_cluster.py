@@ -135,6 +135,13 @@ class TestLabels:
     def test_of_huge_points(self, clusters):
         assert clusters.labels(torch.full((1, 4), 1e300, dtype=torch.float64)).shape == (1, 40)
 
+    @pytest.mark.parametrize("exponent", [-1000, -600, -500, 500, 600, 1000])
+    def test_do_not_depend_on_the_unit(self, exponent):
+        x = normal(200, 3)
+        expected = FastClusterPartition(x, 20, height=5, random_state=0).labels(x)
+        scaled = torch.ldexp(x, torch.tensor(exponent))
+        assert torch.equal(FastClusterPartition(scaled, 20, height=5, random_state=0).labels(scaled), expected)
+
 
 class TestDraws:
     def test_s_is_uniform(self):
