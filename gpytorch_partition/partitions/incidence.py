@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -23,8 +24,10 @@ _BLOCK = 1024
 # Blocks take their rows from chunks of this many, whose values stay in the cache, unless blocks would become small.
 _CHUNK = 2**16
 _SMALL_BLOCK = 16
-# Columns of a float64 product on a CPU: the sparse product there slows down 3 to 5 times when it is given more.
+# Columns of a sparse product on a CPU, which slows down 3 to 5 times when it is given more, and how many ones its
+# matrices share.
 _SPARSE_COLUMNS = 4
+_ONES = 2**21
 
 
 class _Members(NamedTuple):
@@ -41,8 +44,7 @@ class Incidence:
     The one-hot matrix :math:`Z` (`*batch x N x p`, m ones in every row) that says which clusters a row is in.
 
     Held are the codes and, from the first :meth:`t_matmul` on, the rows of each cluster: 8 bytes per (row,
-    partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace; in
-    float64 on a CPU they also hold 8 bytes per (row, partition) of ones, which the sparse product there needs.
+    partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace.
 
     :param codes: `*batch x N x m` integer columns of :math:`Z`; the codes of one partition lie in a range of
         their own, and ranges follow one another in the order of the partitions.
@@ -252,17 +254,40 @@ def _collect(incidence: Incidence, values: Tensor) -> Tensor:
 
 
 def _needs_sparse_product(operand: Tensor) -> bool:
-    """Whether `embedding_bag` is slow for this operand: its CPU kernels are fused for float32 only (50x here)."""
-    return operand.device.type == "cpu" and operand.dtype == torch.float64
+    """
+    Whether `embedding_bag` is slow for this operand: its CPU kernels are fused for float32 only (50x here), and made
+    for rows of several columns.
+    """
+    return operand.device.type == "cpu" and (operand.dtype == torch.float64 or operand.shape[-1] == 1)
 
 
 def _sparse_product(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
-    """The product with a matrix of ones in the given places, a few columns at a time."""
-    ones = incidence.memo.get("ones")
-    if ones is None:
-        ones = incidence.memo["ones"] = torch.ones(columns.numel(), dtype=torch.float64)
+    """
+    The product with a matrix of ones in the given places, a few columns at a time.
+
+    A sparse matrix of PyTorch holds its values: it is made piece by piece, so that few ones serve all of them.
+    """
+    num_rows, num_ones = row_starts.numel() - 1, columns.numel()
+    begins = torch.arange(0, num_ones, _ONES, dtype=row_starts.dtype)
+    cuts = torch.searchsorted(row_starts, begins).unique().tolist()
+    result = operand.new_empty(num_rows, operand.shape[1])
+    parts = [part.contiguous() for part in operand.split(_SPARSE_COLUMNS, -1)]
+    for first, last in pairwise([*cuts, num_rows]):
+        starts = row_starts[first : last + 1]
+        begin, end = int(starts[0]), int(starts[-1])
+        piece = _ones_at(incidence, starts - begin, columns[begin:end], operand)
+        torch.cat([piece @ part for part in parts], -1, out=result[first:last])
+    return result
+
+
+def _ones_at(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
+    """The sparse matrix of ones in these places, to be multiplied with the operand."""
+    ones = incidence.memo.get(operand.dtype)
+    if ones is None or ones.numel() < columns.numel():
+        ones = incidence.memo[operand.dtype] = operand.new_ones(columns.numel())
     shape = (row_starts.numel() - 1, operand.shape[0])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        matrix = torch.sparse_csr_tensor(row_starts, columns, ones, size=shape, check_invariants=False)
-    return torch.cat([matrix @ part.contiguous() for part in operand.split(_SPARSE_COLUMNS, -1)], -1)
+        return torch.sparse_csr_tensor(
+            row_starts, columns, ones[: columns.numel()], size=shape, check_invariants=False
+        )

@@ -65,7 +65,7 @@ def preconditioners(options: Options) -> Iterator[Table]:
     for num_rows, noise, columns in problems:
         for name, (covariance, y) in data[num_rows].items():
             problem = _problem(name, covariance, y, noise, columns)
-            rows += _compared(problem, repetitions)
+            rows += _compared(problem, repetitions, with_others=num_rows == min(sizes))
             if columns > 1 and name in RANKED:
                 ranks += _ranked(problem, repetitions)
     title = f"Preconditioners on {source}, m = {NUM_PARTITIONS}: iterations and seconds of one solve, set-up included"
@@ -110,20 +110,22 @@ def _problem(name: str, covariance: PartitionLinearOperator, y: Tensor, noise: f
     return Problem(name, covariance, diagonal, torch.cat([y.unsqueeze(-1), probes], -1))
 
 
-def _compared(problem: Problem, repetitions: int) -> Iterator[Row]:
-    """A row per residual: each preconditioner's iterations and seconds."""
+def _compared(problem: Problem, repetitions: int, with_others: bool) -> Iterator[Row]:
+    """A row per residual: each preconditioner's iterations and seconds; empty where it was not reached."""
     solvers: dict[str, Callable[[], Solve]] = {
         "none": partial(_solve, problem, "none"),
-        "partition": partial(_solve, problem, "partition"),
         "nystrom": partial(_solve, problem, "nystrom"),
-        "pivoted Cholesky 15": partial(_solve_with_pivots, problem),
-        "GPyTorch": partial(_solve_as_gpytorch, problem),
     }
-    if problem.kernel == "forest, all heights":
-        del solvers["partition"]
+    if with_others and problem.kernel != "forest, all heights":
+        solvers["partition"] = partial(_solve, problem, "partition")
+    if with_others:
+        solvers["pivoted Cholesky 15"] = partial(_solve_with_pivots, problem)
+        solvers["GPyTorch"] = partial(_solve_as_gpytorch, problem)
     solves = _interleaved(solvers, repetitions)
     for residual in RESIDUALS:
-        costs = {name: solve[residual] for name, solve in solves.items()}
+        costs = {name: solve[residual] for name, solve in solves.items() if residual in solve}
+        if not {"none", "nystrom"} <= costs.keys():
+            continue
         share = costs["nystrom"].seconds / costs["none"].seconds
         row = problem.labels | {"residual": residual, **costs, "nystrom / none": share}
         if problem.kernel != "Mondrian":
@@ -137,7 +139,8 @@ def _ranked(problem: Problem, repetitions: int) -> Iterator[Row]:
     solvers = {rank: partial(_solve, problem, "nystrom", rank) for rank in RANKS}
     solves = _interleaved({0: partial(_solve, problem, "none"), **solvers}, repetitions)
     for residual in RESIDUALS:
-        costs = {f"rank {rank}" if rank else "none": solve[residual] for rank, solve in solves.items()}
+        reached = {rank: solve[residual] for rank, solve in solves.items() if residual in solve}
+        costs = {f"rank {rank}" if rank else "none": cost for rank, cost in reached.items()}
         fastest = min(costs, key=lambda name: costs[name].seconds)
         yield problem.labels | {"residual": residual, **costs, "fastest": fastest}
 
@@ -158,7 +161,8 @@ def _median(solves: list[Solve]) -> Solve:
             median(solve[residual].seconds for solve in solves),
             median(solve[residual].set_up for solve in solves),
         )
-        for residual in solves[0]
+        for residual in RESIDUALS
+        if all(residual in solve for solve in solves)
     }
 
 
