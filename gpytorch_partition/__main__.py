@@ -17,7 +17,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Run a command.
 
     :param arguments: What follows the program's name. (Default: that of this process.)
-    :return: The exit status: 0, 2 after an error that the user can mend, 130 after Ctrl-C.
+    :return: The exit status: 0, 1 if whoever reads the output has left, 2 after an error that the user can mend, 130
+        after Ctrl-C.
+    :raises SystemExit: If the arguments cannot be parsed, with status 2.
     """
     options = new_parser().parse_args(arguments)
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,22 @@ def plot_comparison(
     """
     One panel per model with predicted against true targets, and one with everybody's calibration.
 
+    There are six colors, which begin again after the sixth model.
+
     :param y: `N` targets.
-    :param predictions: Means and standard deviations (`N` each) of the models to show, by name.
+    :param predictions: Means and standard deviations (`N` each, in units of the targets) of the models to show, by
+        name.
     :param references: Those of models that only the calibration panel shows.
-    :param title: Title of the figure.
-    :param target: What the targets are, for the axes.
+    :param title: Title of the figure. (Default: none.)
+    :param target: What the targets are, for the axes. (Default: `"target"`.)
     :return: The :class:`matplotlib.figure.Figure`, which belongs to no window.
     :raises ImportError: Without matplotlib.
+
+    Example:
+        >>> y, mean, std = np.arange(4.0), np.arange(4.0) + 0.1, np.ones(4)
+        >>> figure = plot_comparison(y, {"a model": (mean, std)}, {"another": (mean, 2 * std)})
+        >>> len(figure.axes)
+        2
     """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -50,7 +60,7 @@ def plot_comparison(
     target = target.replace("$", r"\$")  # a name, not a formula
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     limits = _limits(y, list(predictions.values()))
-    for panel, (name, prediction), color in zip(panels, predictions.items(), _COLORS):
+    for panel, (name, prediction), color in zip(panels, predictions.items(), cycle(_COLORS)):
         plot_predictions(panel, y, *prediction, color=color)
         _set_title(panel, f"{name}: RMSE {root_mean_squared_error(y, prediction[0]):.4g}")
         panel.set(xlabel=f"true {target}", ylabel=f"predicted {target}", ylim=limits)
@@ -69,8 +79,15 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
     :param panel: A matplotlib `Axes`.
     :param y: `N` targets.
     :param mean: `N` means.
-    :param std: `N` standard deviations, noise included.
-    :param color: Of the points.
+    :param std: `N` standard deviations, noise included, in units of the targets.
+    :param color: Of the points. (Default: blue.)
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> panel = Figure().subplots()
+        >>> plot_predictions(panel, np.arange(4.0), np.arange(4.0) + 0.1, np.ones(4))
+        >>> [text.get_text() for text in panel.get_legend().get_texts()]
+        ['within its 90 % interval: 100 %', 'outside: 0 %']
     """
     shown = _spread(y)
     missed = np.abs(y - mean) > half_width(0.9) * std
@@ -106,8 +123,15 @@ def plot_calibration(
 
     :param panel: A matplotlib `Axes`.
     :param y: `N` targets.
-    :param predictions: Means and standard deviations by name, drawn solid.
+    :param predictions: Means and standard deviations (`N` each) by name, drawn solid.
     :param references: The same, drawn dashed.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> panel = Figure().subplots()
+        >>> plot_calibration(panel, np.arange(4.0), {"a model": (np.zeros(4), np.ones(4))}, {})
+        >>> panel.get_title(loc="left")
+        'Calibration of central intervals'
     """
     margin = half_width(0.95) * np.sqrt(_LEVELS * (1 - _LEVELS) / len(y))
     band = {"color": _GRAY, "alpha": 0.15, "linewidth": 0, "label": f"chance alone (95 %, {len(y):,} rows)"}
@@ -115,7 +139,7 @@ def plot_calibration(
     panel.axline((0, 0), slope=1, color=_GRAY, linewidth=1)
     curves = [(name, pair, "-") for name, pair in predictions.items()]
     curves += [(name, pair, "--") for name, pair in references.items()]
-    for (name, (mean, std), style), color in zip(curves, _COLORS):
+    for (name, (mean, std), style), color in zip(curves, cycle(_COLORS)):
         panel.plot(_LEVELS, coverage(y, mean, std, _LEVELS), style, color=color, linewidth=1.8, label=name)
     _set_title(panel, "Calibration of central intervals", above=0)
     panel.set(xlabel="nominal share inside", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))

@@ -15,7 +15,8 @@ PRECONDITIONERS = ("nystrom", "partition", "none")
 
 class preconditioner(_value_context):  # noqa: N801 (settings are spelled as GPyTorch's)
     """
-    Which preconditioner conjugate gradients use from `min_preconditioning_size` rows on (Default: `"nystrom"`).
+    Which preconditioner conjugate gradients use from linear_operator's `min_preconditioning_size` rows on, 2,000 by
+    default (Default: `"nystrom"`).
 
     - `"nystrom"`: a randomized Nystrom factor; has a log determinant, so training uses it too.
     - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10,
@@ -23,6 +24,15 @@ class preconditioner(_value_context):  # noqa: N801 (settings are spelled as GPy
     - `"none"`.
 
     See :mod:`gpytorch_partition.operators.preconditioners` for what each costs and gains.
+
+    :param value: One of these.
+    :raises ValueError: If it is none of them. With `"partition"`, solves for trees (`heights="all"`) and sums raise
+        one.
+
+    Example:
+        >>> with preconditioner("none"):
+        ...     preconditioner.value()
+        'none'
     """
 
     _global_value: str = "nystrom"
@@ -34,7 +44,17 @@ class preconditioner(_value_context):  # noqa: N801 (settings are spelled as GPy
 
 
 class preconditioner_rank(_value_context):  # noqa: N801
-    """Rank of the Nystrom preconditioner, in columns held per row (Default: 100)."""
+    """
+    Rank of the Nystrom preconditioner (Default: 100).
+
+    A rank of l costs l products with the kernel and O(N l^2) once, O(N l) in every iteration and right-hand side, and
+    l numbers held per row.
+
+    Example:
+        >>> with preconditioner_rank(50):
+        ...     preconditioner_rank.value()
+        50
+    """
 
     _global_value: int = 100
 
@@ -44,7 +64,12 @@ class probe_seed(_value_context):  # noqa: N801
     Seed of the probe vectors of log determinants and of the Nystrom sketch (Default: 0).
 
     One seed gives the same probes at every call, which makes the marginal likelihood a smooth deterministic function
-    of the hyperparameters (fit for L-BFGS) without reading the global random state.
+    of the hyperparameters (fit for L-BFGS) without reading the global random state. Any integer will do.
+
+    Example:
+        >>> with probe_seed(7):
+        ...     probe_seed.value()
+        7
     """
 
     _global_value: int = 0
@@ -55,7 +80,12 @@ class variance_tolerance(_value_context):  # noqa: N801
     Relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
 
     Each test point's solve runs until its latent variance is certain to be within this fraction of the exact one;
-    errors are on the side of too large a variance.
+    errors are on the side of too large a variance. A smaller one costs more iterations, O(N m) each for a test point.
+
+    Example:
+        >>> with variance_tolerance(0.1):
+        ...     variance_tolerance.value()
+        0.1
     """
 
     _global_value: float = 0.01
@@ -71,7 +101,8 @@ class iterative:  # noqa: N801
 
     - conjugate gradients rather than Cholesky above 2,000 rows, whatever BoTorch has set;
     - relative residuals of 1e-2 in training and 1e-4 for predictive means, in every column;
-    - 100 Lanczos steps in log determinants.
+    - up to 100 Lanczos steps in log determinants;
+    - joint covariances of more than 512 training and test rows stay lazy, whatever BoTorch has set.
 
     Settings given inside the context win over these; the context entered again inside itself changes nothing, so
     that they also win inside functions that enter it. Cost: about 3 times the products of GPyTorch's defaults.

@@ -39,7 +39,7 @@ _FEWEST_TRAINING_ROWS = 10
 
 
 class Split(NamedTuple):
-    """Rows to learn from, and rows to predict."""
+    """Rows to learn from (`N x D`), and rows to predict (`n x D`)."""
 
     train_X: np.ndarray
     test_X: np.ndarray
@@ -49,7 +49,7 @@ class Split(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a model predicts for the test rows, and what that took."""
+    """What a model predicts for the test rows (`n` each, in units of the target), and what that took."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -57,7 +57,7 @@ class Result(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """A line of the table."""
+    """A line of the table: RMSE in units of the target, NLPD in nats per row, coverage as a share, and seconds."""
 
     model: str
     rmse: float
@@ -70,7 +70,12 @@ Model = Callable[[Split], tuple[np.ndarray, np.ndarray]]
 
 
 def compare(options: Namespace) -> None:
-    """Fit, predict, score, print and write, as `python -m gpytorch_partition compare --help` says."""
+    """
+    Fit, predict, score, print and write, as `python -m gpytorch_partition compare --help` says.
+
+    :param options: What :func:`~gpytorch_partition.command_line.parser.new_parser` made of the command line.
+    :raises CommandError: If the data cannot be used, too few rows are left to train on, or nothing can be written.
+    """
     data = _data(options)
     folder = Path(options.output)
     check_folder(folder)

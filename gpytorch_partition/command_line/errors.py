@@ -14,6 +14,7 @@ def check_writable(path: Path) -> None:
     """
     Refuse a place where no file can be written, before any work is done for it.
 
+    :param path: The file to write.
     :raises CommandError: If the folder is missing or closed, or the path is a folder.
     """
     if path.is_dir():
@@ -28,7 +29,8 @@ def check_folder(path: Path) -> None:
     """
     Make a folder for output, unless it is there.
 
-    :raises CommandError: If that is impossible.
+    :param path: The folder.
+    :raises CommandError: If that is impossible, or nothing can be written there.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)

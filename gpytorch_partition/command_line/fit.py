@@ -14,7 +14,12 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 
 
 def fit(options: Namespace) -> None:
-    """Fit and save, as `python -m gpytorch_partition fit --help` says."""
+    """
+    Fit and save, as `python -m gpytorch_partition fit --help` says.
+
+    :param options: What :func:`~gpytorch_partition.command_line.parser.new_parser` made of the command line.
+    :raises CommandError: If the data cannot be used, or the model file cannot be written.
+    """
     path = Path(options.model)
     check_writable(path)
     data = read_training_data(Path(options.data), options.target)

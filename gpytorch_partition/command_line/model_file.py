@@ -27,7 +27,13 @@ class SavedModel(NamedTuple):
 
 
 def save_model(path: Path, model: SavedModel) -> None:
-    """Write a model file."""
+    """
+    Write a model file: the training rows, and the state of the partitions and the model.
+
+    :param path: The file, which is replaced if it is there.
+    :param model: What to write.
+    :raises TypeError: If the kernel of the regressor came from a function.
+    """
     content = {
         "format": FORMAT,
         "format_version": VERSION,
@@ -42,6 +48,8 @@ def load_model(path: Path) -> SavedModel:
     """
     Read a model file, without executing code from it.
 
+    :param path: The file.
+    :return: The model, on the CPU.
     :raises CommandError: If there is no such file, it is of another format or version, or it is damaged.
     """
     content = _content(path)

@@ -16,7 +16,14 @@ _CSV = "comma-separated numbers, with the names of the columns in the first line
 
 
 def new_parser() -> ArgumentParser:
-    """The parser; the command's function is in `run`."""
+    """
+    The parser; the command's function is in `run`.
+
+    Example:
+        >>> options = new_parser().parse_args(["predict", "model.pt", "rows.csv"])
+        >>> options.run.__name__, options.model, options.output
+        ('predict', 'model.pt', None)
+    """
     parser = ArgumentParser(
         prog=PROGRAM,
         description="Exact Gaussian process regression with random partition kernels, on CSV files.",

@@ -15,7 +15,12 @@ COLUMNS = ("mean", "std", "lower_90", "upper_90")
 
 
 def predict(options: Namespace) -> None:
-    """Load, predict and write, as `python -m gpytorch_partition predict --help` says."""
+    """
+    Load, predict and write, as `python -m gpytorch_partition predict --help` says.
+
+    :param options: What :func:`~gpytorch_partition.command_line.parser.new_parser` made of the command line.
+    :raises CommandError: If the model or the rows cannot be used, or the output cannot be written.
+    """
     if options.output is not None:
         check_writable(Path(options.output))
     model = load_model(Path(options.model))

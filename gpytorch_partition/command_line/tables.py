@@ -33,7 +33,10 @@ def read_training_data(path: Path, target: str) -> TrainingData:
     """
     A table with its target apart; all other columns are features.
 
-    :raises CommandError: If it has no such column or no other, fewer than 20 rows, or a constant target.
+    :param path: The file, as for :func:`read_table`.
+    :param target: Name of the target's column.
+    :raises CommandError: If the file cannot be read, has no such column or no other, fewer than 20 rows, or a constant
+        target.
     """
     columns, values = read_table(path)
     if target not in columns:
@@ -56,7 +59,8 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> tuple[list[s
     :param path: The file: UTF-8, comma-separated.
     :param columns: Names of the columns wanted, in this order; others are not looked at. (Default: all.)
     :return: Names, and finite float64 values (`N x columns`).
-    :raises CommandError: If there is no such file, column or row, or a cell that is wanted is not a finite number.
+    :raises CommandError: If there is no such file, column or row, it is not UTF-8, its first line does not name each
+        column once, a line has more or fewer cells, or a cell that is wanted is not a finite number.
     """
     with _opened(path) as file:
         reader = csv.reader(file)
@@ -74,7 +78,19 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> tuple[list[s
 
 
 def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a header and rows; floats with as many digits as it takes to read the same ones back."""
+    """
+    Write a header and rows; floats with as many digits as it takes to read the same ones back.
+
+    :param file: Where to write.
+    :param columns: Names of the columns.
+    :param rows: One cell per column each.
+
+    Example:
+        >>> import sys
+        >>> write_table(sys.stdout, ["row", "value"], [(1, np.float64(0.1))])
+        row,value
+        1,0.1
+    """
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows([cell.item() if isinstance(cell, np.generic) else cell for cell in row] for row in rows)

@@ -21,8 +21,12 @@ def negative_log_density(y: np.ndarray, mean: np.ndarray, std: np.ndarray, unit:
     r"""
     The mean negative log density of targets (`N`) under Gaussians with these means and standard deviations (`N`).
 
+    :param y: `N` targets.
+    :param mean: `N` means.
+    :param std: `N` positive standard deviations, in the same units.
     :param unit: The unit in which targets are measured: dividing them by it subtracts :math:`\log` unit. With the
         standard deviation of the targets, always predicting their mean and standard deviation scores 1.42.
+        (Default: 1.)
     :return: Nats per row; smaller is better.
 
     Example:
@@ -37,6 +41,9 @@ def half_width(level: float | np.ndarray) -> np.ndarray:
     """
     Half the width of central intervals that hold a share `level` of a Gaussian, in standard deviations.
 
+    :param level: Shares between 0 and 1, of any shape.
+    :return: The same shape.
+
     Example:
         >>> round(float(half_width(0.9)), 3)
         1.645
@@ -47,6 +54,12 @@ def half_width(level: float | np.ndarray) -> np.ndarray:
 def coverage(y: np.ndarray, mean: np.ndarray, std: np.ndarray, level: float | np.ndarray = 0.9) -> np.ndarray:
     """
     The share of targets (`N`) in the central intervals of their Gaussians, for one nominal share or several.
+
+    :param y: `N` targets.
+    :param mean: `N` means.
+    :param std: `N` positive standard deviations, in the same units.
+    :param level: Nominal shares between 0 and 1, one or `L`. (Default: 0.9.)
+    :return: Shares between 0 and 1, of the shape of `level`; :math:`O(N L)` time and memory.
 
     Example:
         >>> coverage(np.array([0.0, 1.0, 2.0]), np.zeros(3), np.ones(3), np.array([0.5, 0.9, 0.99]))

@@ -32,7 +32,7 @@ class Columns(torch.nn.Module):
 
     def select(self, x: Tensor) -> Tensor:
         """
-        The columns `*batch x N x k` of points `*batch x N x D` (`N` stands for `N x 1`).
+        The columns `*batch x N x k` of points `*batch x N x D` (`N` stands for `N x 1`): a copy, or x itself for all.
 
         :raises ValueError: If x has too few columns.
         """

@@ -15,19 +15,23 @@ class FastClusterKernel(PartitionKernel):
     r"""
     The fast cluster kernel (Davies & Ghahramani 2014, section 4.3.2 and algorithm 2).
 
-    Each partition draws a random subset of the columns and :math:`2^s` training rows as centres,
-    :math:`s \sim U\{0 \ldots h\}`; a point belongs to the nearest centre. Unsupervised, so it can be built on more
-    rows than have targets; columns should be standardized.
+    Each partition draws a random subset of the columns and :math:`2^s` training rows as centers,
+    :math:`s \sim U\{0 \ldots h\}`; a point belongs to the nearest center. Unsupervised, so it can be built on more
+    rows than have targets. Columns should be standardized: standard deviations that differ by more than 100 times
+    give a `UserWarning`.
 
-    Building costs nothing; labelling N rows costs :math:`O(N m 2^h D / h)` time.
+    Building costs at most :math:`O(N (D + m))` time, labelling N rows :math:`O(N m 2^h D / h)`. Held are 8 D bytes per
+    center, of which there are about :math:`2^{h+1} / (h + 1)` a partition, and 8 bytes per (row, partition).
 
-    :param train_x: `N x D` rows to draw centres from. (Default: None, an unfitted kernel for `load_state_dict`.)
-    :param num_partitions: Number m of partitions.
+    :param train_x: `N x D` rows to draw centers from. (Default: None, an unfitted kernel for `load_state_dict`.)
+    :param num_partitions: Number m of partitions. (Default: 200.)
     :param height: h, the largest number of doublings. (Default: min(10, floor(log2 N)).) With few rows in one or two
         columns the default has partitions that single out every row; a smaller height then gives smoother means.
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the partitions.
     :param batch_shape: Batch shape of the kernel. (Default: none.)
     :param active_dims: Columns of x that the partitions see. (Default: all.)
+    :raises ValueError: If the rows are empty, not finite or not a floating point matrix, there are fewer than
+        :math:`2^h`, or `num_partitions`, `height`, `random_state` or `active_dims` cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)

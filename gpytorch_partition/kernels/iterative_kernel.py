@@ -19,7 +19,7 @@ class IterativeKernel(Kernel):
 
     A sum such as `RBFKernel() + RandomForestKernel(...)` never asks the second kernel how to add noise or how to
     predict. Wrapped, the sum keeps this package's preconditioner in training and prediction alike, constants cost
-    O(N), and low-rank terms stay low-rank. The cost is that of the terms: a dense RBF remains O(N^2).
+    O(N), and low-rank terms stay low-rank. Time and memory are those of the terms: a dense RBF remains O(N^2).
 
     :param base_kernel: Any kernel, usually a sum with a partition kernel in it.
 
@@ -42,7 +42,7 @@ class IterativeKernel(Kernel):
         return self.base_kernel.is_stationary
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """The base kernel's covariance as a sum of its terms, or its diagonal."""
+        """The base kernel's covariance `*batch x N1 x N2` as a sum of its terms, or its diagonal `*batch x N`."""
         if diag:
             return self.base_kernel(x1, x2, diag=True, **params)
         covariance = to_linear_operator(self.base_kernel(x1, x2, **params)).evaluate_kernel()

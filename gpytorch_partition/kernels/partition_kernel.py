@@ -27,8 +27,9 @@ class PartitionKernel(Kernel):
 
     (Davies & Ghahramani 2014, definition 2.) Between training rows it evaluates to a
     :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`; labels of the
-    training rows are computed once. It has no hyperparameter but what wraps it (:class:`gpytorch.kernels.ScaleKernel`);
-    its one parameter, `unit`, is frozen at 1 and carries the dtype and the batch shape.
+    training rows are computed once, and 8 bytes per (row, partition) held. It has no hyperparameter but what wraps it
+    (:class:`gpytorch.kernels.ScaleKernel`); its one parameter, `unit`, is frozen at 1 and carries the dtype and the
+    batch shape.
 
     The kernel is piecewise constant: there is no gradient with respect to x, and asking for one is an error.
 
@@ -38,6 +39,10 @@ class PartitionKernel(Kernel):
     :param active_dims: Columns of x that the partitions see; kept in :attr:`columns`, while GPyTorch's own buffer of
         this name stays None. (Default: all.)
     :raises TypeError: If `partition` is neither.
+    :raises ValueError: If `active_dims` are not distinct numbers of columns from 0.
+
+    Calls raise a `ValueError` for points that the partitions cannot label, and a `RuntimeError` for inputs that require
+    a gradient, for `last_dim_is_batch`, and while the kernel is unfitted.
 
     Example:
         >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].round(), x[..., 0].floor()], -1).long())
@@ -72,8 +77,18 @@ class PartitionKernel(Kernel):
         r"""
         The label of the cluster that each point falls in, for each partition.
 
+        Costs what labels of the partition cost; they are not remembered.
+
         :param x: `*batch x N x D` points, all columns (`active_dims` is applied here).
         :return: `*batch x N x m` int64 labels.
+        :raises RuntimeError: If the kernel is unfitted.
+        :raises ValueError: If x is not a floating point tensor of the right width, or holds NaN or infinity.
+
+        Example:
+            >>> kernel = PartitionKernel(lambda x: x.floor().long())
+            >>> kernel.cluster_ids(torch.tensor([[0.2, 1.7], [3.1, -0.5]]))
+            tensor([[ 0,  1],
+                    [ 3, -1]])
         """
         return self.partition.labels(self._active(x))
 
@@ -128,7 +143,10 @@ def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor:
     """
     The columns of the training inputs that a kernel is to be built on.
 
-    :raises ValueError: If x is not a floating point tensor `N x D` (or `N`).
+    :param x: `N x D`, or `N` for `N x 1`.
+    :param active_dims: Numbers of columns, from 0; None is all of them.
+    :return: `N x k`, detached.
+    :raises ValueError: If x is not a floating point tensor of such a shape, or the columns are not among its own.
     """
     if not torch.is_tensor(x) or not x.is_floating_point() or x.dim() not in (1, 2):
         got = f"{x.dtype} of shape {tuple(x.shape)}" if torch.is_tensor(x) else type(x).__name__

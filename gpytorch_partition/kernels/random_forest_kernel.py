@@ -48,19 +48,24 @@ class RandomForestKernel(PartitionKernel):
     therefore extremely randomized trees, each grown on a small subsample of the rows drawn without replacement,
     with leaves of a few rows.
 
+    Growing costs what :func:`~gpytorch_partition.partitions.grow_forest` says, labelling N rows :math:`O(N m h)`. Held
+    are some 50 to 70 bytes per node of the trees and 8 per (row, tree).
+
     :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`,
         which also takes over `heights`.)
     :param train_y: `N` (or `N x k`) targets.
-    :param num_trees: Number m of trees.
-    :param heights: `"all"`, `"sampled"` or `"leaf"`.
-    :param max_samples: Rows of each tree, as in :func:`~gpytorch_partition.partitions.grow_forest`.
-    :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf.
+    :param num_trees: Number m of trees. (Default: 200.)
+    :param heights: `"all"`, `"sampled"` or `"leaf"`. (Default: `"all"`.)
+    :param max_samples: Rows of each tree, as in :func:`~gpytorch_partition.partitions.grow_forest`. (Default: 0.2.)
+    :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
     :param max_features: Columns tried at each split, as in :func:`~gpytorch_partition.partitions.grow_forest`.
+        (Default: 1/3.)
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the trees and the sampled heights.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
     :param batch_shape: Batch shape of the kernel. (Default: none.)
     :param active_dims: Columns of x that the trees see. (Default: all.)
-    :raises ValueError: If `heights` is unknown, or rows and targets do not match.
+    :raises ValueError: If `heights` is unknown, only one of rows and targets is given, they do not match, are empty or
+        not finite, or another option cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
@@ -116,14 +121,17 @@ class RandomForestKernel(PartitionKernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> RandomForestKernel:
         r"""
-        The kernel of a fitted scikit-learn forest.
+        The kernel of a fitted scikit-learn forest. Costs :math:`O(V)` for the V nodes of its trees.
 
         :param forest: A fitted random forest or extra-trees regressor or classifier, or a bagging of trees. With
             `active_dims` it must have been fitted on these columns only.
-        :param heights: `"all"`, `"sampled"` or `"leaf"`.
-        :param random_state: Seed of the sampled heights.
+        :param heights: `"all"`, `"sampled"` or `"leaf"`. (Default: `"all"`.)
+        :param random_state: Seed of the sampled heights, as above.
         :param batch_shape: Batch shape of the kernel. (Default: none.)
         :param active_dims: Columns of x that the trees see. (Default: all.)
+        :raises TypeError: If it is anything else, or a bagging of other things than trees.
+        :raises ValueError: If it is not fitted, is a bagging whose trees see a subset of the columns, or an option
+            cannot be used.
 
         Example:
             >>> from sklearn.ensemble import ExtraTreesRegressor

@@ -24,21 +24,29 @@ class CGState(NamedTuple):
 
     residual_norm: Tensor  # norm of the residual
     rhs_norm: Tensor  # norm of the right-hand side
-    quadratic_form: Tensor  # b^T x so far, a lower bound of b^T A^{-1} b
+    quadratic_form: Tensor  # 2 b^T x - x^T A x so far (from zero: b^T x), a lower bound of b^T A^{-1} b
 
 
 class CGResult(NamedTuple):
     """What conjugate gradients return."""
 
     solution: Tensor  # *batch x N x t
-    quadratic_form: Tensor  # *batch x 1 x t, b^T x as a sum of positive terms, a lower bound of b^T A^{-1} b
+    # *batch x 1 x t, 2 b^T x - x^T A x, a lower bound of b^T A^{-1} b: from zero, b^T x as a sum of positive terms
+    quadratic_form: Tensor
     tridiagonal: Tensor | None  # num_tridiag x *batch x k x k Lanczos matrices of P^{-1/2} A P^{-1/2}
     iterations: int
     converged: bool
 
 
 def relative_residual(tolerance: float) -> Callable[[CGState], Tensor]:
-    """Stop a column when its residual is `tolerance` times its right-hand side."""
+    """
+    A rule that stops a column when the norm of its residual is at most `tolerance` times that of its right-hand side.
+
+    Example:
+        >>> state = CGState(torch.tensor([[0.1, 0.3]]), torch.tensor([[10.0, 10.0]]), torch.zeros(1, 2))
+        >>> relative_residual(0.02)(state)
+        tensor([[ True, False]])
+    """
     return lambda state: state.residual_norm <= tolerance * state.rhs_norm
 
 
@@ -56,21 +64,26 @@ def conjugate_gradients(
     r"""
     Solve :math:`A X = B` for symmetric positive definite A given by its product.
 
-    Every column stops by its own residual, not by the mean over columns, and no threshold is absolute, so that
-    scaling A, B or the preconditioner changes nothing. When all columns have stopped, the true residual is computed;
-    columns that rounding had deceived start again from where they are.
+    Preconditioned conjugate gradients (Saad 2003, algorithm 9.1). Every column stops by its own residual, not by the
+    mean over columns, and no threshold is absolute, so that scaling A, B or the preconditioner changes nothing. When
+    all columns have stopped, the true residual is computed; columns that rounding had deceived start again from where
+    they are.
 
-    One product, one application of the preconditioner and five vector operations per iteration and column; holds
-    four times the size of `rhs`.
+    One product, one application of the preconditioner and six vector operations per iteration and column; columns
+    that have stopped are multiplied along until the last one has. Holds four times the size of `rhs`, itself
+    included, and up to three times more within an iteration.
 
     :param matmul: :math:`V \mapsto A V`, for `*batch x N x t`.
     :param rhs: `*batch x N x t` right-hand sides.
     :param stop: Which columns are done (`*batch x 1 x t`), given the :class:`CGState`.
-    :param preconditioner: :math:`V \mapsto P^{-1} V`.
-    :param initial_guess: Where to start. (Default: zero.)
+    :param preconditioner: :math:`V \mapsto P^{-1} V`. (Default: none.)
+    :param initial_guess: Where to start, of a shape that expands to that of `rhs`. (Default: zero.)
     :param max_iterations: After these many iterations a :class:`NumericalWarning` tells the residual reached.
-    :param num_tridiag: For the first `num_tridiag` columns return the Lanczos matrix as well.
-    :param max_tridiag_iterations: Size of these matrices at most; they have at least 20 rows where that allows it.
+        (Default: 1000.)
+    :param num_tridiag: For the first `num_tridiag` columns, not all zero, return the Lanczos matrix as well.
+        (Default: 0.)
+    :param max_tridiag_iterations: Size of these matrices at most, 1 or more if any are wanted; they have at least 20
+        rows where that and N allow it. (Default: 0.)
     :raises ValueError: If a right-hand side is not finite.
 
     Example:

@@ -38,12 +38,13 @@ def nystrom_factor(
     r"""
     Randomized Nystrom approximation (Frangella, Tropp & Udell 2021, algorithm 2.1), with a shift on the complement.
 
-    Costs `rank` products with K and :math:`O(N \ell^2)`; holds `rank` numbers per row.
+    Costs `rank` products with K, 32 at a time, and :math:`O(N \ell^2)`; the result holds `rank` numbers per row, the
+    work about three times as many.
 
-    :param matmul: :math:`V \mapsto K V` for positive semidefinite K.
+    :param matmul: :math:`V \mapsto K V` (`*batch x N x t`) for positive semidefinite K.
     :param shape: `*batch x N` of the vectors.
     :param rank: Number :math:`\ell` of eigenpairs, cut to N.
-    :param generator: Source of the random sketch.
+    :param generator: Source of the random sketch, on the device of the vectors.
     :param dtype: Of the vectors.
 
     Example:

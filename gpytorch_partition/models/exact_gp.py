@@ -16,14 +16,20 @@ class PartitionGP(ExactGP):
     r"""
     An exact Gaussian process, :math:`f \sim GP(c, s\, k)`, for a partition kernel k or a sum with one.
 
-    Three hyperparameters are trained: the constant c, the outputscale s, and the noise in the likelihood. A kernel
-    that is not a partition kernel itself is put into an :class:`~gpytorch_partition.kernels.IterativeKernel`, so
-    that sums are solved and predict as partition kernels do. The model takes the dtype and the device of `train_x`.
+    Three hyperparameters are trained, beside those that k may have: the constant c, the outputscale s, and the noise
+    in the likelihood. A kernel that is not a partition kernel itself is put into an
+    :class:`~gpytorch_partition.kernels.IterativeKernel`, so that sums are solved and predict as partition kernels do.
+    The model takes the dtype and the device of `train_x`.
+
+    Above `max_cholesky_size` training rows the likelihood and the predictions cost products with the kernel,
+    :math:`O(N m)` each for a partition kernel, and memory linear in N; up to there they are dense.
 
     :param train_x: `N x D` training inputs.
-    :param train_y: `N` training targets.
+    :param train_y: `N` training targets. Standardized ones suit the default initial values and the noise's lower bound
+        of 1e-4.
     :param likelihood: A Gaussian likelihood, which holds the noise.
-    :param kernel: k. Standardized targets suit the default initial values and the noise's lower bound of 1e-4.
+    :param kernel: k.
+    :raises RuntimeError: If the inputs are not a tensor, or the likelihood is not Gaussian.
 
     Example:
         >>> import torch

@@ -32,7 +32,12 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
     The sum of an operator of this package and anything that linear_operator can add.
 
     A diagonal gives a :class:`PartitionAddedDiagLinearOperator`, everything else a
-    :class:`PartitionSumLinearOperator`; zero gives the operator itself.
+    :class:`PartitionSumLinearOperator`; zero gives the operator itself. Nothing is computed or copied.
+
+    :param operator: `*batch x N x M`.
+    :param other: An operator or tensor of that shape (batch shapes broadcast), or the number 0.
+    :raises TypeError: If `other` is anything else.
+    :raises ValueError: If it is not `N x M`.
     """
     from gpytorch_partition.operators.partition_added_diag_linear_operator import (
         PartitionAddedDiagLinearOperator,
@@ -59,6 +64,7 @@ def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
 
     :param values: A scalar, `*batch x 1`, or `*batch x N`.
     :param num_rows: N.
+    :return: `*batch x N x N`; constant diagonals hold one number.
     """
     if values.dim() == 0 or values.shape[-1] == 1:
         return ConstantDiagLinearOperator(values.reshape(*values.shape[:-1], 1), diag_shape=num_rows)
@@ -80,7 +86,11 @@ def is_constant(matrix: Tensor) -> bool:
 
 
 def constant_operator(matrix: Tensor) -> LinearOperator:
-    """A constant covariance as the partition into a single cluster: O(N) instead of O(N^2) per product."""
+    """
+    A constant covariance as the partition into a single cluster: O(N) instead of O(N^2) per product.
+
+    :param matrix: `*batch x N x M`, one number per batch element expanded.
+    """
     from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
     num_rows, num_columns = matrix.shape[-2:]

@@ -14,9 +14,11 @@ from gpytorch_partition.operators.addition import is_constant, the_constant
 
 def check_dense(operator: LinearOperator, task: str) -> None:
     """
-    Refuse dense work on more rows than `max_cholesky_size` (Default: 800).
+    Refuse dense work on more rows than linear_operator's `max_cholesky_size` (Default: 800).
 
-    :raises RuntimeError: With the remedy.
+    :param operator: `*batch x N x M`, what would become dense.
+    :param task: What was asked of it, for the error.
+    :raises RuntimeError: If N is larger, with the remedy.
     """
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
     if num_rows > limit:
@@ -29,7 +31,12 @@ def check_dense(operator: LinearOperator, task: str) -> None:
 
 
 class Guarded(LinearOperator):
-    """A linear operator whose factorizations and elementwise products refuse to become dense silently."""
+    """
+    A linear operator whose factorizations and elementwise products refuse to become dense silently.
+
+    Cholesky, eigen- and singular value decompositions, elementwise products and products over a batch dimension are
+    dense up to `max_cholesky_size` rows, and a `RuntimeError` above; an elementwise product with a constant is none.
+    """
 
     def _cholesky(self, upper: bool = False) -> LinearOperator:
         check_dense(self, "a Cholesky factorization")

@@ -34,10 +34,25 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
       `min_preconditioning_size` rows on, with gradients through both its log determinant and its probes;
     - probe vectors come from a generator of their own, the same at every call: the marginal likelihood is a
       deterministic function of the hyperparameters;
-    - samples are exact;
+    - samples are those of K plus independent noise: exact where K's are;
     - a dense factorization above `max_cholesky_size` rows is an error, not a surprise.
 
+    A solve costs one product with K per iteration, at most `max_cg_iterations`, and the preconditioner's set-up
+    (:mod:`gpytorch_partition.operators.preconditioners`), which is kept; it holds four times its right-hand sides.
+    Up to `max_cholesky_size` rows solves and log determinants are dense, :math:`O(N^3)`.
+
     :param linear_ops: K and the diagonal D, in either order.
+    :raises RuntimeError: If not exactly one of the two is a `DiagLinearOperator`.
+
+    Example:
+        >>> from linear_operator.operators import ConstantDiagLinearOperator
+        >>> from gpytorch_partition.operators import PartitionLinearOperator
+        >>> from gpytorch_partition.partitions.incidence import Incidence
+        >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
+        >>> S = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
+        >>> A = PartitionLinearOperator(torch.tensor(1.0), S, left=Z, right=Z).add_diagonal(torch.tensor(0.5))
+        >>> type(A).__name__, A.solve(torch.tensor([2.0, 2.5, 2.0])).round(decimals=3)
+        ('PartitionAddedDiagLinearOperator', tensor([1., 1., 1.]))
     """
 
     _nystrom_preconditioner: NystromPreconditioner | None = None
@@ -68,7 +83,7 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
         return covariance + diagonal
 
     def restricted_to(self, rows: Tensor) -> PartitionAddedDiagLinearOperator:
-        """The covariance plus noise of some of the points, given their row numbers."""
+        """The covariance plus noise (`*batch x n x n`) of some of the points, given their row numbers (`n`, int64)."""
         covariance, diagonal = self._terms
         return self.__class__(covariance[..., rows, :][..., :, rows], DiagLinearOperator(diagonal._diag[..., rows]))
 
@@ -79,7 +94,7 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
         return self.__class__(*(term._permute_batch(*dims) for term in self._terms))
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Samples from N(0, K + D), `num_samples x *batch x N`."""
+        """Samples from N(0, K + D), `num_samples x *batch x N`, from the global random state as in linear_operator."""
         covariance, diagonal = self._terms
         noise = torch.randn(num_samples, *self.shape[:-1], dtype=self.dtype, device=self.device)
         return covariance.zero_mean_mvn_samples(num_samples) + diagonal._diagonal().sqrt() * noise
@@ -148,6 +163,10 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     def root_inv_decomposition(
         self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
     ) -> LinearOperator:
-        """A root of the inverse; refused above `max_cholesky_size` rows, where Lanczos roots are far off here."""
+        """
+        A root of the inverse; refused above `max_cholesky_size` rows, where Lanczos roots are far off here.
+
+        :raises RuntimeError: Above them.
+        """
         check_dense(self, "a root of the inverse")
         return super().root_inv_decomposition(method, initial_vectors, test_vectors)

@@ -35,9 +35,9 @@ class PartitionLinearOperator(Guarded):
     I/m` this is the random partition kernel, "how often two points share a cluster" (Davies & Ghahramani 2014,
     definition 2), and a product is their eq. 8 summed over the partitions.
 
-    A product costs :math:`O((N + N') m t)` for t columns, plus the product with S; nothing of size N x N or N x p is
-    held. The operator keeps its class under scaling, indexing, transposition, batch expansion and moves; K is square
-    and symmetric when both sides are the *same* :class:`Incidence` object.
+    A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S;
+    nothing of size N x N or N x p is held. The operator keeps its class under scaling, indexing, transposition, batch
+    expansion and moves; K is square and symmetric when both sides are the *same* :class:`Incidence` object.
 
     :param scale: `*batch`, the factor s; any batch shape, shared rows are not repeated.
     :param cluster_operator: `p x p` S, with no batch dimensions.
@@ -45,6 +45,8 @@ class PartitionLinearOperator(Guarded):
     :param right: Rows Z' (`N' x p`).
     :param left_loadings: `*batch x N x k` R. (Default: none.)
     :param right_loadings: `*batch x N' x k` R'. (Default: none.)
+    :raises ValueError: If the scale is not a floating point tensor, cluster spaces differ, or one side alone has
+        loadings (unless `linear_operator.settings.debug` is off).
 
     Example:
         >>> from linear_operator.operators import ConstantDiagLinearOperator
@@ -174,7 +176,7 @@ class PartitionLinearOperator(Guarded):
 
     @cached
     def to_dense(self) -> Tensor:
-        """The matrix itself; while it is small, the part without the scale is computed once for its rows."""
+        """The matrix itself; up to `max_cholesky_size` rows the part without the scale is computed once and kept."""
         if self.cluster_operator.requires_grad or self.left_loadings is not None:
             return super().to_dense()
         unit = self.without_scale()
@@ -186,7 +188,7 @@ class PartitionLinearOperator(Guarded):
         return self.scale[..., None, None] * matrix
 
     def without_scale(self) -> PartitionLinearOperator:
-        """K / s, with only the batch dimensions that the rows themselves have."""
+        """K / s, `N x N'` with only the batch dimensions that the rows themselves have."""
         own_shape = torch.broadcast_shapes(self.left.batch_shape, self.right.batch_shape)
         return self._with(scale=torch.ones(own_shape, dtype=self.dtype, device=self.device))
 
@@ -285,7 +287,12 @@ class PartitionLinearOperator(Guarded):
         return add(self, other)
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
-        """K plus a diagonal: the noise, so that solves and log determinants are this package's."""
+        """
+        K plus a diagonal: the noise, so that solves and log determinants are this package's.
+
+        :param diag: A number, `*batch x 1` or `*batch x N`.
+        :raises ValueError: If it does not fit the rows.
+        """
         return add(self, as_diagonal(diag, self.size(-1)))
 
     def to(self, *args: Any, **kwargs: Any) -> PartitionLinearOperator:
@@ -306,7 +313,9 @@ class PartitionLinearOperator(Guarded):
 
     def sparse_root(self) -> IncidenceLinearOperator:
         r"""
-        The exact root of a square K: `N x q` with q clusters (or nodes), as a product, never dense.
+        The exact root of a square K: `*batch x N x kq` with q clusters (or nodes), as a product, never dense.
+
+        A product with it costs as much as half a product with K.
 
         :raises RuntimeError: If rows and columns are not the same points.
         """
@@ -322,13 +331,24 @@ class PartitionLinearOperator(Guarded):
 
     @cached(name="root_decomposition")
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
-        """The exact sparse root, unless another method is asked for by name."""
+        """
+        The exact sparse root, unless another method is asked for by name.
+
+        :raises RuntimeError: If rows and columns are not the same points, or the method is dense and there are more
+            than `max_cholesky_size` rows.
+        """
         if method is not None:
             return super().root_decomposition(method=method)
         return RootLinearOperator(self.sparse_root())
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Exact samples from N(0, K) (`num_samples x *batch x N`): independent effects of clusters, summed over."""
+        """
+        Exact samples from N(0, K) (`num_samples x *batch x N`): independent effects of clusters, summed over.
+
+        Costs one product with the root, and :math:`O(q)` numbers per sample from the global random state.
+
+        :raises RuntimeError: If rows and columns are not the same points.
+        """
         root = self.sparse_root()
         effects = torch.randn(*root.batch_shape, root.size(-1), num_samples, dtype=self.dtype, device=self.device)
         return root._matmul(effects).movedim(-1, 0)
@@ -338,10 +358,21 @@ class IncidenceLinearOperator(LinearOperator):
     r"""
     :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots, \mathrm{diag}(R_k) Z F]` (`*batch x N x kq`): an exact root.
 
+    A product costs :math:`O(N m k t)` for t columns (k = 1 without loadings), plus the product with F.
+
     :param scale: `*batch`, the factor :math:`\sqrt{s}`.
     :param factor: `p x q` operator F in cluster space.
-    :param rows: One-hot rows Z.
+    :param rows: One-hot rows Z (`N x p`).
     :param loadings: `*batch x N x k` R. (Default: none.)
+
+    Example:
+        >>> from linear_operator.operators import ConstantDiagLinearOperator
+        >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
+        >>> F = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
+        >>> IncidenceLinearOperator(torch.tensor(2.0), F, rows=Z).to_dense()
+        tensor([[1., 0., 1., 0.],
+                [1., 0., 0., 1.],
+                [0., 1., 0., 1.]])
     """
 
     def __init__(
@@ -380,7 +411,11 @@ class IncidenceLinearOperator(LinearOperator):
         return IncidenceLinearOperator(scale, self.factor, rows=self.rows, loadings=self.loadings)
 
     def to_dense(self) -> Tensor:
-        """The dense root, for few rows: products of kernels ask for it."""
+        """
+        The dense root, for few rows: products of kernels ask for it.
+
+        :raises RuntimeError: Above `max_cholesky_size` rows.
+        """
         check_dense(self, "the root")
         return super().to_dense()
 

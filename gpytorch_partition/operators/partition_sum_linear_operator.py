@@ -19,14 +19,28 @@ class PartitionSumLinearOperator(Guarded, SumLinearOperator):
     same, and nothing is copied when a kernel is evaluated anew at every training step. Unlike its parent it stays
     itself when indexed, scaled or added to, and a diagonal added to it gets this package's solver.
 
-    :param linear_ops: The terms; batch shapes broadcast.
+    Time and memory are those of the terms, one after another.
+
+    :param linear_ops: The terms, operators or tensors `*batch x N x M`; batch shapes broadcast.
+    :raises TypeError: If a term is neither.
+
+    Example:
+        >>> import torch
+        >>> from linear_operator.operators import ConstantDiagLinearOperator
+        >>> from gpytorch_partition.operators import PartitionLinearOperator
+        >>> from gpytorch_partition.partitions.incidence import Incidence
+        >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
+        >>> S = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
+        >>> K = PartitionLinearOperator(torch.tensor(1.0), S, left=Z, right=Z)
+        >>> type(K + torch.eye(3)).__name__, (K + torch.eye(3)).matmul(torch.ones(3))
+        ('PartitionSumLinearOperator', tensor([2.5000, 3.0000, 2.5000]))
     """
 
     def __add__(self, other: Any) -> LinearOperator:
         return add(self, other)
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
-        """The sum plus a diagonal, with this package's solver."""
+        """The sum plus a diagonal (a number, `*batch x 1` or `*batch x N`), with this package's solver."""
         return add(self, as_diagonal(diag, self.size(-1)))
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
@@ -39,5 +53,5 @@ class PartitionSumLinearOperator(Guarded, SumLinearOperator):
         return self.__class__(*(term._permute_batch(*dims) for term in self.linear_ops))
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of independent samples."""
+        """Samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' independent samples."""
         return sum(term.zero_mean_mvn_samples(num_samples) for term in self.linear_ops)

@@ -21,11 +21,20 @@ class PathSumLinearOperator(LinearOperator):
     :math:`S_{ab} = (\mathrm{depth}(\mathrm{lca}(a, b)) + 1) / (h + 1)`.
 
     A product costs :math:`O(V t)` time and workspace for V nodes and t columns: node sums on the way up, path sums on
-    the way down.
-    An entry is found by climbing from its row's leaf to the root.
+    the way down. An entry is found by climbing from its row's leaf to the root: :math:`O(h)`, h the height of the
+    tree. Held are the weights and the layout's sums.
 
     :param node_weights: `V` nonnegative weights :math:`w_v`, trees one after another.
     :param layout: The trees.
+
+    Example:
+        >>> from gpytorch_partition.partitions.levels import height_average_weights, lay_out_trees
+        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
+        >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
+        >>> PathSumLinearOperator(3 * height_average_weights(layout), layout=layout).to_dense()
+        tensor([[3., 1., 1.],
+                [1., 3., 2.],
+                [1., 2., 3.]], dtype=torch.float64)
     """
 
     def __init__(self, node_weights: Tensor, *, layout: TreeLayout) -> None:
@@ -77,8 +86,19 @@ class NodeLinearOperator(LinearOperator):
     r"""
     :math:`F = [f_v 1_v]_v` (`p x V`): which leaves lie below each node, times the node's value.
 
+    A product, also with the transpose, costs :math:`O(V t)` time and workspace for t columns.
+
     :param node_values: `V` values :math:`f_v`.
     :param layout: The trees.
+
+    Example:
+        >>> from gpytorch_partition.partitions.levels import lay_out_trees
+        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
+        >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
+        >>> NodeLinearOperator(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), layout=layout).to_dense()
+        tensor([[1., 2., 0., 0., 0.],
+                [1., 0., 3., 4., 0.],
+                [1., 0., 3., 0., 5.]])
     """
 
     def __init__(self, node_values: Tensor, *, layout: TreeLayout) -> None:

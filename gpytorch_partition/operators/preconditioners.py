@@ -9,12 +9,22 @@ Chosen by :class:`gpytorch_partition.settings.preconditioner`:
 - `"partition"`: the average of the inverses of the single partitions. It can only solve.
 - `"none"`.
 
-Measured on 8,000 rows of the kin40k set (one solve with 11 columns to a relative residual of 1e-4, noise .1,
-unit outputscale, set-up included, seconds relative to `"none"`): `"nystrom"` .61 for the forest kernel over
-all heights, .70 for the fast cluster kernel, 1.65 for the leaf kernel, whose spectrum is flat (47 against 35
-iterations); `"partition"` was slower than `"none"` on every kernel. These are directions,
-from a single run on a busy machine:
-`python -m tests.benchmarks preconditioners --data DIR` measures them, and Mondrian kernels, anew.
+Measured on the kin40k set (m = 100, one solve with 11 columns, unit outputscale, on 2 cores, set-up included):
+iterations and seconds of `"nystrom"` relative to `"none"`, over N = 8,000 and 32,000, noise .1 and .01 and residuals
+of 1e-2 and 1e-4:
+
+=====================  ==========  ==========  ======================
+kernel                 iterations  seconds     seconds, `"partition"`
+=====================  ==========  ==========  ======================
+forest, all heights    .34 - .37   .45 - .66   cannot
+fast cluster           .32 - .35   .52 - .66   1.1 - 1.4 (.68 - .70)
+Mondrian               .24 - .26   .38 - .53   1.3 - 1.7 (.77 - .81)
+forest, leaves         .73 - .88   1.1 - 1.7   1.2 - 2.6 (.77 - 1.2)
+=====================  ==========  ==========  ======================
+
+(In brackets the iterations of `"partition"`, N = 8,000.) The leaf kernel's spectrum is flat: it needs no
+preconditioner. A rank of 50 to 100 was fastest everywhere. `python -m tests.benchmarks preconditioners --data DIR`
+measures them anew.
 """
 
 from __future__ import annotations
@@ -38,12 +48,26 @@ class NystromPreconditioner(LinearOperator):
     :math:`P = s (L L^\top + \lambda_\ell I) + D` (`*batch x N x N`): product, inverse, log determinant, samples.
 
     Exact and consistent: stochastic Lanczos quadrature needs all four of the same matrix. Gradients flow to s and D
-    through the log determinant and through :meth:`_bilinear_derivative` alike; L is a constant. A product or solve
-    costs :math:`O(N \ell t)`.
+    through the log determinant and through :meth:`_bilinear_derivative` alike; L is a constant.
+
+    A product, a solve or t samples cost :math:`O(N \ell t)`; before the first solve, and for the log determinant,
+    there is a factorization in :math:`O(\ell^3)`, and :math:`O(N \ell^2)` more unless D is constant. Held is L, of
+    :math:`N \ell` numbers.
 
     :param scale: `*batch`, the factor s.
-    :param noise: The diagonal D.
+    :param noise: The diagonal D, `*batch x N x N`.
     :param factor: L and :math:`\lambda_\ell`.
+
+    Example:
+        >>> from gpytorch_partition.linalg.nystrom import nystrom_factor
+        >>> K, generator = torch.diag(torch.tensor([9.0, 4.0, 0.5, 0.5])), torch.Generator().manual_seed(0)
+        >>> noise = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
+        >>> factor = nystrom_factor(K.matmul, K.shape[:1], 3, generator, K.dtype)
+        >>> P = NystromPreconditioner(torch.tensor(1.0), noise, factor=factor)
+        >>> torch.allclose(P.inverse_closure()(P @ torch.eye(4)), torch.eye(4), atol=1e-5)
+        True
+        >>> torch.allclose(P.log_determinant(), P.to_dense().logdet())
+        True
     """
 
     def __init__(self, scale: Tensor, noise: DiagLinearOperator, *, factor: NystromFactor) -> None:
@@ -87,7 +111,7 @@ class NystromPreconditioner(LinearOperator):
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     def inverse_closure(self) -> Callable[[Tensor], Tensor]:
-        r""":math:`V \mapsto P^{-1} V` by the matrix inversion lemma, without a graph."""
+        r""":math:`V \mapsto P^{-1} V` (`*batch x N x t`) by the matrix inversion lemma, without a graph."""
         with torch.no_grad():
             flat, root = self._flat.detach(), self.factor.root
             scaled = root / flat if flat.shape[-2] > 1 else root
@@ -111,7 +135,7 @@ class NystromPreconditioner(LinearOperator):
         return inner + repeat * flat.log().sum((-2, -1))
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """Exact samples from N(0, P), `*batch x N x num_samples`."""
+        """Exact samples from N(0, P), `*batch x N x num_samples`. (Default generator: the global one.)"""
         batch, root = self.batch_shape, self.factor.root
         options = {"dtype": self.dtype, "device": self.device, "generator": generator}
         effects = torch.randn(*batch, root.shape[-1], num_samples, **options)
@@ -145,11 +169,12 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
     The Nystrom preconditioner of `operator + noise`.
 
     For a partition operator the factor is that of K without its scale, remembered as long as its rows and S are
-    the same; for a sum it is that of the whole sum at the current hyperparameters. The first costs rank products in a
-    training run, the second in every step.
+    the same; for a sum it is that of the whole sum at the current hyperparameters. The first costs rank products and
+    :math:`O(N\, \text{rank}^2)` in a training run, the second in every step; rank numbers per row are held. Rank and
+    seed are those of :mod:`gpytorch_partition.settings`.
 
-    :param operator: Any operator with a fast product.
-    :param noise: The diagonal.
+    :param operator: Any operator with a fast product, `*batch x N x N`.
+    :param noise: The diagonal, `*batch x N x N`.
     """
     rank, seed = preconditioner_rank.value(), probe_seed.value()
     if not isinstance(operator, PartitionLinearOperator):
@@ -184,8 +209,9 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
     An application costs as much as a product with K. There is no cheap log determinant: for solves only.
 
     :param operator: A square :class:`PartitionLinearOperator` of flat partitions.
-    :param noise: The diagonal D.
-    :raises ValueError: For other operators, trees (`heights="all"`) among them.
+    :param noise: The diagonal D, `*batch x N x N`.
+    :return: :math:`V \mapsto B V` (`*batch x N x t`).
+    :raises ValueError: For other operators: trees (`heights="all"`), sums, and loadings among them.
     """
     flat = isinstance(operator, PartitionLinearOperator) and isinstance(operator.cluster_operator, DiagLinearOperator)
     if not flat or operator.left_loadings is not None:

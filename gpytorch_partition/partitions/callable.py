@@ -15,8 +15,13 @@ class CallablePartition(Partition):
     Partitions given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
     :param function: Maps points `N x D` to integer labels `N x m`, any integers. It must be a pure function
-        of each point: the same point gets the same labels whatever the other rows.
-    :param num_partitions: Number m of partitions, if known; otherwise that of the first labels.
+        of each point: the same point gets the same labels whatever the other rows. It is no part of the state that
+        `state_dict` saves, and must be a module-level function for the partition to be pickled. Labels cost what the
+        function costs; NaN and infinity are its business.
+    :param num_partitions: Number m of partitions. (Default: None, that of the first labels.)
+    :raises TypeError: If `function` is not callable.
+
+    :meth:`labels` raises a `ValueError` when the function returns anything but integers of the right shape.
 
     Example:
         >>> stripes = CallablePartition(lambda x: torch.stack([x[..., 0].floor(), x[..., 1].floor()], -1).long())
@@ -45,10 +50,16 @@ class CallablePartition(Partition):
         return True
 
     def check_points(self, x: Tensor) -> None:
-        """Refuse what is not a set of points; the first ones tell how many partitions there are."""
+        """
+        Refuse what is not a set of points; the first ones tell how many partitions there are.
+
+        :param x: `*batch x N x D` points.
+        :raises ValueError: If x is not a floating point tensor with two dimensions or more, or the function returns
+            anything but integers of the right shape for its first rows.
+        """
         super().check_points(x)
         if self._num_partitions is None:
-            self._num_partitions = self._checked(x.detach()[..., :1, :], None).shape[-1]
+            self._num_partitions = self._checked(x.detach().reshape(-1, x.shape[-1])[:1], None).shape[-1]
 
     def _labels(self, x: Tensor) -> Tensor:
         return self._checked(x, self._num_partitions)

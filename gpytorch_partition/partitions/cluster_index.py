@@ -26,7 +26,8 @@ class BoundedClusterIndex:
     r"""
     Codes of partitions whose labels are known to be `0 ... sizes[r] - 1`: the label plus the partition's offset.
 
-    It needs no rows to be built from, so all rows, seen or not, share one cluster space. O(m) memory.
+    It needs no rows to be built from, so all rows, seen or not, share one cluster space. O(m) memory; a code costs
+    one addition.
 
     :param sizes: `m` numbers of clusters.
     :param num_rows: Rows that will be coded, which decides between 32-bit and 64-bit codes.
@@ -85,5 +86,10 @@ class SeenClusterIndex:
 
 
 def code_dtype(num_clusters: int, num_visits: int) -> torch.dtype:
-    """The narrowest integer type that PyTorch's sums over clusters can index with."""
+    """
+    The narrowest integer type that PyTorch's sums over clusters can index with: int32 below 2^31, or int64.
+
+    :param num_clusters: Number p of codes.
+    :param num_visits: Number of (row, partition) pairs that will be coded.
+    """
     return torch.int32 if max(num_clusters, num_visits) < 2**31 else torch.int64

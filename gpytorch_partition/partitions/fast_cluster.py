@@ -30,16 +30,17 @@ class FastClusterPartition(Partition):
     weigh columns against each other, so standardize them: columns whose standard deviations differ by more
     than 100 times give a `UserWarning`.
 
-    Building costs :math:`O(N D)`; labels cost :math:`O(D)` per (point, center), of which there are about
-    :math:`2^{h+1} / (h + 1)` a partition, with bounded workspace. Held are :math:`8 D` bytes per center.
+    Building costs at most :math:`O(N (D + m))`; labels cost :math:`O(D)` per (point, center), of which there are
+    about :math:`2^{h+1} / (h + 1)` a partition, with bounded workspace. Held are :math:`8 D` bytes per center and D
+    per partition.
 
     :param x: `N x D` rows to draw centers from, possibly more than the training rows (the semi-supervised use
         of the paper); `None` makes an unfitted partition that `load_state_dict` fits.
-    :param num_partitions: Number m of partitions.
+    :param num_partitions: Number m of partitions. (Default: 200.)
     :param height: The largest s, called h in the paper; default: :math:`\min(10, \lfloor \log_2 N \rfloor)`.
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are fewer than
-        :math:`2^h` rows, or if `num_partitions` or `height` is out of range.
+        :math:`2^h` rows, if `num_partitions` or `height` is out of range, or if `random_state` is no seed.
 
     Example:
         >>> x = torch.linspace(0, 1, 16, dtype=torch.float64).unsqueeze(-1)

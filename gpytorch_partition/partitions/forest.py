@@ -39,14 +39,14 @@ class ForestPartition(Partition):
     compared with the largest float32 not above the threshold. Points may be of any floating dtype and any
     finite magnitude.
 
-    Labels cost :math:`O(\text{depth})` per (point, tree) with bounded workspace. Held are 16 bytes per node,
-    and 32 more from the first labels on.
+    Taking over V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
+    workspace. Held are 16 bytes per node, and 36 more from the first labels on.
 
     :param forest: A fitted random forest or extra-trees regressor or classifier, or a bagging of decision
         trees that see all columns (:func:`grow_forest` makes one); `None` makes an unfitted partition that
         `load_state_dict` fits.
     :raises TypeError: If it is anything else, or a bagging of other things than trees.
-    :raises ValueError: If it is not fitted, or its trees see different columns.
+    :raises ValueError: If it is not fitted, or is a bagging whose trees see a subset of the columns.
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor
@@ -112,7 +112,7 @@ class ForestPartition(Partition):
 
     @property
     def layout(self) -> TreeLayout:
-        """How the leaves nest: the same nodes, as intervals of leaves. Computed once, in :math:`O(V)`."""
+        """How the leaves nest: the same nodes, as intervals of leaves. Computed once, in :math:`O(V)`, and held."""
         if self._layout is None:
             left, right = self.child_nodes.to(torch.int64).unbind(1)
             self._layout = lay_out_trees(left, right, self.tree_nodes)
@@ -125,18 +125,24 @@ class ForestPartition(Partition):
 
     def cut(self, depths: Tensor) -> TreeCutPartition:
         """
-        Each tree cut at a depth: its nodes there, and its leaves above.
+        Each tree cut at a depth: its nodes there, and its leaves above. Costs :math:`O(V)`.
 
         :param depths: `m` depths, 0 or more (int64).
+        :return: The cut trees, which share this forest's tensors; :class:`TreeCutPartition` has an example.
+        :raises RuntimeError: If the forest is not fitted.
+        :raises ValueError: If there is not one depth per tree, or a depth is negative.
         """
         return TreeCutPartition(self, depths)
 
     def sample_cut(self, random_state: int | np.random.RandomState | None = None) -> TreeCutPartition:
         r"""
-        Each tree cut at a random depth, uniform on 0 ... h with h the tree's own depth: Algorithm 1 of the
-        paper.
+        Each tree cut at a random depth, uniform on 0 ... h with h the tree's own depth: Algorithm 1 of Davies &
+        Ghahramani (2014). Costs :math:`O(V)`.
 
         :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+        :return: The cut trees, which share this forest's tensors.
+        :raises RuntimeError: If the forest is not fitted.
+        :raises ValueError: If `random_state` is no seed.
         """
         heights = self.layout.heights.cpu().numpy()
         depths = random_state_of(random_state).randint(0, heights + 1, dtype=np.int64)
@@ -192,6 +198,9 @@ class TreeCutPartition(Partition):
 
     With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A
     leaf above the cut is a cluster of its own, so each cut is a partition also where a tree is not balanced.
+
+    Cutting V nodes costs :math:`O(V)`; a label costs as much as the forest's and one look-up. Held are, beside the
+    forest, 4 bytes per leaf.
 
     :param forest: The forest; its tensors are shared. `None` makes an unfitted partition that
         `load_state_dict` fits.
@@ -268,21 +277,23 @@ def grow_forest(
     with subsamples of 40 % that need twice the leaves, and 90 % intervals that held 90 % of the test rows.
     Smooth targets gain from trying all columns.
 
-    Each tree costs :math:`O(N + n \log n)` for its n rows.
+    Each tree costs :math:`O(N D)`, as scikit-learn checks and rounds all rows for each, and about
+    :math:`O(n d \log n)` for its n rows with d columns tried. A tree holds at most 2 n / `min_samples_leaf` nodes;
+    while it grows, a float32 copy of the rows.
 
     :param x: `N x D` training rows.
     :param y: `N` or `N x k` targets: real numbers, or indicators of k classes.
-    :param num_trees: Number m of trees.
+    :param num_trees: Number m of trees. (Default: 200.)
     :param max_samples: Rows of each tree: a fraction of N, but at least 128 rows (or all), or a number of
-        rows.
-    :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf.
+        rows. (Default: 0.2.)
+    :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
     :param max_features: Columns tried at each split: a fraction of D, but at least 2 columns (with one column
-        tried, trees do not look at the targets), or a number of columns.
+        tried, trees do not look at the targets), or a number of columns. (Default: 1/3.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :param n_jobs: Trees grown at a time, as in scikit-learn; the forest does not depend on it.
+    :param n_jobs: Trees grown at a time, as in scikit-learn; the forest does not depend on it. (Default: None, one.)
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
-    :raises ValueError: If rows and targets do not match, are empty or not finite, or `max_samples` is out of
-        range.
+    :raises ValueError: If rows and targets do not match, are empty or not finite, or an option is out of range
+        (scikit-learn's `InvalidParameterError` among them).
 
     Example:
         >>> x = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
@@ -389,7 +400,7 @@ def _checked_targets(y: Tensor, num_rows: int) -> np.ndarray:
 
 
 def _num_columns(max_features: float | int, num_columns: int) -> int | float:
-    """Columns tried at each split; what is out of range is left for scikit-learn to refuse."""
+    """Columns tried at each split; what is out of range is scikit-learn's business (more than D are all of them)."""
     if isinstance(max_features, float) and 0 < max_features <= 1:
         return min(num_columns, max(2, int(max_features * num_columns)))
     return max_features

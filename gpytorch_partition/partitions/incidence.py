@@ -27,7 +27,7 @@ _SMALL_BLOCK = 16
 # Columns of a sparse product on a CPU, which slows down 3 to 5 times when it is given more, and how many ones its
 # matrices share.
 _SPARSE_COLUMNS = 4
-_ONES = 2**21
+_ONES = 2**18
 
 
 class _Members(NamedTuple):
@@ -254,11 +254,8 @@ def _collect(incidence: Incidence, values: Tensor) -> Tensor:
 
 
 def _needs_sparse_product(operand: Tensor) -> bool:
-    """
-    Whether `embedding_bag` is slow for this operand: its CPU kernels are fused for float32 only (50x here), and made
-    for rows of several columns.
-    """
-    return operand.device.type == "cpu" and (operand.dtype == torch.float64 or operand.shape[-1] == 1)
+    """Whether `embedding_bag` is slow for this operand: its CPU kernels are fused for float32 only (50x here)."""
+    return operand.device.type == "cpu" and operand.dtype == torch.float64
 
 
 def _sparse_product(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
@@ -288,6 +285,4 @@ def _ones_at(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand:
     shape = (row_starts.numel() - 1, operand.shape[0])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(
-            row_starts, columns, ones[: columns.numel()], size=shape, check_invariants=False
-        )
+        return torch.sparse_csr_tensor(row_starts, columns, ones[: columns.numel()], size=shape, check_invariants=False)

@@ -73,7 +73,7 @@ class TreeLayout:
 
     @cached_property
     def sums(self) -> TreeSums:
-        """Sums up and down the trees; 24 bytes per node, held from the first use on."""
+        """Sums up and down the trees; 16 bytes per node, held from the first use on."""
         return TreeSums(self)
 
     def of_node(self, values: Tensor) -> Tensor:
@@ -106,6 +106,7 @@ def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor) -> TreeLayout
     :param left: `V` left child of each node (int64); a leaf is its own left and right child.
     :param right: `V` right child of each node.
     :param tree_nodes: `m + 1` where the nodes of each tree begin; the first node of a tree is its root.
+    :return: The layout; :class:`TreeLayout` has an example.
     """
     nodes, roots = torch.arange(left.numel(), device=left.device), tree_nodes[:-1]
     levels = _inner_levels(left, right, roots)
@@ -150,6 +151,7 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
 
     The weights on each path from a root to a leaf sum to 1. :math:`O(V)` time and memory.
 
+    :param layout: The trees.
     :return: `V` weights (float64).
 
     Example:
@@ -166,10 +168,11 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
     r"""
     The clusters of each tree cut at a depth: a leaf belongs to its ancestor at depth min(d, depth of the
-    leaf).
+    leaf). With a depth drawn from 0 ... h this is a sample of Algorithm 1 of Davies & Ghahramani (2014).
 
     :math:`O(V)` time and memory.
 
+    :param layout: The trees.
     :param depths: `m` depths, 0 or more (int64); a tree cut at its height or below is cut into its leaves.
     :return: The cluster of each leaf (`p`), numbered 0, 1, ... depth-first within its tree, and the number of
         clusters of each tree (`m`).

@@ -38,7 +38,18 @@ class Partition(torch.nn.Module):
     their bit patterns), which `.float()`, `.double()` and `.to()` leave as they are, so no label ever changes.
     Everything else is read off the buffers: an empty partition becomes the saved one by `load_state_dict`.
 
-    A deepcopy is a new module that shares the buffer tensors and the codes of remembered rows.
+    Held are the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes
+    per (row, partition) with 32-bit codes, 4 more from the first sum over clusters on, and 8 per distinct label where
+    labels are unbounded. A deepcopy is a new module that shares the buffer tensors and the codes of remembered rows.
+
+    Example:
+        >>> class Signs(Partition):
+        ...     num_partitions, cluster_counts = 2, torch.tensor([2, 2])
+        ...     def _labels(self, x):
+        ...         return (x[:, :2] > 0).long()
+        >>> Signs().labels(torch.tensor([[0.5, -1.0], [0.1, 2.0]]))
+        tensor([[1, 0],
+                [1, 1]])
     """
 
     def __init__(self) -> None:
@@ -74,12 +85,13 @@ class Partition(torch.nn.Module):
         The label of the cluster that each point falls in, for each partition.
 
         A pure function of the point: never of the other rows of the call, nor of any random state. Rows are labelled
-        in blocks, so that the workspace is bounded.
+        in blocks, so that the workspace is bounded; the class says what a label costs.
 
         :param x: `*batch x N x D` points.
         :return: `*batch x N x m` int64 labels.
         :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If x is not a floating point tensor of the right width, or holds NaN or infinity.
+        :raises ValueError: If x is not a floating point tensor of the right width with two dimensions or more, or
+            holds NaN or infinity (which a :class:`CallablePartition` may place).
         """
         self.check_points(x)
         rows = x.detach().reshape(-1, x.shape[-1])
@@ -96,8 +108,14 @@ class Partition(torch.nn.Module):
         rows are labelled once. Where labels are unbounded, x2 defines the cluster space, or x1 if it is larger and x2
         is not remembered.
 
+        New rows cost their labels, and :math:`O(m N \log N)` more where labels are unbounded; remembered rows one
+        comparison of values, :math:`O(N D)`. A batch whose elements hold the same rows is coded once.
+
         :param x1: `*batch x N1 x D` points.
         :param x2: `*batch x N2 x D` points.
+        :return: Rows of x1 and of x2, `*batch x N1 x p` and `*batch x N2 x p`.
+        :raises RuntimeError: If the partition is not fitted.
+        :raises ValueError: If points cannot be used, as in :meth:`labels`.
         """
         x1, x2 = _without_repeats(x1), _without_repeats(x2)
         if _same_bits(x1, x2):
@@ -166,11 +184,15 @@ class Partition(torch.nn.Module):
         )
 
     def check_points(self, x: Tensor) -> None:
+        """
+        Refuse what has no labels, before any work: :math:`O(N D)`.
+
+        :param x: `*batch x N x D` points.
+        :raises RuntimeError: If the partition is not fitted.
+        :raises ValueError: If x cannot be used, as in :meth:`labels`.
+        """
         name = type(self).__name__
-        if not self.is_fitted:
-            raise RuntimeError(
-                f"{name} is not fitted: build it from data, or load the state of a fitted one with load_state_dict."
-            )
+        self._check_fitted()
         if not torch.is_tensor(x) or not x.is_floating_point():
             kind = x.dtype if torch.is_tensor(x) else type(x).__name__
             raise ValueError(f"{name} expected a floating point tensor of points (... x N x D), got {kind}.")
@@ -182,6 +204,13 @@ class Partition(torch.nn.Module):
                 "give the columns it was built on, or choose them with active_dims."
             )
         self._check_values(x)
+
+    def _check_fitted(self) -> None:
+        if not self.is_fitted:
+            raise RuntimeError(
+                f"{type(self).__name__} is not fitted: build it from data, or load the state of a fitted one with "
+                "load_state_dict."
+            )
 
     def _check_values(self, x: Tensor) -> None:
         """Refuse values that have no cluster; a source that can place NaN overrides this."""
@@ -247,10 +276,19 @@ def _same_bits(a: Tensor, b: Tensor) -> bool:
 
 
 def bits_of(values: Tensor) -> Tensor:
-    """Floats as integers of their bit patterns: buffers that no change of dtype can round."""
+    """
+    Floats as integers of their bit patterns: buffers that no change of dtype can round.
+
+    :param values: `*shape` float32 or float64.
+    :return: `*shape` int32 or int64.
+
+    Example:
+        >>> bits_of(torch.tensor([1.0, -0.0])), floats_of(bits_of(torch.tensor([1.0, -0.0])))
+        (tensor([ 1065353216, -2147483648], dtype=torch.int32), tensor([1., -0.]))
+    """
     return values.contiguous().view(torch.int64 if values.dtype == torch.float64 else torch.int32)
 
 
 def floats_of(bits: Tensor) -> Tensor:
-    """The floats whose bit patterns :func:`bits_of` took."""
+    """The floats (`*shape`) whose bit patterns (`*shape` int32 or int64) :func:`bits_of` took."""
     return bits.view(torch.float64 if bits.dtype == torch.int64 else torch.float32)

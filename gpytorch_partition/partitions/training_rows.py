@@ -31,7 +31,7 @@ def checked_rows(x: Tensor, owner: str) -> Tensor:
 
 def warn_of_unequal_scales(x: Tensor, owner: str) -> None:
     """
-    Warn when the standard deviations of the columns that vary differ by more than 100 times.
+    Give a `UserWarning` when the standard deviations of the columns that vary differ by more than 100 times.
 
     :param x: `N x D` rows.
     :param owner: Who measures distances across columns, for the warning.

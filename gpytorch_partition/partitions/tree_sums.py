@@ -19,9 +19,21 @@ if TYPE_CHECKING:
 
 class TreeSums:
     r"""
-    The level order of binary trees, and the two sums in it. :math:`O(V t)` time for V nodes and t columns.
+    The level order of binary trees, and the two sums in it.
+
+    A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Held are 16 bytes per node.
 
     :param layout: The trees; every inner node has two children.
+
+    Example:
+        >>> from gpytorch_partition.partitions.levels import lay_out_trees
+        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
+        >>> sums = TreeSums(lay_out_trees(left, right, torch.tensor([0, 5])))
+        >>> node_sums = sums.up(torch.tensor([[1.0], [2.0], [4.0]]))
+        >>> node_sums.squeeze(-1)
+        tensor([7., 1., 6., 2., 4.])
+        >>> sums.down(node_sums).squeeze(-1)
+        tensor([ 8., 15., 17.])
     """
 
     def __init__(self, layout: TreeLayout) -> None:
