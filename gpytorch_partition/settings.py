@@ -104,6 +104,8 @@ class iterative:  # noqa: N801
     - up to 100 Lanczos steps in log determinants;
     - joint covariances of more than 512 training and test rows stay lazy, whatever BoTorch has set.
 
+    As all settings of GPyTorch these belong to the process, not to a thread.
+
     Settings given inside the context win over these; the context entered again inside itself changes nothing, so
     that they also win inside functions that enter it. Cost: about 3 times the products of GPyTorch's defaults.
 

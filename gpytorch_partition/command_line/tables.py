@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.estimators.regressor import check_magnitudes
 
 _FEWEST_TRAINING_ROWS = 20
 _ROWS_AT_ONCE = 10_000
@@ -49,6 +50,10 @@ def read_training_data(path: Path, target: str) -> TrainingData:
     y = values[:, place]
     if np.ptp(y) == 0:
         raise CommandError(f"the target {target!r} in {path} is always {y[0]:g}: there is nothing to learn")
+    try:
+        check_magnitudes(values, "columns")
+    except ValueError as error:
+        raise CommandError(f"{path}: {error}") from None
     return TrainingData(np.delete(values, place, axis=1), y, columns[:place] + columns[place + 1 :], target)
 
 

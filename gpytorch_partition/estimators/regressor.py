@@ -24,6 +24,8 @@ from gpytorch_partition.partitions.seeds import random_state_of
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
+# Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
+_LARGEST = 1e100
 _SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
 
 # Up to here solves are dense and cheap in float64.
@@ -116,6 +118,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         y = y.astype(np.float64)
+        check_magnitudes(X, "X")
+        check_magnitudes(y, "y")
         self._x_mean, self._x_scale = _moments(X)
         self._y_mean, self._y_scale = (float(moment) for moment in _moments(y))
         dtype = DTYPES[self.dtype] or (torch.float64 if len(y) <= _MOST_DENSE_ROWS else torch.float32)
@@ -177,16 +181,19 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     @property
     def noise_(self) -> float:
         """Variance of the noise, in squared units of the targets."""
+        check_is_fitted(self, "model_")
         return self.likelihood_.noise.item() * self._y_scale**2
 
     @property
     def outputscale_(self) -> float:
         """Variance of the function, in squared units of the targets."""
+        check_is_fitted(self, "model_")
         return self.model_.covar_module.outputscale.item() * self._y_scale**2
 
     @property
     def kernel_(self) -> Kernel:
         """The kernel, without its outputscale."""
+        check_is_fitted(self, "model_")
         return self.model_.covar_module.base_kernel
 
     # Tensors and plain values.
@@ -252,14 +259,17 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     # Inside.
 
     def _check_parameters(self) -> None:
-        if not callable(self.kernel) and self.kernel not in KERNELS:
+        if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in KERNELS):
             raise ValueError(f"expected kernel to be one of {tuple(KERNELS)} or a function, got {self.kernel!r}")
-        if self.dtype not in DTYPES:
+        if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 
     def _new_kernel(self, x: Tensor, y: Tensor) -> Kernel:
         if callable(self.kernel):
-            return self.kernel(x, y)
+            kernel = self.kernel(x, y)
+            if not isinstance(kernel, Kernel):
+                raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(kernel).__name__}")
+            return kernel
         if self.kernel == "forest":
             return RandomForestKernel(x, y, self.num_partitions, random_state=self.random_state, n_jobs=self.n_jobs)
         if self.kernel == "fast_cluster":
@@ -298,6 +308,22 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             mean = predictive.mean.double().numpy() * self._y_scale + self._y_mean
             covariance = predictive.lazy_covariance_matrix.to_dense().double().numpy()
         return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
+
+
+def check_magnitudes(values: np.ndarray, name: str) -> None:
+    """
+    Refuse numbers whose squares leave the range of floating point numbers.
+
+    :param values: `N` or `N x D` finite numbers.
+    :param name: What they are, for the error.
+    :raises ValueError: If one is beyond 1e100, or all differ by less than 1e-100 but are not the same.
+    """
+    ranges = np.ptp(values, axis=0)
+    if np.abs(values).max() > _LARGEST or np.any((ranges > 0) & (ranges < 1 / _LARGEST)):
+        raise ValueError(
+            f"expected {name} in units that make numbers between {1 / _LARGEST:g} and {_LARGEST:g}, got a column with "
+            f"values up to {np.abs(values).max():.3g} and ranges from {ranges.min():.3g}: choose another unit"
+        )
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -18,6 +18,7 @@ from gpytorch_partition.linalg.conjugate_gradients import (
 from gpytorch_partition.operators.addition import add
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.partitions.incidence import same_indices
 from gpytorch_partition.progress import progress
 
 # Test points solved for at once, and the entries of one block of right-hand sides at most.
@@ -67,15 +68,20 @@ class PredictiveCovarianceLinearOperator(Guarded):
         return self._with(self.prior.mT, self.right, self.left, self.noisy)
 
     def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
-        parts = (self.prior, self.left, self.right, self.noisy)
-        return self._with(*(part.expand(*batch_shape, *part.matrix_shape) for part in parts))
+        prior, left, noisy = (p.expand(*batch_shape, *p.matrix_shape) for p in (self.prior, self.left, self.noisy))
+        same = self.left is self.right
+        return self._with(
+            prior, left, left if same else self.right.expand(*batch_shape, *self.right.matrix_shape), noisy
+        )
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         every = slice(None)
+        left = self.left._getitem(row_index, every, *batch_indices)
+        same = self.left is self.right and same_indices((row_index,), (col_index,))
         return self._with(
             self.prior._getitem(row_index, col_index, *batch_indices),
-            self.left._getitem(row_index, every, *batch_indices),
-            self.right._getitem(col_index, every, *batch_indices),
+            left,
+            left if same else self.right._getitem(col_index, every, *batch_indices),
             self.noisy._getitem(every, every, *batch_indices) if batch_indices else self.noisy,
         )
 
@@ -117,10 +123,20 @@ class PredictiveCovarianceLinearOperator(Guarded):
         if not self.shape.numel():
             return torch.zeros(self.shape[:-1], dtype=self.dtype, device=self.device)
         prior = self.prior.diagonal(dim1=-2, dim2=-1)
+        if self.left is not self.right:
+            return self._covariances(prior)
         variances = [
             self._variances(prior[..., block], self._columns(block)) for block in self._blocks("predictive variances")
         ]
         return torch.cat(variances, -1)
+
+    def _covariances(self, prior: Tensor) -> Tensor:
+        """Covariances of as many pairs of different points."""
+        forms = [
+            (self._columns(block, self.left) * self._solve_for(self._columns(block)).solution).sum(-2)
+            for block in self._blocks("predictive covariances")
+        ]
+        return prior - torch.cat(forms, -1)
 
     def _variances(self, prior: Tensor, columns: Tensor) -> Tensor:
         r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
@@ -143,9 +159,9 @@ class PredictiveCovarianceLinearOperator(Guarded):
             max_iterations=linear_settings.max_cg_iterations.value(),
         )
 
-    def _columns(self, block: slice) -> Tensor:
+    def _columns(self, block: slice, cross: LinearOperator | None = None) -> Tensor:
         """Dense columns :math:`K_{x2}` (`*batch x N x block`) for a block of test points."""
-        return self.right[..., block, :].to_dense().mT
+        return (self.right if cross is None else cross)[..., block, :].to_dense().mT
 
     def _blocks(self, description: str) -> Any:
         """Test points in blocks whose dense columns stay small; batch elements count as columns."""

@@ -62,10 +62,10 @@ class PartitionKernel(Kernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__(batch_shape=torch.Size(batch_shape))
-        self.columns = Columns(active_dims)
         if not isinstance(partition, Partition):
             partition = CallablePartition(partition)
         self.partition = partition
+        self.columns = Columns(active_dims)
         self.register_parameter("unit", torch.nn.Parameter(torch.ones(batch_shape), requires_grad=False))
 
     @property
@@ -133,6 +133,13 @@ class PartitionKernel(Kernel):
     ) -> PartitionPredictionStrategy:
         """Predictions by sums over clusters and this package's solver."""
         return PartitionPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """All of the state or nothing: an incomplete one is hidden from the modules below, which then report it."""
+        if any(prefix + name not in state_dict for name in self.state_dict()):
+            for name in [name for name in state_dict if name.startswith(prefix)]:
+                del state_dict[name]
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _active(self, x: Any) -> Any:
         """The columns that the partitions see; anything but a tensor is left for the partition to refuse."""

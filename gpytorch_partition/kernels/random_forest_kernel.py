@@ -159,11 +159,19 @@ class RandomForestKernel(PartitionKernel):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take over the saved kernel's heights, whose partitions are cut trees or whole ones."""
         code = state_dict.get(prefix + "_heights.code")
-        if code is not None and any(name.startswith(f"{prefix}partition.") for name in state_dict):
+        if code is not None:
             is_cut = HEIGHTS[int(code)] == "sampled"
             if is_cut != isinstance(self.partition, TreeCutPartition):
-                self.partition = _partition_of(None, HEIGHTS[int(code)], None).to(self.unit.device)
+                self._prepare(HEIGHTS[int(code)], state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _prepare(self, heights: str, state_dict: dict[str, Any], prefix: str) -> None:
+        """Make room for partitions of the other kind, if the state to be loaded has them whole."""
+        partition = _partition_of(None, heights, None).to(self.unit.device)
+        others = [name for name in self.state_dict() if not name.startswith("partition.")]
+        expected = [*others, *(f"partition.{name}" for name in partition.state_dict())]
+        if all(prefix + name in state_dict for name in expected):
+            self.partition = partition
 
 
 def _partition_of(forest: Any, heights: str, random_state: Any) -> ForestPartition | TreeCutPartition:

@@ -21,6 +21,9 @@ from gpytorch_partition.operators.preconditioners import (
     partition_inverse,
 )
 
+# What a tolerance of 1 or more stands for, which is reached before the first step; GPyTorch's default is 1.
+_LOOSEST_TOLERANCE = 1e-2
+
 
 class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     r"""
@@ -29,7 +32,7 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     Differs from its parent in that
 
     - conjugate gradients stop column by column and have no absolute threshold (GPyTorch's stalls at a relative
-      residual near 1e-5);
+      residual near 1e-5); a `cg_tolerance` of 1 or more, GPyTorch's default, is read as 1e-2;
     - the preconditioner is the one chosen in :class:`gpytorch_partition.settings.preconditioner`, from
       `min_preconditioning_size` rows on, with gradients through both its log determinant and its probes;
     - probe vectors come from a generator of their own, the same at every call: the marginal likelihood is a
@@ -152,7 +155,7 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
         result = conjugate_gradients(
             self._matmul,
             rhs.expand(*batch_shape, *rhs.shape[-2:]),
-            relative_residual(linear_settings.cg_tolerance.value()),
+            relative_residual(_tolerance()),
             preconditioner=preconditioner,
             max_iterations=linear_settings.max_cg_iterations.value(),
             num_tridiag=num_tridiag or 0,
@@ -170,3 +173,9 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
         """
         check_dense(self, "a root of the inverse")
         return super().root_inv_decomposition(method, initial_vectors, test_vectors)
+
+
+def _tolerance() -> float:
+    """The relative residual that solves are to reach."""
+    tolerance = linear_settings.cg_tolerance.value()
+    return tolerance if tolerance < 1 else _LOOSEST_TOLERANCE

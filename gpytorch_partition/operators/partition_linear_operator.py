@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.operators.addition import add, as_diagonal
 from gpytorch_partition.operators.guards import Guarded, check_dense
-from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
+from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator, as_columns
 from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.partitions.incidence import Incidence
 
@@ -145,7 +145,7 @@ class PartitionLinearOperator(Guarded):
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         r"""Derivatives of :math:`\mathrm{tr}(U^\top K V)`: inner products of the cluster sums of U and V."""
-        left_vecs, right_vecs = _as_columns(left_vecs), _as_columns(right_vecs)
+        left_vecs, right_vecs = as_columns(left_vecs), as_columns(right_vecs)
         right_sums = self.to_clusters(right_vecs)
         left_sums = self.mT.to_clusters(left_vecs)
         spread = self.cluster_product(right_sums)
@@ -389,7 +389,7 @@ class IncidenceLinearOperator(LinearOperator):
         return torch.Size((*self.scale.shape, self.rows.num_rows, self._num_loadings * self.factor.shape[-1]))
 
     def _matmul(self, rhs: Tensor) -> Tensor:
-        effects = _as_columns(rhs)
+        effects = as_columns(rhs)
         if self.loadings is not None:
             effects = torch.cat(effects.chunk(self._num_loadings, -2), -1)
         table = _over_columns(self.factor._matmul, effects)
@@ -397,7 +397,7 @@ class IncidenceLinearOperator(LinearOperator):
         return values.squeeze(-1) if rhs.dim() == 1 else values
 
     def _t_matmul(self, rhs: Tensor) -> Tensor:
-        values = self.scale[..., None, None] * _as_columns(rhs)
+        values = self.scale[..., None, None] * as_columns(rhs)
         sums = _over_columns(self.factor._t_matmul, self.rows.t_matmul(_loaded(self.loadings, values)))
         if self.loadings is not None:
             sums = torch.cat(sums.chunk(self._num_loadings, -1), -2)
@@ -439,10 +439,6 @@ class _IncidenceTransposeLinearOperator(LinearOperator):
 
     def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
         return _IncidenceTransposeLinearOperator(self.base._expand_batch(batch_shape))
-
-
-def _as_columns(values: Tensor) -> Tensor:
-    return values.unsqueeze(-1) if values.dim() == 1 else values
 
 
 def _over_columns(function: Any, table: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class PathSumLinearOperator(LinearOperator):
         return self
 
     def _matmul(self, rhs: Tensor) -> Tensor:
-        columns, sums = _as_columns(rhs), self.layout.sums
+        columns, sums = as_columns(rhs), self.layout.sums
         weights = self.node_weights.index_select(0, sums.nodes).unsqueeze(-1)
         return sums.down(sums.up(columns).mul_(weights)).view(rhs.shape)
 
@@ -110,14 +110,14 @@ class NodeLinearOperator(LinearOperator):
         return torch.Size((self.layout.num_leaves, self.layout.num_nodes))
 
     def _matmul(self, rhs: Tensor) -> Tensor:
-        sums, values = self.layout.sums, self.node_values.unsqueeze(-1) * _as_columns(rhs)
+        sums, values = self.layout.sums, self.node_values.unsqueeze(-1) * as_columns(rhs)
         result = sums.down(values[sums.nodes])
         return result.squeeze(-1) if rhs.dim() == 1 else result
 
     def _t_matmul(self, rhs: Tensor) -> Tensor:
         sums, values = self.layout.sums, self.node_values.unsqueeze(-1)
-        result = torch.empty(self.layout.num_nodes, _as_columns(rhs).shape[-1], dtype=rhs.dtype, device=rhs.device)
-        result[sums.nodes] = sums.up(_as_columns(rhs))
+        result = torch.empty(self.layout.num_nodes, as_columns(rhs).shape[-1], dtype=rhs.dtype, device=rhs.device)
+        result[sums.nodes] = sums.up(as_columns(rhs))
         result = values * result
         return result.squeeze(-1) if rhs.dim() == 1 else result
 
@@ -142,5 +142,6 @@ class _NodeTransposeLinearOperator(LinearOperator):
         return self.base
 
 
-def _as_columns(values: Tensor) -> Tensor:
+def as_columns(values: Tensor) -> Tensor:
+    """A vector as a matrix of one column; a matrix as it is."""
     return values.unsqueeze(-1) if values.dim() == 1 else values

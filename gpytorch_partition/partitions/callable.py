@@ -69,6 +69,8 @@ class CallablePartition(Partition):
         if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
             kind = labels.dtype if torch.is_tensor(labels) else type(labels).__name__
             raise ValueError(f"expected the function to return a tensor of integer labels, got {kind}")
+        if labels.dim() and not labels.shape[-1]:
+            raise ValueError("expected the function to return labels of at least one partition, got none")
         expected = (*x.shape[:-1], labels.shape[-1] if num_partitions is None and labels.dim() else num_partitions)
         if labels.shape != expected:
             raise ValueError(

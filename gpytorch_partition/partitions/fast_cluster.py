@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 import torch
 from sklearn.utils.random import sample_without_replacement
@@ -73,8 +75,8 @@ class FastClusterPartition(Partition):
         if x is not None:
             rows = checked_rows(x, type(self).__name__)
             height = _checked_height(height, rows.shape[0])
-            if num_partitions < 1:
-                raise ValueError(f"expected at least one partition, got num_partitions={num_partitions}")
+            if not isinstance(num_partitions, Integral) or num_partitions < 1:
+                raise ValueError(f"expected a number of partitions, 1 or more, got num_partitions={num_partitions}")
             warn_of_unequal_scales(rows, type(self).__name__)
             self._draw(rows, num_partitions, height, random_state_of(random_state))
 

@@ -114,11 +114,11 @@ class Incidence:
         if not batch and rows == slice(0, self.num_rows, 1):
             return self
         asked = (rows, *batch, batch_shape)
-        found = self._selected and _same_indices(self._selected[0], asked) and self._selected[1]()
+        found = self._selected and same_indices(self._selected[0], asked) and self._selected[1]()
         if not found:
             codes = self.expand(batch_shape).codes if batch_shape else self.codes
             found = Incidence((codes[batch] if batch else codes)[..., rows, :].contiguous(), self.num_clusters)
-            self._selected = (asked, ref(found))
+            self._selected = (tuple(i.clone() if torch.is_tensor(i) else i for i in asked), ref(found))
         return found
 
     def with_codes(self, codes: Tensor) -> Incidence:
@@ -181,12 +181,12 @@ class Incidence:
         return result.permute(back)
 
 
-def _same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
+def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
     """Whether two tuples of indices select the same."""
 
     def same(a: Any, b: Any) -> bool:
         if torch.is_tensor(a) and torch.is_tensor(b):
-            return a is b or (a.dtype == b.dtype and torch.equal(a, b))
+            return a.dtype == b.dtype and torch.equal(a, b)
         return not torch.is_tensor(a) and not torch.is_tensor(b) and a == b
 
     return len(first) == len(second) and all(map(same, first, second))

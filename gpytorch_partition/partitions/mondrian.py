@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -398,7 +399,7 @@ def _inverse_median_distance(x: Tensor, random: np.random.RandomState) -> float:
 
 
 def _check_sizes(num_trees: int, lifetime: float | None) -> None:
-    if num_trees < 1:
-        raise ValueError(f"expected at least one tree, got num_trees={num_trees}")
+    if not isinstance(num_trees, Integral) or num_trees < 1:
+        raise ValueError(f"expected a number of trees, 1 or more, got num_trees={num_trees}")
     if lifetime is not None and not 0 < lifetime < math.inf:
         raise ValueError(f"expected a positive, finite lifetime, got {lifetime}")

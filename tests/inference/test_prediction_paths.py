@@ -543,3 +543,50 @@ def test_filling_targets_that_are_missing_differently_is_refused():
     without = Model(X[:300][kept], y[0, kept], gpytorch.likelihoods.GaussianLikelihood(), _cluster()).eval()(TEST)
     torch.testing.assert_close(posterior.mean[0], without.mean, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(posterior.variance[0], without.variance, rtol=1e-4, atol=1e-4)
+
+
+def test_parts_off_the_diagonal_of_the_predictive_covariance():
+    model = _model("scaled").eval()
+    _, exact, _ = _dense_posterior(model)
+    with settings.iterative(), torch.no_grad():
+        covariance = model(TEST).lazy_covariance_matrix
+        torch.testing.assert_close(
+            covariance[:10, 10:20].diagonal().double(), exact[:10, 10:20].diagonal(), rtol=0.0, atol=1e-4
+        )
+        torch.testing.assert_close(
+            covariance[3:9, 3:9].diagonal().double(), exact[3:9, 3:9].diagonal(), rtol=0.01, atol=1e-5
+        )
+
+
+def test_the_variance_guarantee_goes_by_the_smallest_noise():
+    noises = torch.logspace(-3, 1, N)
+    model = Model(X, Y, gpytorch.likelihoods.FixedNoiseGaussianLikelihood(noises), _scaled(_cluster())).eval()
+    prior = model.covar_module(torch.cat([X, TEST])).to_dense().detach().double()
+    cross = prior[N:, :N]
+    noisy = prior[:N, :N] + torch.diag_embed(noises.double())
+    exact = (prior[N:, N:] - cross @ torch.linalg.solve(noisy, cross.mT)).diagonal()
+    with settings.iterative(), torch.no_grad(), settings.variance_tolerance(0.05):
+        ratio = model(TEST).variance.double() / exact
+    assert ratio.max() < 1.05
+    assert ratio.min() > 0.999
+
+
+def test_means_after_the_training_rows_were_coded_anew():
+    """In another cluster space the old table of cluster weights means nothing."""
+    kernel = PartitionKernel(lambda x: torch.stack([(3 * x[..., 0]).floor(), x[..., 1].floor() * 7], -1).long())
+    x, y, large = X[:300], Y[:300], torch.randn(900, 3, generator=torch.Generator().manual_seed(1))
+    model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood(), _scaled(kernel)).eval()
+    with torch.no_grad():
+        first = model(large).mean
+        kernel.partition._remembered.clear()
+        kernel.partition.incidences(torch.cat([10 + large, x]), large)
+        torch.testing.assert_close(model(TEST).mean, model(TEST[:20]).mean.new_tensor(_plain_mean(model, TEST)))
+        kernel.partition._remembered.clear()
+        torch.testing.assert_close(model(large).mean, first)
+
+
+def _plain_mean(model, test):
+    x, y = model.train_inputs[0], model.train_targets
+    noisy = model.covar_module(x).to_dense() + model.likelihood.noise * torch.eye(len(x))
+    mean = model.mean_module.constant
+    return (mean + model.covar_module(test, x).to_dense() @ torch.linalg.solve(noisy, y - mean)).tolist()

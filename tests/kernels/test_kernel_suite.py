@@ -384,16 +384,22 @@ class TestErrors:
         with pytest.raises(RuntimeError):
             FastClusterKernel().load_state_dict(MondrianKernel(X, 5).state_dict())
 
-    def test_incomplete_state_leaves_the_labels(self, kernel):
-        other = FastClusterKernel(X + 1, 5, random_state=1) if isinstance(kernel, FastClusterKernel) else kernel
-        expected, state = kernel.cluster_ids(X), other.state_dict()
-        buffers = [name for name in state if name.startswith("partition.")]
-        for name in buffers[-1:]:
-            del state[name]
-        if buffers:
+    def test_incomplete_state_changes_nothing(self, kernel):
+        if isinstance(kernel, FastClusterKernel):
+            other = FastClusterKernel(X + 1, 5, random_state=1, active_dims=(1, 0))
+        elif isinstance(kernel, MondrianKernel):
+            other = MondrianKernel(X + 1, 5, random_state=1, active_dims=(1, 0))
+        elif isinstance(kernel, RandomForestKernel):
+            heights = {"all": "sampled", "sampled": "leaf", "leaf": "all"}[kernel.heights]
+            other = RandomForestKernel(X + 1, Y, 5, heights=heights, random_state=1)
+        else:
+            pytest.skip("its partitions are a function, which is no state")
+        expected, dense, whole = kernel.cluster_ids(X), kernel(X).to_dense(), other.state_dict()
+        for name in whole:
             with pytest.raises(RuntimeError, match="Missing key"):
-                kernel.load_state_dict(state)
-        assert torch.equal(kernel.cluster_ids(X), expected)
+                kernel.load_state_dict({key: value for key, value in whole.items() if key != name})
+            assert torch.equal(kernel.cluster_ids(X), expected)
+            assert torch.equal(kernel(X).to_dense(), dense)
 
     def test_not_a_function(self):
         with pytest.raises(TypeError, match="expected a function"):

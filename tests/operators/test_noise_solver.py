@@ -135,6 +135,18 @@ def test_partition_preconditioner_refuses_trees(small_settings):
         noisy.solve(Y.unsqueeze(-1))
 
 
+def test_gpytorchs_default_tolerance_does_not_stop_at_zero(covariance):
+    """A relative residual of 1 is what zero has: the data would not count."""
+    noisy = covariance + _noises("constant")
+    exact = torch.linalg.solve(noisy.to_dense(), Y.unsqueeze(-1))
+    with linear_operator.settings.max_cholesky_size(10):
+        assert linear_operator.settings.cg_tolerance.value() == 1
+        solution = noisy.solve(Y.unsqueeze(-1))
+        form = noisy.inv_quad(Y.unsqueeze(-1))
+    assert (solution - exact).norm() < 0.05 * exact.norm()
+    assert abs(form - Y @ exact.squeeze(-1)) < 0.01 * form
+
+
 def test_unknown_preconditioner():
     with pytest.raises(ValueError, match="expected a preconditioner among"):
         settings.preconditioner("ilu")
@@ -283,6 +295,13 @@ class TestAlgebraKeepsTheClass:
             torch.manual_seed(0)
             _check_samples(part.zero_mean_mvn_samples(8_000), expected)
 
+    def test_an_index_changed_in_place_selects_other_rows(self, covariance):
+        rows, dense = torch.arange(3), covariance.to_dense()
+        first = covariance[rows, :]
+        rows += 100
+        torch.testing.assert_close(covariance[rows, :].to_dense(), dense[rows])
+        torch.testing.assert_close(first.to_dense(), dense[:3])
+
     def test_indexing_rows_and_columns_apart_is_not_symmetric(self, covariance):
         assert not covariance[:50, :][:, 50:100].is_symmetric
 
@@ -363,6 +382,9 @@ class TestGuards:
 def test_iterative_settings_yield_to_those_inside():
     with settings.iterative():
         assert linear_operator.settings.cg_tolerance.value() == 1e-2
+        assert linear_operator.settings.max_lanczos_quadrature_iterations.value() == 100
+        assert linear_operator.settings.max_cholesky_size.value() == 2000
+        assert linear_operator.settings._fast_solves.on()
         with linear_operator.settings.cg_tolerance(0.3), gpytorch.settings.eval_cg_tolerance(0.2):
             assert linear_operator.settings.cg_tolerance.value() == 0.3
             assert gpytorch.settings.eval_cg_tolerance.value() == 0.2

@@ -30,6 +30,17 @@ def test_the_same_rows_share_one_object():
     assert left is right
 
 
+@pytest.mark.parametrize("row", [0, 63, 64, 4_999])
+def test_rows_that_differ_in_one_number_are_coded_apart(row):
+    x = torch.zeros(5_000, 2)
+    y = x.clone()
+    y[row, 1] = 3.0
+    partition = CallablePartition(_floors)
+    left, right = partition.incidences(x, y)
+    assert left is not right
+    assert (left.codes != right.codes).any(-1).nonzero().tolist() == [[row]]
+
+
 def test_remembered_rows_are_not_labelled_again():
     partition = CallablePartition(_floors, num_partitions=2)
     calls = _count_calls(partition)
