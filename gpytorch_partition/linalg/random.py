@@ -6,7 +6,7 @@ import torch
 
 # A user's seeds are small numbers, and data drawn with torch.manual_seed(0) is common: probe vectors from the same
 # stream would be the data itself, and a sketch from the same stream as the probes would not be independent of them.
-_STREAMS = {"probes": 0x5DEECE66D1B54A35, "sketch": 0x2545F4914F6CDD1D}
+_STREAMS = {"probes": 0x5DEECE66D1B54A35, "sketch": 0x2545F4914F6CDD1D, "samples": 0x369DEA0F31A53F85}
 
 
 def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
@@ -14,7 +14,7 @@ def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Gene
     A generator for one of the solvers' streams, unrelated to the global one and to the other streams.
 
     :param seed: Any integer.
-    :param stream: `"probes"` or `"sketch"`.
+    :param stream: `"probes"`, `"sketch"` or `"samples"`.
     :param device: Where the numbers are to be drawn.
 
     Example:

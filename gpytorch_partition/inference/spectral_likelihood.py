@@ -1,0 +1,144 @@
+r"""
+The marginal likelihood for every outputscale and noise at once, from the spectrum of the covariance.
+
+With partitions and weights fixed, :math:`A = s K + \sigma^2 I` has the eigenvectors of K whatever s and
+:math:`\sigma^2` are. A quadratic form in :math:`A^{-1}` and the log determinant are then sums over eigenvalues
+:math:`\theta_i` (or over the nodes of a Gauss quadrature that stands for them) of
+:math:`1 / (s \theta_i + \sigma^2)` and :math:`\log(s \theta_i + \sigma^2)`: microseconds each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SpectralMeasure:
+    r"""
+    What is kept of a covariance K (`N x N`) and of targets: two discrete measures on its eigenvalues.
+
+    Quadratic forms: :math:`v_a^\top f(K) v_b = \sum_i f(\theta_i) c_{ia} c_{ib}` for the vectors
+    :math:`V = [y_1 \ldots y_t, 1]`. Traces: :math:`\mathrm{tr} f(K)` is the mean over the rows of `trace_nodes` of
+    :math:`\sum_i w_i f(\theta_i)`; one row is exact, more are independent estimates from probe vectors.
+
+    :param nodes: `k` eigenvalues of the quadratic forms.
+    :param coefficients: `k x (t + 1)` c.
+    :param trace_nodes: `q x l` eigenvalues of the traces.
+    :param trace_weights: `q x l` w; every row sums to N.
+    :param num_rows: N.
+    """
+
+    nodes: Array
+    coefficients: Array
+    trace_nodes: Array
+    trace_weights: Array
+    num_rows: int
+
+    @property
+    def num_targets(self) -> int:
+        """Number t of targets."""
+        return self.coefficients.shape[1] - 1
+
+
+def dense_measure(covariance: Tensor, targets: Tensor) -> SpectralMeasure:
+    r"""
+    The exact measure by one dense eigendecomposition: :math:`O(N^3)` time and :math:`O(N^2)` memory.
+
+    :param covariance: `N x N` K.
+    :param targets: `N x t` targets Y.
+    """
+    values, vectors = torch.linalg.eigh(covariance.detach().double())
+    columns = with_ones(targets)
+    nodes = values.clamp_min(0).cpu().numpy()
+    coefficients = (vectors.mT @ columns).cpu().numpy()
+    return SpectralMeasure(nodes, coefficients, nodes[None], np.ones((1, len(nodes))), len(nodes))
+
+
+def with_ones(targets: Tensor) -> Tensor:
+    """The vectors [Y, 1] (`N x (t + 1)`, float64) whose quadratic forms a constant mean needs."""
+    return torch.cat([targets.detach().double(), torch.ones_like(targets[:, :1], dtype=torch.float64)], -1)
+
+
+class SpectralLikelihood:
+    r"""
+    The log marginal likelihood of one target and its gradient, for any outputscale, noise and constant mean.
+
+    .. math::
+
+        \log p(y) = -\tfrac12 (y - c)^\top A^{-1} (y - c) - \tfrac12 \log |A| - \tfrac N2 \log 2 \pi,
+        \qquad A = s K + \sigma^2 I.
+
+    Each call costs as many operations as the measure has nodes: microseconds to a millisecond.
+
+    :param measure: The spectrum.
+    :param target: Which of its targets.
+
+    Example:
+        >>> K, y = torch.diag(torch.tensor([2.0, 0.0])), torch.tensor([[1.0], [3.0]])
+        >>> likelihood = SpectralLikelihood(dense_measure(K, y))
+        >>> exact = torch.distributions.MultivariateNormal(torch.zeros(2), 1.5 * K + 0.5 * torch.eye(2))
+        >>> round(likelihood.value(1.5, 0.5, 0.0) - float(exact.log_prob(y[:, 0])), 5)
+        0.0
+    """
+
+    def __init__(self, measure: SpectralMeasure, target: int = 0) -> None:
+        self.measure = measure
+        self.num_rows = measure.num_rows
+        self._y = measure.coefficients[:, target]
+        self._one = measure.coefficients[:, -1]
+
+    def value(self, outputscale: float, noise: float, mean: float) -> float:
+        """The log marginal likelihood of all rows together, in nats."""
+        residual = self._y - mean * self._one
+        shifted = outputscale * self.measure.nodes + noise
+        form = float((residual**2 / shifted).sum())
+        constant = self.num_rows * float(np.log(2 * np.pi))
+        return -0.5 * (form + self.log_determinant(outputscale, noise) + constant)
+
+    def gradient(self, outputscale: float, noise: float, mean: float) -> Array:
+        """Derivatives of :meth:`value` with respect to outputscale, noise and mean."""
+        nodes, residual = self.measure.nodes, self._y - mean * self._one
+        weights = residual / (outputscale * nodes + noise)
+        trace_scale, trace_noise = self._inverse_traces(outputscale, noise)
+        by_scale = 0.5 * (float((weights**2 * nodes).sum()) - trace_scale)
+        by_noise = 0.5 * (float((weights**2).sum()) - trace_noise)
+        return np.array([by_scale, by_noise, float((weights * self._one).sum())])
+
+    def log_determinant(self, outputscale: float, noise: float) -> float:
+        r""":math:`\log |s K + \sigma^2 I|`."""
+        return float(self._log_determinants(outputscale, noise).mean())
+
+    def standard_error(self, outputscale: float, noise: float) -> float:
+        """Standard error of :meth:`value` from the spread of the probe vectors; 0 where traces are exact."""
+        estimates = self._log_determinants(outputscale, noise)
+        return 0.5 * float(estimates.std(ddof=1)) / len(estimates) ** 0.5 if len(estimates) > 1 else 0.0
+
+    def best_mean(self, ratio: float) -> float:
+        r"""
+        The most likely mean, by generalized least squares: :math:`1^\top (K + \lambda)^{-1} y / 1^\top (K +
+        \lambda)^{-1} 1`.
+
+        :param ratio: :math:`\lambda`, noise over outputscale.
+        """
+        weights = self._one / (self.measure.nodes + ratio)
+        return float((weights * self._y).sum() / (weights * self._one).sum())
+
+    def form(self, ratio: float, mean: float) -> float:
+        r"""The quadratic form :math:`(y - c)^\top (K + \lambda I)^{-1} (y - c)`."""
+        return float(((self._y - mean * self._one) ** 2 / (self.measure.nodes + ratio)).sum())
+
+    def _log_determinants(self, outputscale: float, noise: float) -> Array:
+        shifted = outputscale * self.measure.trace_nodes + noise
+        return (self.measure.trace_weights * np.log(shifted)).sum(-1)
+
+    def _inverse_traces(self, outputscale: float, noise: float) -> tuple[float, float]:
+        r""":math:`\mathrm{tr}(A^{-1} K)` and :math:`\mathrm{tr}(A^{-1})`."""
+        weights = self.measure.trace_weights / (outputscale * self.measure.trace_nodes + noise)
+        return float((weights * self.measure.trace_nodes).sum(-1).mean()), float(weights.sum(-1).mean())
