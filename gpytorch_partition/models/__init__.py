@@ -1,3 +1,5 @@
 """Ready-made models."""
 
 from gpytorch_partition.models.exact_gp import PartitionGP as PartitionGP
+from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP as FeatureSpaceGP
+from gpytorch_partition.models.feature_space_gp import array_chunks as array_chunks

@@ -68,11 +68,36 @@ class SeenClusterIndex:
     """
 
     def __init__(self, labels: Tensor) -> None:
-        self.values = [torch.unique(column) for column in labels.unbind(-1)]
-        sizes = torch.tensor([values.numel() + 1 for values in self.values])
+        self._set([torch.unique(column) for column in labels.unbind(-1)], labels.numel())
+
+    @classmethod
+    def of_values(cls, values: list[Tensor]) -> SeenClusterIndex:
+        """The index of known labels, a sorted tensor per partition."""
+        new = cls.__new__(cls)
+        new._set(values, 0)
+        return new
+
+    def _set(self, values: list[Tensor], num_visits: int) -> None:
+        self.values = values
+        sizes = torch.tensor([column.numel() + 1 for column in values])
         self.offsets = (sizes.cumsum(0) - sizes).tolist()
         self.num_clusters = int(sizes.sum())
-        self.dtype = code_dtype(self.num_clusters, labels.numel())
+        self.dtype = code_dtype(self.num_clusters, num_visits)
+
+    def joined(self, other: SeenClusterIndex) -> SeenClusterIndex:
+        """An index of the labels of both."""
+        if not self.values:
+            return other
+        pairs = zip(self.values, other.values, strict=True)
+        return self.of_values([torch.cat(pair).unique() for pair in pairs])
+
+    def codes_of(self, older: SeenClusterIndex) -> Tensor:
+        """The codes here (`p`) of the clusters of an index whose labels are all known here."""
+        codes = []
+        for column, known, offset in zip(older.values, self.values, self.offsets):
+            rank = torch.searchsorted(known, column)
+            codes.append(offset + torch.cat([rank, rank.new_tensor([known.numel()])]))
+        return torch.cat([torch.empty(0, dtype=torch.int64), *codes])
 
     def codes(self, labels: Tensor) -> Tensor:
         """Codes (`... x m`) of labels (`... x m`); unseen labels get the null code of their partition."""

@@ -1,0 +1,83 @@
+"""Evidence, means and variances from cluster counts, against dense algebra in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel
+from gpytorch_partition.inference.feature_space import feature_space_of, measure_of
+from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood, dense_measure
+from gpytorch_partition.partitions.co_occurrence import cluster_sums, coarsened, count_co_occurrences
+
+N = 300
+GENERATOR = torch.Generator().manual_seed(3)
+X = torch.randn(N, 4, generator=GENERATOR)
+Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(N, generator=GENERATOR)
+TEST = torch.randn(25, 4, generator=GENERATOR)
+SCALE, NOISE, MEAN = 0.7, 0.05, 0.4
+
+KERNELS = {
+    "forest": lambda: RandomForestKernel(X, Y, 12, random_state=0),
+    "cut forest": lambda: RandomForestKernel(X, Y, 12, heights="sampled", random_state=0),
+    "fast cluster": lambda: FastClusterKernel(X, 20, height=5, random_state=0),
+    "more clusters than rows": lambda: FastClusterKernel(X, 40, height=8, random_state=0),
+    "Mondrian": lambda: MondrianKernel(X, 20, random_state=0),
+    "one cluster": lambda: FastClusterKernel(X, 1, height=0, random_state=0),
+}
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request):
+    return KERNELS[request.param]().double()
+
+
+def _dense(kernel):
+    return kernel(X.double()).to_dense()
+
+
+def test_the_likelihood_and_its_gradient_are_the_dense_ones(kernel):
+    exact = SpectralLikelihood(dense_measure(_dense(kernel), Y[:, None]))
+    found = SpectralLikelihood(measure_of(kernel(X.double()).evaluate_kernel(), Y[:, None]))
+    for noise in (1e-2, NOISE, 3.0):
+        assert found.value(SCALE, noise, MEAN) == pytest.approx(exact.value(SCALE, noise, MEAN), rel=1e-9)
+        gradients = [torch.from_numpy(each.gradient(SCALE, noise, MEAN)) for each in (found, exact)]
+        torch.testing.assert_close(*gradients, rtol=1e-6, atol=1e-6)
+    assert found.standard_error(SCALE, NOISE) == 0
+
+
+def test_means_and_covariances_are_the_dense_ones(kernel):
+    covariance = kernel(X.double()).evaluate_kernel()
+    space = feature_space_of(covariance)
+    rows = kernel.partition.incidences(TEST.double(), X.double())[0]
+    offset = (Y - MEAN).double().unsqueeze(-1)
+    noisy = SCALE * _dense(kernel) + NOISE * torch.eye(N, dtype=torch.float64)
+    cross, prior = SCALE * kernel(TEST.double(), X.double()).to_dense(), SCALE * kernel(TEST.double()).to_dense()
+    sums = cluster_sums(covariance.left.codes, offset, rows.num_clusters)
+    mean = rows.matmul(space.mean_weights(sums, SCALE, NOISE))
+    torch.testing.assert_close(mean, cross @ torch.linalg.solve(noisy, offset), rtol=1e-8, atol=1e-8)
+    root = rows.matmul(space.covariance_root(SCALE, NOISE))
+    expected = prior - cross @ torch.linalg.solve(noisy, cross.mT)
+    torch.testing.assert_close(root.square().sum(-1), expected.diagonal(), rtol=1e-8, atol=1e-10)
+
+
+def test_is_built_once_for_its_rows():
+    covariance = KERNELS["forest"]()(X).evaluate_kernel()
+    assert feature_space_of(covariance) is feature_space_of(covariance * 3.0)
+
+
+def test_coarser_partitions_are_sums_of_counts():
+    """A cut of the same trees needs no row: its counts are sums over those of the leaves."""
+    forest = RandomForestKernel(X, Y, 12, random_state=0)
+    cut = forest.partition.cut(torch.full((12,), 2))
+    fine, coarse = forest(X).evaluate_kernel().left, cut.incidences(X, X)[0]
+    count = {name: _counts(rows) for name, rows in (("fine", fine), ("coarse", coarse))}
+    offsets = cut.counts.cumsum(0) - cut.counts
+    mapping = cut.clusters + forest.partition.layout.of_leaf(offsets)
+    assert torch.equal(coarsened(count["fine"], mapping.long(), len(count["coarse"])), count["coarse"])
+
+
+def _counts(rows):
+    counts = torch.zeros(rows.num_clusters, rows.num_clusters, dtype=torch.float64)
+    count_co_occurrences(counts, rows.codes)
+    return counts

@@ -1,0 +1,171 @@
+"""Rows in chunks, shards and reverse: always the dense posterior of the rows that are in."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel
+from gpytorch_partition.inference.spectral_fit import Bounds, maximize
+from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood, dense_measure
+from gpytorch_partition.models import FeatureSpaceGP, array_chunks
+
+N = 400
+GENERATOR = torch.Generator().manual_seed(5)
+X = torch.randn(N, 3, generator=GENERATOR).double()
+Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(N, generator=GENERATOR)
+TEST = torch.cat([torch.randn(20, 3, generator=GENERATOR).double(), 50 + torch.arange(9).double().view(3, 3)])
+
+
+def _callable(x):
+    return torch.stack([(3 * x[..., 0]).floor(), (2 * x[..., 1]).floor() * 1000], -1).long()
+
+
+KERNELS = {
+    "forest": lambda: RandomForestKernel(X, Y, 10, random_state=0),
+    "fast cluster": lambda: FastClusterKernel(X, 20, height=5, random_state=0),
+    "Mondrian": lambda: MondrianKernel(X, 20, random_state=0),
+    "callable": lambda: PartitionKernel(_callable),
+    "active dims": lambda: FastClusterKernel(X, 20, height=4, random_state=0, active_dims=(2, 0)),
+}
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request):
+    return KERNELS[request.param]().double()
+
+
+def _fitted(kernel, x=X, y=Y, size=90):
+    model = FeatureSpaceGP(kernel)
+    model.add_chunks(zip(x.split(size), y.split(size)))
+    model.fit()
+    return model
+
+
+def _dense_posterior(kernel, values, x=X, y=Y):
+    noisy = values.outputscale * kernel(x).to_dense() + values.noise * torch.eye(len(x), dtype=torch.float64)
+    cross, prior = values.outputscale * kernel(TEST, x).to_dense(), values.outputscale * kernel(TEST).to_dense()
+    mean = values.mean + cross @ torch.linalg.solve(noisy, y - values.mean)
+    return mean, prior - cross @ torch.linalg.solve(noisy, cross.mT)
+
+
+def test_the_values_maximize_the_exact_likelihood(kernel):
+    model = _fitted(kernel)
+    likelihood = SpectralLikelihood(dense_measure(kernel(X).to_dense(), Y[:, None]))
+    best = maximize(likelihood, Bounds((0, float("inf")), (1e-4, float("inf"))))
+    for name in ("outputscale", "noise", "mean", "log_likelihood"):
+        assert getattr(model.values, name) == pytest.approx(getattr(best, name), rel=1e-4)
+    assert model.log_marginal_likelihood(0.5, 0.2, 0.1) == pytest.approx(likelihood.value(0.5, 0.2, 0.1), rel=1e-9)
+
+
+def test_means_and_variances_also_where_no_row_was(kernel):
+    model = _fitted(kernel)
+    mean, covariance = _dense_posterior(kernel, model.values)
+    predicted, variance = model.predict(TEST)
+    torch.testing.assert_close(predicted, mean, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(variance, covariance.diagonal(), rtol=1e-8, atol=1e-10)
+
+
+def test_samples_have_the_joint_covariance(kernel):
+    model = _fitted(kernel)
+    mean, covariance = _dense_posterior(kernel, model.values)
+    samples = model.sample(TEST, 20_000, torch.Generator().manual_seed(0))
+    assert samples.shape == (20_000, len(TEST))
+    deviations = covariance.diagonal().sqrt()
+    assert ((samples.mean(0) - mean) / deviations).abs().max() < 5 / 20_000**0.5
+    correlation = covariance / deviations / deviations.unsqueeze(-1)
+    assert (torch.corrcoef(samples.mT) - correlation).abs().max() < 5 / 20_000**0.5
+
+
+def test_chunks_shards_and_removed_rows_give_the_same(kernel):
+    whole = _fitted(kernel, size=N)
+    first, second = FeatureSpaceGP(kernel), FeatureSpaceGP(kernel)
+    first.add(X[:150], Y[:150])
+    second.add(X[150:], Y[150:])
+    joined = first + second
+    first.add(X[150:], Y[150:])
+    more = _fitted(kernel, torch.cat([X, 7 * X[:50]]), torch.cat([Y, Y[:50]]))
+    more.remove(7 * X[:50], Y[:50])
+    for model in (_fitted(kernel, size=33), joined, first, more):
+        assert model.num_rows == N
+        model.fit()
+        for found, expected in zip(model.predict(TEST), whole.predict(TEST)):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert (more.statistics.counts == more.statistics.counts.round()).all()
+
+
+def test_new_rows_change_predictions_and_leave_the_values(kernel):
+    model = _fitted(kernel, X[:200], Y[:200])
+    values, before = model.values, model.predict(TEST)[0]
+    model.add(X[200:], Y[200:])
+    assert model.values == values
+    mean, _ = _dense_posterior(kernel, values)
+    torch.testing.assert_close(model.predict(TEST)[0], mean, rtol=1e-8, atol=1e-8)
+    assert not torch.equal(before, mean)
+
+
+def test_is_saved_and_resumed(kernel):
+    half, buffer = FeatureSpaceGP(kernel), io.BytesIO()
+    half.add(X[:200], Y[:200])
+    torch.save(half.state_dict(), buffer)
+    buffer.seek(0)
+    resumed = FeatureSpaceGP(kernel)
+    resumed.load_state_dict(torch.load(buffer, weights_only=True))
+    assert resumed.num_rows == 200
+    resumed.add_chunks(array_chunks(X.numpy(), Y.numpy(), 70, start=resumed.num_rows))
+    resumed.fit()
+    torch.save(resumed.state_dict(), buffer := io.BytesIO())
+    buffer.seek(0)
+    again = FeatureSpaceGP(kernel)
+    again.load_state_dict(torch.load(buffer, weights_only=True))
+    whole = _fitted(kernel)
+    for model in (resumed, again):
+        torch.testing.assert_close(model.predict(TEST)[0], whole.predict(TEST)[0], rtol=1e-6, atol=1e-6)
+
+
+def test_memory_mapped_arrays(tmp_path):
+    np.save(tmp_path / "x.npy", X.numpy().astype(np.float32))
+    np.save(tmp_path / "y.npy", Y.numpy().astype(np.float32))
+    x, y = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xy")
+    model = FeatureSpaceGP(KERNELS["fast cluster"]())
+    model.add_chunks(array_chunks(x, y, 64))
+    assert model.num_rows == N
+
+
+class TestErrors:
+    def test_no_rows(self):
+        with pytest.raises(RuntimeError, match="no rows"):
+            FeatureSpaceGP(KERNELS["forest"]()).fit()
+
+    def test_not_fitted(self):
+        model = FeatureSpaceGP(KERNELS["forest"]())
+        model.add(X, Y)
+        with pytest.raises(RuntimeError, match="call fit"):
+            model.predict(TEST)
+
+    @pytest.mark.parametrize(("x", "y"), [(X, Y[:-1]), (X[0], Y[:3]), (X, Y[:, None])])
+    def test_rows_and_targets_that_do_not_match(self, x, y):
+        with pytest.raises(ValueError, match="as many targets"):
+            FeatureSpaceGP(KERNELS["forest"]()).add(x, y)
+
+    def test_targets_that_are_not_finite(self):
+        model = FeatureSpaceGP(KERNELS["forest"]())
+        with pytest.raises(ValueError, match="finite targets"):
+            model.add(X, torch.full((N,), float("nan")).double())
+        assert model.num_rows == 0
+
+    def test_rows_that_were_not_added(self, kernel):
+        model = FeatureSpaceGP(kernel)
+        model.add(X[:50], Y[:50])
+        before = model.statistics.counts.clone()
+        with pytest.raises(ValueError, match="added before"):
+            model.remove(X[50:90], Y[50:90])
+        assert torch.equal(model.statistics.counts, before)
+
+    def test_counts_of_other_partitions(self):
+        model, other = FeatureSpaceGP(KERNELS["forest"]()), _fitted(KERNELS["fast cluster"]())
+        with pytest.raises(ValueError, match="other partitions"):
+            model.load_state_dict(other.state_dict())
