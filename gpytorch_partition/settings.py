@@ -11,6 +11,7 @@ import linear_operator
 from linear_operator.settings import _value_context
 
 PRECONDITIONERS = ("nystrom", "partition", "none")
+VARIANCES = ("auto", "feature_space", "conjugate_gradients", "samples")
 
 
 class preconditioner(_value_context):  # noqa: N801 (settings are spelled as GPyTorch's)
@@ -91,6 +92,27 @@ class variance_tolerance(_value_context):  # noqa: N801
     _global_value: float = 0.01
 
 
+class predictive_variances(_value_context):  # noqa: N801
+    """
+    How predictive variances are computed above `max_cholesky_size` training rows (Default: `"auto"`).
+
+    - `"feature_space"`: exact, in cluster space (:class:`gpytorch_partition.inference.feature_space.FeatureSpace`); for
+      one partition kernel with one level of noise, while clusters are few.
+    - `"conjugate_gradients"`: a solve per point, to :class:`variance_tolerance`, never too small.
+    - `"samples"`: from 512 pathwise samples; a standard deviation is within 3.1 % (one standard error).
+    - `"auto"`: what is expected to be fastest; samples only for more than 512 points.
+
+    Raises `ValueError` for any other value.
+    """
+
+    _global_value: str = "auto"
+
+    def __init__(self, value: str) -> None:
+        if value not in VARIANCES:
+            raise ValueError(f"expected predictive_variances to be one of {VARIANCES}, got {value!r}")
+        super().__init__(value)
+
+
 class iterative:  # noqa: N801
     r"""
     Solver settings that make the marginal likelihood and its gradient right for partition kernels.
@@ -149,6 +171,7 @@ class iterative:  # noqa: N801
 
 __all__ = [
     "iterative",
+    "predictive_variances",
     "preconditioner",
     "preconditioner_rank",
     "probe_seed",

@@ -15,6 +15,7 @@ from linear_operator.operators import LinearOperator, ZeroLinearOperator
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.inference.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.inference.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.operators.addition import terms
@@ -44,6 +45,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         covariance = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
         prior = train_prior_dist.__class__(train_prior_dist.loc, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
+        self._effects: Tensor | None = None  # posterior means of cluster effects
         self._cluster_weights: dict[int, tuple[Incidence, Tensor]] = {}  # by the term's place in the sum
 
     @property
@@ -63,6 +65,9 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     def exact_predictive_mean(self, test_mean: Tensor, test_train_covar: LinearOperator | Tensor) -> Tensor:
         """The predictive mean, `*batch x N_test`."""
+        posterior = self._decomposed_posterior(test_train_covar)
+        if posterior is not None:
+            return test_mean + posterior.points.matmul(self._mean_effects(posterior)).squeeze(-1)
         alpha = self.mean_cache.unsqueeze(-1)
         if gpytorch_settings.observation_nan_policy.value() != "ignore":
             alpha = alpha.nan_to_num(nan=0)  # rows without a target have no weight
@@ -71,6 +76,20 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         for place, term in enumerate(terms(test_train_covar)):
             test_mean = test_mean + self._mean_of(place, term, alpha).squeeze(-1)
         return test_mean
+
+    def _decomposed_posterior(self, test_train_covar: LinearOperator | Tensor) -> ClusterPosterior | None:
+        """The posterior of cluster effects, if a fit or variances have left its feature space behind."""
+        if self._is_dense or torch.is_tensor(test_train_covar) or self.lik_train_train_covar.requires_grad:
+            return None
+        posterior = cluster_posterior(self._noisy, test_train_covar)
+        is_ready = posterior is not None and posterior.is_decomposed and self._rows_with_targets() is None
+        return posterior if is_ready else None
+
+    @torch.no_grad()
+    def _mean_effects(self, posterior: ClusterPosterior) -> Tensor:
+        if self._effects is None:
+            self._effects = posterior.mean_effects(self.train_labels - self.train_prior_dist.loc)
+        return self._effects
 
     @cached(name="mean_cache")
     def _mean_cache(self, nan_policy: str) -> Tensor:

@@ -9,6 +9,7 @@ from linear_operator import settings as linear_settings
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.inference.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
     CGState,
@@ -18,8 +19,10 @@ from gpytorch_partition.linalg.conjugate_gradients import (
 from gpytorch_partition.operators.addition import add
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.incidence import same_indices
 from gpytorch_partition.progress import progress
+from gpytorch_partition.settings import predictive_variances
 
 # Test points solved for at once, and the entries of one block of right-hand sides at most.
 _BLOCK_COLUMNS = 64
@@ -104,7 +107,19 @@ class PredictiveCovarianceLinearOperator(Guarded):
         return super().root_decomposition(method=method)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Joint samples (`num_samples x *batch x N`), for at most `max_cholesky_size` test points."""
+        """
+        Joint samples (`num_samples x *batch x N`).
+
+        By a dense root up to `max_cholesky_size` test points; for more of them pathwise, with a solve per sample, where
+        the covariance is that of one partition kernel.
+
+        :raises RuntimeError: For more points in sums and batches.
+        """
+        posterior = cluster_posterior(self.noisy, self.left)
+        is_large = self.size(-1) > linear_settings.max_cholesky_size.value()
+        if is_large and posterior is not None and isinstance(self.prior, PartitionLinearOperator):
+            with torch.no_grad():
+                return posterior.samples(num_samples, self.prior.left)
         check_dense(self, "a root of the predictive covariance (for joint samples)")
         return super().zero_mean_mvn_samples(num_samples)
 
@@ -125,10 +140,28 @@ class PredictiveCovarianceLinearOperator(Guarded):
         prior = self.prior.diagonal(dim1=-2, dim2=-1)
         if self.left is not self.right:
             return self._covariances(prior)
+        posterior = cluster_posterior(self.noisy, self.left)
+        method = self._variance_method(posterior)
+        if posterior is not None and method != "conjugate_gradients":
+            return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
         variances = [
             self._variances(prior[..., block], self._columns(block)) for block in self._blocks("predictive variances")
         ]
         return torch.cat(variances, -1)
+
+    def _variance_method(self, posterior: ClusterPosterior | None) -> str:
+        """What the settings ask for, or what is fastest."""
+        method = predictive_variances.value()
+        if method == "auto":
+            return "conjugate_gradients" if posterior is None else posterior.fastest()
+        is_possible = posterior is not None and (method == "samples" or posterior.has_feature_space)
+        if method != "conjugate_gradients" and not is_possible:
+            raise ValueError(
+                f'predictive_variances("{method}") expected the covariance of one partition kernel'
+                f"{' and one level of noise' if method == 'feature_space' else ''}, without batch dimensions: use "
+                '"auto" or "conjugate_gradients"'
+            )
+        return method
 
     def _covariances(self, prior: Tensor) -> Tensor:
         """Covariances of as many pairs of different points."""

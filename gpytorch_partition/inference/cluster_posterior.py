@@ -1,0 +1,175 @@
+r"""
+Predictive variances and joint samples from cluster effects: :math:`f = Z u` with :math:`u \sim N(0, s S)`, so that the
+posterior of f at any points is that of u, summed over their clusters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from linear_operator import settings as linear_settings
+from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.inference import costs
+from gpytorch_partition.inference.feature_space import feature_space_of
+from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
+from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.partitions.co_occurrence import cluster_sums
+from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.progress import progress
+from gpytorch_partition.settings import probe_seed
+
+# Numbers in a block of the table of test points and eigenvectors; columns of a block of samples.
+_BLOCK_ENTRIES, _BLOCK_COLUMNS = 2**24, 16
+# Relative residual of the solves for samples: its bias is far below their noise.
+_SAMPLE_RESIDUAL = 1e-2
+
+
+@dataclass(frozen=True)
+class ClusterPosterior:
+    """
+    The posterior of cluster effects, given training rows with one level of noise, at some test points.
+
+    :param noisy: `N x N` covariance of one partition kernel plus noise, without batch dimensions.
+    :param points: One-hot rows of the test points in the cluster space of the training rows.
+    """
+
+    noisy: PartitionAddedDiagLinearOperator
+    points: Incidence
+
+    @property
+    def num_points(self) -> int:
+        """Number of test points."""
+        return self.points.num_rows
+
+    @property
+    def covariance(self) -> PartitionLinearOperator:
+        """The training covariance without noise."""
+        return self.noisy._linear_op
+
+    @property
+    def is_decomposed(self) -> bool:
+        """Whether the feature space is there already, from a fit or from variances."""
+        return self.has_feature_space and costs.feature_space_seconds(self.covariance.left) == 0
+
+    def mean_effects(self, residuals: Tensor) -> Tensor:
+        """
+        Posterior means of the cluster effects (`p x 1`), in feature space; a point's mean is the sum over its clusters.
+
+        :param residuals: `N` targets less the prior mean.
+        """
+        rows = self.covariance.left
+        sums = cluster_sums(rows.codes, residuals.unsqueeze(-1), rows.num_clusters)
+        space = feature_space_of(self.covariance)
+        return space.mean_weights(sums, float(self.covariance.scale), self._noise).to(self.noisy.dtype)
+
+    def exact_variances(self) -> Tensor:
+        r"""Latent variances (`N_test`), exact, in feature space: O(p m) each after :math:`O(N m^2 + p^3)` once."""
+        scale = float(self.covariance.scale)
+        root = feature_space_of(self.covariance).covariance_root(scale, self._noise).to(self.noisy.dtype)
+        size = max(1, _BLOCK_ENTRIES // root.shape[1])
+        starts = progress(range(0, self.num_points, size), "predictive variances")
+        blocks = [self.points.select(slice(start, start + size)).matmul(root) for start in starts]
+        return torch.cat([block.square().sum(-1) for block in blocks])
+
+    def sampled_variances(self) -> Tensor:
+        r"""
+        Latent variances (`N_test`) from 512 pathwise samples (Wilson et al. 2021, eq. 12), unbiased.
+
+        The posterior deviates from its mean as :math:`f_* - K_* A^{-1} (f + e)` does, for a joint draw of f at test
+        and training points from the prior, and e from the noise: 512 solves, however many points there are.
+        """
+        total = torch.zeros(self.num_points, dtype=self.noisy.dtype, device=self.noisy.device)
+        generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
+        starts = range(0, costs.NUM_SAMPLES, _BLOCK_COLUMNS)
+        for _ in progress(starts, "predictive variances"):
+            total += self._deviations(_BLOCK_COLUMNS, generator).square().sum(-1)
+        return total / costs.NUM_SAMPLES
+
+    def samples(self, num_samples: int, own: Incidence) -> Tensor:
+        r"""
+        Joint samples of the latent function less its mean (`num_samples x N_test`), from PyTorch's random numbers.
+
+        A solve per sample, whatever the number of points, and :math:`O((N + N_{test}) m)` beside it.
+
+        :param num_samples: How many.
+        :param own: One-hot rows of the test points in their own cluster space, which tells unseen clusters apart.
+        """
+        sizes = [min(_BLOCK_COLUMNS, num_samples - start) for start in range(0, num_samples, _BLOCK_COLUMNS)]
+        blocks = [self._deviations(size, None, own) for size in progress(sizes, "posterior samples")]
+        return torch.cat(blocks, -1).mT
+
+    def _deviations(self, num_samples: int, generator: torch.Generator | None, own: Incidence | None = None) -> Tensor:
+        """Posterior samples less their mean, `N_test x num_samples`; only jointly right if `own` is given."""
+        covariance, root = self.covariance, self.covariance.sparse_root()
+        options = {"dtype": self.noisy.dtype, "device": self.noisy.device, "generator": generator}
+        effects = covariance.scale.sqrt() * root.factor._matmul(torch.randn(root.shape[-1], num_samples, **options))
+        noise = self.noisy._diag_tensor._diagonal().sqrt().unsqueeze(-1)
+        observed = covariance.left.matmul(effects)
+        observed += noise * torch.randn(observed.shape, **options)
+        weights = self._solve(observed)
+        table = effects - covariance.scale * covariance.cluster_product(covariance.to_clusters(weights))
+        if own is None or own is self.points:
+            return self.points.matmul(table)
+        return self._with_unseen(table, own, torch.randn(own.num_clusters, num_samples, **options))
+
+    def _with_unseen(self, table: Tensor, own: Incidence, normal: Tensor) -> Tensor:
+        """Sums over clusters, in which points in clusters without a training row have effects of their own."""
+        ones = table.new_ones(self.covariance.left.num_rows, 1)
+        is_empty = self.covariance.left.t_matmul(ones).squeeze(-1) == 0
+        seen = self.points.matmul(table.masked_fill(is_empty.unsqueeze(-1), 0))
+        is_unseen = is_empty[self.points.codes.long()]
+        deviation = (self.covariance.scale * self.covariance.cluster_operator._diagonal()[0]).sqrt()
+        effects = torch.cat([deviation * normal, torch.zeros_like(normal[:1])])
+        codes = torch.where(is_unseen, own.codes, own.num_clusters)
+        return seen + Incidence(codes, own.num_clusters + 1).matmul(effects)
+
+    def _solve(self, columns: Tensor) -> Tensor:
+        return conjugate_gradients(
+            self.noisy._matmul,
+            columns,
+            relative_residual(_SAMPLE_RESIDUAL),
+            preconditioner=self.noisy._solve_preconditioner(),
+            max_iterations=linear_settings.max_cg_iterations.value(),
+        ).solution
+
+    @property
+    def _noise(self) -> float:
+        return float(self.noisy._diag_tensor.diag_values)
+
+    @property
+    def has_feature_space(self) -> bool:
+        """Whether noise is the same for all rows, which the feature space needs."""
+        return isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
+
+    def fastest(self) -> str:
+        """The way to the variances that is expected to take the least time."""
+        rows = self.covariance.left
+        seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(rows, self.num_points)}
+        if self.has_feature_space:
+            seconds["feature_space"] = costs.feature_space_seconds(rows)
+        if self.num_points > costs.NUM_SAMPLES:
+            seconds["samples"] = costs.sample_seconds(rows)
+        return min(seconds, key=lambda name: seconds[name])
+
+
+def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:
+    """
+    The posterior of cluster effects, where the covariance is that of one partition kernel.
+
+    :param noisy: `*batch x N x N` covariance of the training rows plus noise.
+    :param cross: `*batch x N_test x N` covariance of test points and training rows.
+    :return: None for sums, batches and loadings, and where the training rows have been coded anew meanwhile.
+    """
+    covariance = getattr(noisy, "_linear_op", None)
+    if not isinstance(covariance, PartitionLinearOperator) or not isinstance(cross, PartitionLinearOperator):
+        return None
+    if noisy.batch_shape or cross.batch_shape or covariance.left_loadings is not None:
+        return None
+    if covariance.left is not covariance.right or covariance.left is not cross.right:
+        return None  # the points are coded in another cluster space
+    return ClusterPosterior(noisy, cross.left)

@@ -1,0 +1,168 @@
+"""Predictive variances by every method, against dense algebra; and which method is taken."""
+
+from __future__ import annotations
+
+import gpytorch
+import linear_operator
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
+from gpytorch_partition.inference import costs
+from gpytorch_partition.inference.cluster_posterior import ClusterPosterior
+from gpytorch_partition.models import PartitionGP
+
+N, N_TEST = 500, 60
+GENERATOR = torch.Generator().manual_seed(8)
+X = torch.randn(N, 3, generator=GENERATOR)
+Y = X[:, 0].sin() + 0.3 * torch.randn(N, generator=GENERATOR)
+TEST = torch.cat([torch.randn(N_TEST - 6, 3, generator=GENERATOR), 30 + torch.arange(18.0).view(6, 3)])
+
+KERNELS = {
+    "forest": lambda: RandomForestKernel(X, Y, 15, random_state=0),
+    "fast cluster": lambda: FastClusterKernel(X, 20, height=5, random_state=0),
+    "Mondrian": lambda: MondrianKernel(X, 20, random_state=0),
+}
+
+
+def _model(kernel, likelihood=None):
+    likelihood = likelihood or gpytorch.likelihoods.GaussianLikelihood()
+    model = PartitionGP(X, Y, likelihood, kernel).eval()
+    model.covar_module.outputscale = 0.8
+    if isinstance(likelihood, gpytorch.likelihoods.GaussianLikelihood):
+        likelihood.noise = 0.1
+    return model
+
+
+def _variances(model, method):
+    with (
+        torch.no_grad(),
+        settings.iterative(),
+        linear_operator.settings.max_cholesky_size(50),
+        settings.predictive_variances(method),
+        settings.variance_tolerance(1e-4),
+    ):
+        return model(TEST).variance.double()
+
+
+def _exact(model):
+    return _exact_covariance(model).diagonal()
+
+
+def _exact_covariance(model):
+    joint = torch.cat([X, TEST])
+    prior = model.covar_module(joint).to_dense().detach().double()
+    cross = prior[N:, :N]
+    noisy = prior[:N, :N] + 0.1 * torch.eye(N, dtype=torch.float64)
+    return prior[N:, N:] - cross @ torch.linalg.solve(noisy, cross.mT)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_feature_space_and_conjugate_gradients_are_exact(name):
+    model = _model(KERNELS[name]())
+    exact = _exact(model)
+    torch.testing.assert_close(_variances(model, "feature_space"), exact, rtol=2e-4, atol=1e-6)
+    torch.testing.assert_close(_variances(model, "conjugate_gradients"), exact, rtol=2e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_means_come_from_a_feature_space_that_is_there(name, monkeypatch):
+    model = _model(KERNELS[name]())
+    joint = torch.cat([X, TEST])
+    prior = model.covar_module(joint).to_dense().detach().double()
+    noisy, mean = prior[:N, :N] + 0.1 * torch.eye(N, dtype=torch.float64), model.mean_module.constant.detach()
+    exact = mean + prior[N:, :N] @ torch.linalg.solve(noisy, (Y - mean).double())
+    _variances(model, "feature_space")
+    monkeypatch.setattr("gpytorch_partition.inference.prediction_strategy.terms", None)  # sums over terms are not used
+    with torch.no_grad(), settings.iterative(), linear_operator.settings.max_cholesky_size(50):
+        torch.testing.assert_close(model(TEST).mean.double(), exact, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(model(TEST[:1]).mean.double(), exact[:1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_samples_are_unbiased_and_as_noisy_as_they_say(name):
+    model = _model(KERNELS[name]())
+    ratio = _variances(model, "samples") / _exact(model)
+    standard_error = (2 / costs.NUM_SAMPLES) ** 0.5
+    assert (ratio - 1).abs().max() < 5 * standard_error
+    # Points share samples and clusters, so that their errors are not independent.
+    assert (ratio.mean() - 1).abs() < 3 * standard_error
+    assert (ratio - ratio.mean()).square().mean().sqrt() < 1.5 * standard_error
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_joint_samples_of_more_points_than_are_factorized(name):
+    model, num_samples = _model(KERNELS[name]()), 4_000
+    expected = _exact_covariance(model)
+    torch.manual_seed(0)
+    with torch.no_grad(), settings.iterative(), linear_operator.settings.max_cholesky_size(50):
+        posterior = model(TEST)
+        samples = (posterior.rsample(torch.Size([num_samples])) - posterior.mean).double()
+    deviations = expected.diagonal().sqrt()
+    assert samples.shape == (num_samples, N_TEST)
+    assert (samples.mean(0) / deviations).abs().max() < 5 / num_samples**0.5
+    correlation = expected / deviations / deviations.unsqueeze(-1)
+    assert (torch.corrcoef(samples.mT) - correlation).abs().max() < 5 / num_samples**0.5
+    assert (samples.var(0) / expected.diagonal() - 1).abs().max() < 5 * (2 / num_samples) ** 0.5
+
+
+def test_samples_repeat_and_read_no_global_state():
+    model = _model(KERNELS["fast cluster"]())
+    torch.manual_seed(0)
+    state, first = torch.get_rng_state(), _variances(model, "samples")
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(1)
+    assert torch.equal(_variances(model, "samples"), first)
+
+
+def test_samples_with_a_noise_per_row():
+    noises = 0.05 + 0.2 * torch.rand(N, generator=torch.Generator().manual_seed(0))
+    model = _model(KERNELS["forest"](), gpytorch.likelihoods.FixedNoiseGaussianLikelihood(noises))
+    ratio = _variances(model, "samples") / _variances(model, "conjugate_gradients")
+    assert (ratio - 1).abs().max() < 5 * (2 / costs.NUM_SAMPLES) ** 0.5
+
+
+def test_what_a_method_cannot_do_is_refused():
+    noises = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(torch.full((N,), 0.1))
+    with pytest.raises(ValueError, match="one level of noise"):
+        _variances(_model(KERNELS["forest"](), noises), "feature_space")
+    total = KERNELS["forest"]() + ScaleKernel(RBFKernel())
+    for method in ("feature_space", "samples"):
+        with pytest.raises(ValueError, match="one partition kernel"):
+            _variances(_model(total), method)
+    assert _variances(_model(total), "auto").shape == (N_TEST,)
+    with pytest.raises(ValueError, match="predictive_variances to be one of"):
+        settings.predictive_variances("fast")
+
+
+class TestChoice:
+    """The expected costs decide; what has been computed already costs nothing."""
+
+    @pytest.fixture
+    def posterior(self):
+        covariance = KERNELS["fast cluster"]()(X).evaluate_kernel()
+        return ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+
+    def _fastest(self, posterior, monkeypatch, num_points, feature_space):
+        monkeypatch.setattr(costs, "feature_space_seconds", lambda rows: feature_space)
+        monkeypatch.setattr(ClusterPosterior, "num_points", num_points)
+        return posterior.fastest()
+
+    def test_few_points_are_solved_for(self, posterior, monkeypatch):
+        assert self._fastest(posterior, monkeypatch, 3, 1e9) == "conjugate_gradients"
+
+    def test_many_points_are_sampled(self, posterior, monkeypatch):
+        assert self._fastest(posterior, monkeypatch, 10**6, 1e9) == "samples"
+
+    def test_a_small_feature_space_wins(self, posterior, monkeypatch):
+        assert self._fastest(posterior, monkeypatch, 10**6, 1e-9) == "feature_space"
+
+    def test_too_many_clusters_are_never_chosen(self, posterior, monkeypatch):
+        monkeypatch.setattr(costs, "_MOST_CLUSTERS", 10)
+        assert costs.feature_space_seconds(posterior.covariance.left) == float("inf")
+
+    def test_a_feature_space_that_is_there_is_free(self, posterior):
+        assert costs.feature_space_seconds(posterior.covariance.left) > 0
+        posterior.exact_variances()
+        assert costs.feature_space_seconds(posterior.covariance.left) == 0
