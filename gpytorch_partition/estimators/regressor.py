@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inference.marginal_likelihood import maximize_marginal_likelihood
+from gpytorch_partition.inference.exact_fit import fit_exact_gp
 from gpytorch_partition.kernels import FastClusterKernel, MondrianKernel, RandomForestKernel
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions.seeds import random_state_of
@@ -126,7 +126,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         x = torch.as_tensor((X - self._x_mean) / self._x_scale, dtype=dtype)
         targets = torch.as_tensor((y - self._y_mean) / self._y_scale, dtype=dtype)
         self._set_model(x, targets, self._new_kernel(x, targets))
-        found = maximize_marginal_likelihood(self.model_, self.likelihood_, max_iterations=self.max_iterations)
+        found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
         self.at_bounds_ = found.at_bounds
         self.n_iter_ = found.num_iterations

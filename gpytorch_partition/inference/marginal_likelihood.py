@@ -37,9 +37,13 @@ class MarginalLikelihoodFit:
     """What :func:`maximize_marginal_likelihood` found."""
 
     log_marginal_likelihood: float  #: in nats, of all rows together
-    num_iterations: int  #: of L-BFGS
+    num_iterations: int  #: of L-BFGS, or steps of Lanczos
     converged: bool  #: False if the iterations were used up
     at_bounds: dict[str, float]  #: the values that sit at a bound of their constraint, by name
+    method: str = "l-bfgs"  #: how it was found
+    standard_error: float | None = (
+        None  #: of the log marginal likelihood, in nats, where probe vectors tell; 0 if exact
+    )
 
 
 def maximize_marginal_likelihood(
@@ -99,9 +103,9 @@ def maximize_marginal_likelihood(
         log_marginal_likelihood=-float(found.fun) * model.train_targets.shape[-1],
         num_iterations=int(found.nit),
         converged=found.nit < max_iterations,
-        at_bounds=dict(_values_at_bounds(model)),
+        at_bounds=dict(values_at_bounds(model)),
     )
-    _warn(fit)
+    warn_of(fit, stacklevel=3)
     return fit
 
 
@@ -146,7 +150,8 @@ def _constrained(model: ExactGP) -> Iterator[tuple[str, torch.Tensor, float, flo
             yield name.replace("raw_", ""), values, *bounds
 
 
-def _values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
+def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
+    """The trained values of a model that sit at a bound of their constraint, by name."""
     hair = _HAIR * min(1.0, float(model.train_targets.var(correction=0)) or 1.0)
     for name, values, lower, upper in _constrained(model):
         for extreme, bound in ((values.min(), lower), (values.max(), upper)):
@@ -154,11 +159,13 @@ def _values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
                 yield name, float(extreme)
 
 
-def _warn(fit: MarginalLikelihoodFit) -> None:
+def warn_of(fit: MarginalLikelihoodFit, stacklevel: int) -> None:
+    """Warn of values at a bound, and of an end before the likelihood stopped improving."""
     for name, value in fit.at_bounds.items():
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
         message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)
     if not fit.converged:
-        message = f"the likelihood was still improving after {fit.num_iterations} iterations: raise max_iterations."
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        remedy = "iterations: raise max_iterations" if fit.method == "l-bfgs" else "Lanczos steps, the most there are"
+        message = f"the likelihood was still improving after {fit.num_iterations} {remedy}."
+        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)
