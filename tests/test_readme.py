@@ -16,7 +16,10 @@ def test_ci_runs_the_readmes_test_command_as_written():
 
 
 @pytest.mark.slow
-def test_the_first_example_runs(capsys):
-    example = re.search(r"```python\n(.*?)```", README, re.DOTALL).group(1)
-    exec(compile(example, "README.md", "exec"), {"__name__": "readme"})
+def test_the_examples_run_one_after_another(capsys):
+    namespace = {"__name__": "readme"}
+    for example in re.findall(r"```python\n(.*?)```", README, re.DOTALL):
+        exec(compile(example, "README.md", "exec"), namespace)
     assert "tensor" in capsys.readouterr().out
+    assert namespace["maximum"].noise > 0
+    assert len(namespace["std"]) == 42

@@ -18,6 +18,7 @@ from time import perf_counter
 
 from .issue_bars import issue_bars
 from .labelling import labelling
+from .one_pass import one_pass
 from .preconditioners import preconditioners
 from .prediction import prediction
 from .product import product
@@ -28,7 +29,7 @@ from .training import training
 
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {
     function.__name__: function
-    for function in (product, scaling, training, preconditioners, labelling, prediction, issue_bars, quality)
+    for function in (product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, quality)
 }
 
 

@@ -19,6 +19,8 @@ TABLES = [
     "labelling",
     "prediction",
     "issue_bars",
+    "one_pass",
+    "one_pass_jobs",
     "quality",
     "summary",
 ]
