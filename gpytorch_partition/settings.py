@@ -117,8 +117,8 @@ class iterative:  # noqa: N801
     r"""
     Solver settings that make the marginal likelihood and its gradient right for partition kernels.
 
-    GPyTorch's own defaults (relative residual 1, 20 Lanczos steps) leave the gradient with respect to the noise 28 %
-    off and the likelihood .05 nats per datum too high on a forest kernel, because the spectrum of these kernels
+    GPyTorch's own defaults (relative residual 1, 20 Lanczos steps) and solver leave the gradient with respect to the
+    noise 28 % off and the likelihood .05 nats per datum too high on a forest kernel, because the spectrum of these kernels
     decays slowly. BoTorch, once imported, turns iterative solvers off altogether. Inside this context:
 
     - conjugate gradients rather than Cholesky above 2,000 rows, whatever BoTorch has set;

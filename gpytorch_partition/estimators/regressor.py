@@ -59,7 +59,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         which will be scaled by an outputscale; it must be a module-level function for the estimator to be pickled.
         (Default: `"forest"`.)
     :param num_partitions: Number m of trees or clusterings. A function's kernel has its own. (Default: 200.)
-    :param max_iterations: L-BFGS iterations at most. (Default: 100.)
+    :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and
+        :func:`~gpytorch_partition.fit_exact_gp` does not apply. (Default: 100.)
     :param dtype: `"float32"` or `"float64"`, in which the model computes, or `"auto"`: float64 up to 2,000 rows, where
         solves are dense, and float32 above, where it takes half the time (16,599 rows: 21 s instead of 39 s) for the
         same predictive quality.
