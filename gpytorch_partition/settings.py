@@ -118,8 +118,8 @@ class iterative:  # noqa: N801
     Solver settings that make the marginal likelihood and its gradient right for partition kernels.
 
     GPyTorch's own defaults (relative residual 1, 20 Lanczos steps) and solver leave the gradient with respect to the
-    noise 28 % off and the likelihood .05 nats per datum too high on a forest kernel, because the spectrum of these kernels
-    decays slowly. BoTorch, once imported, turns iterative solvers off altogether. Inside this context:
+    noise 28 % off and the likelihood .05 nats per datum too high on a forest kernel, because the spectrum of these
+    kernels decays slowly. BoTorch, once imported, turns iterative solvers off altogether. Inside this context:
 
     - conjugate gradients rather than Cholesky above 2,000 rows, whatever BoTorch has set;
     - relative residuals of 1e-2 in training and 1e-4 for predictive means, in every column;
