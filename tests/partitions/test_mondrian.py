@@ -404,7 +404,7 @@ class TestErrors:
             MondrianPartition(x, lifetime=1.0)
 
     def test_no_tree(self):
-        with pytest.raises(ValueError, match="at least one tree"):
+        with pytest.raises(ValueError, match="1 or more"):
             MondrianPartition(normal(5, 2), num_trees=0)
 
     def test_wrong_width(self, trees):
