@@ -5,6 +5,7 @@ posterior of f at any points is that of u, summed over their clusters.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,10 @@ from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import probe_seed
 
+logger = logging.getLogger(__name__)
+
+# Seconds from which on a computation is announced.
+_LONG = 120
 # Numbers in a block of the table of test points and eigenvectors; columns of a block of samples.
 _BLOCK_ENTRIES, _BLOCK_COLUMNS = 2**24, 16
 # Relative residual of the solves for samples: its bias is far below their noise.
@@ -147,14 +152,18 @@ class ClusterPosterior:
         return isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
 
     def fastest(self) -> str:
-        """The way to the variances that is expected to take the least time."""
+        """The way to the variances that is expected to take the least time; a word if that is minutes all the same."""
         rows = self.covariance.left
         seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(rows, self.num_points)}
         if self.has_feature_space:
             seconds["feature_space"] = costs.feature_space_seconds(rows)
         if self.num_points > costs.NUM_SAMPLES:
             seconds["samples"] = costs.sample_seconds(rows)
-        return min(seconds, key=lambda name: seconds[name])
+        method = min(seconds, key=lambda name: seconds[name])
+        if seconds[method] > _LONG:
+            minutes, num_points = seconds[method] / 60, f"{self.num_points:,}"
+            logger.warning("variances of %s points: about %.0f minutes or more, by %s", num_points, minutes, method)
+        return method
 
 
 def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:

@@ -155,6 +155,13 @@ class TestChoice:
     def test_many_points_are_sampled(self, posterior, monkeypatch):
         assert self._fastest(posterior, monkeypatch, 10**6, 1e9) == "samples"
 
+    def test_long_work_is_announced(self, posterior, monkeypatch, caplog):
+        self._fastest(posterior, monkeypatch, 500, 1e9)
+        assert not caplog.records
+        monkeypatch.setattr(costs, "_VISIT", 1.0)
+        self._fastest(posterior, monkeypatch, 500, 1e9)
+        assert "variances of 500 points: about" in caplog.text
+
     def test_a_small_feature_space_wins(self, posterior, monkeypatch):
         assert self._fastest(posterior, monkeypatch, 10**6, 1e-9) == "feature_space"
 
