@@ -179,6 +179,14 @@ def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPo
         return None
     if noisy.batch_shape or cross.batch_shape or covariance.left_loadings is not None:
         return None
-    if covariance.left is not covariance.right or covariance.left is not cross.right:
+    if covariance.left is not covariance.right or not _same_codes(covariance.left, cross.right):
         return None  # the points are coded in another cluster space
     return ClusterPosterior(noisy, cross.left)
+
+
+def _same_codes(first: Incidence, second: Incidence) -> bool:
+    """Whether rows are coded the same, in the same cluster space: also if that was done twice."""
+    if first is second:
+        return True
+    same_space = first.num_clusters == second.num_clusters and first.codes.shape == second.codes.shape
+    return same_space and torch.equal(first.codes, second.codes)

@@ -133,7 +133,7 @@ def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> 
     """A measure to fit to, or ever better ones."""
     covariance, targets = scaled.covariance, scaled.residuals
     if method == "dense":
-        yield dense_measure(covariance.to_dense(), targets)
+        yield dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets)
     elif method == "feature_space":
         yield measure_of(covariance, targets)
     else:

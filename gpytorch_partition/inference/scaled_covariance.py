@@ -5,6 +5,8 @@ what it evaluates to, and written to.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,18 +98,38 @@ def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
     scale, mean = _the_one(model, ScaleKernel), _the_one(model, ConstantMean)
     mean = mean if mean is not None and mean.raw_constant.requires_grad else None
     _check_trained(model, likelihood, scale, mean)
-    prior = model.train()(*model.train_inputs)
-    covariance = prior.lazy_covariance_matrix.evaluate_kernel()
-    _check_covariance(covariance, scale)
-    targets = model.train_targets
-    if mean is None:
-        targets = targets - prior.mean.detach()
-    elif not torch.allclose(prior.mean, mean.constant.unsqueeze(-1).expand_as(prior.mean)):
-        raise NotApplicableError("its mean is more than one constant")
+    with _elsewhere(scale, mean):
+        _checked_prior(model, scale, mean)  # what holds at two sets of values is no coincidence
+    prior_mean, covariance = _checked_prior(model, scale, mean)
+    targets = model.train_targets if mean is not None else model.train_targets - prior_mean.detach()
     residuals = targets.reshape(-1, targets.shape[-1]).mT
     found = ScaledCovariance(model, covariance.detach().without_scale(), residuals, likelihood, scale, mean)
     _check_targets(found)
     return found
+
+
+@contextmanager
+def _elsewhere(*modules: Any) -> Iterator[None]:
+    """The trained values of modules, moved for a while."""
+    parameters = [p for module in modules if module is not None for p in module.parameters(recurse=False)]
+    before = [parameter.detach().clone() for parameter in parameters]
+    try:
+        for parameter in parameters:
+            parameter.data += 0.7
+        yield
+    finally:
+        for parameter, value in zip(parameters, before):
+            parameter.data.copy_(value)
+
+
+def _checked_prior(model: ExactGP, scale: ScaleKernel | None, mean: ConstantMean | None) -> tuple[Tensor, Any]:
+    """Mean and covariance of the prior at the training inputs, if they are what the modules say."""
+    prior = model.train()(*model.train_inputs)
+    covariance = prior.lazy_covariance_matrix.evaluate_kernel()
+    _check_covariance(covariance, scale)
+    if mean is not None and not torch.allclose(prior.mean, mean.constant.unsqueeze(-1).expand_as(prior.mean)):
+        raise NotApplicableError("its mean is more than one constant")
+    return prior.mean, covariance
 
 
 def _the_one(model: ExactGP, kind: type) -> Any:

@@ -21,7 +21,7 @@ Interval = tuple[float, float]
 LogPrior = Callable[[float, float], float]
 
 # Ratios of noise and outputscale that are searched, and how finely at first: 8 per decade.
-_SMALLEST_RATIO, _LARGEST_RATIO, _PER_DECADE = 1e-8, 1e8, 8
+_SMALLEST_RATIO, _LARGEST_RATIO, _PER_DECADE = 1e-12, 1e8, 8
 
 # Stands for an outputscale of 0, the best one for constant targets, where the likelihood has no bound.
 _LEAST = 1e-300
@@ -46,7 +46,9 @@ class Bounds:
         """Smallest and largest ratio of noise and outputscale that is possible and searched."""
         low = self.noise[0] / self.outputscale[1] if np.isfinite(self.outputscale[1]) else 0.0
         high = self.noise[1] / self.outputscale[0] if self.outputscale[0] > 0 else np.inf
-        return max(low, _SMALLEST_RATIO), min(high, _LARGEST_RATIO)
+        if low >= high:
+            return low, low
+        return min(max(low, _SMALLEST_RATIO), high), max(min(high, _LARGEST_RATIO), low)
 
     def outputscales(self, ratio: float) -> Interval:
         """The outputscales that are possible with a ratio."""

@@ -107,6 +107,17 @@ def test_joint_samples_of_more_points_than_are_factorized(name):
     assert (samples.var(0) / expected.diagonal() - 1).abs().max() < 5 * (2 / num_samples) ** 0.5
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_two_models_that_share_a_kernel(name):
+    kernel = KERNELS[name]()
+    first, second = _model(kernel), PartitionGP(X[:480], Y[:480], gpytorch.likelihoods.GaussianLikelihood(), kernel)
+    expected = _variances(first, "feature_space")
+    for shift in range(5):  # more sets of rows than a partition remembers
+        kernel.partition.incidences(X + shift, X + shift)
+    _variances(second.eval(), "feature_space")
+    torch.testing.assert_close(_variances(first, "feature_space"), expected)
+
+
 def test_samples_repeat_and_read_no_global_state():
     model = _model(KERNELS["fast cluster"]())
     torch.manual_seed(0)

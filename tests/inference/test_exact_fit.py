@@ -660,3 +660,37 @@ def test_krylov_by_name_with_few_rows(num_rows, dtype):
     slack = 5 * found.standard_error + 1e-3
     assert found.log_marginal_likelihood == pytest.approx(dense.log_marginal_likelihood, abs=slack)
     assert dense_log_likelihood(one) == pytest.approx(dense.log_marginal_likelihood, abs=slack)
+
+
+class _Unusual(PartitionGP):
+    """Its prior at the initial constant 0 is that of the plain model."""
+
+    def forward(self, x):
+        mean = self.mean_module(x) * (2.0 if self.doubles else x[..., 0])
+        return gpytorch.distributions.MultivariateNormal(mean, self.covar_module(x))
+
+
+@pytest.mark.parametrize("doubles", [True, False])
+def test_a_mean_that_is_the_constant_at_first_only(doubles):
+    x = torch.rand(150, 2, generator=torch.Generator().manual_seed(0))
+    model = _Unusual(
+        x, x[:, 0] + 3, gpytorch.likelihoods.GaussianLikelihood(), FastClusterKernel(x, 20, random_state=0)
+    )
+    model.doubles = doubles
+    with pytest.warns(UserWarning, match="more than one constant"):
+        assert fit_exact_gp(model, model.likelihood).method == "l-bfgs"
+
+
+@pytest.mark.parametrize("noise", [1e-6, 1e-4])
+def test_a_small_fixed_noise_leaves_the_outputscale_free(noise):
+    x = torch.rand(150, 1, generator=torch.Generator().manual_seed(0)).double()
+    likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
+    model = PartitionGP(x, 1e3 * (6 * x[:, 0]).sin(), likelihood, FastClusterKernel(x, 50, random_state=0))
+    likelihood.noise = noise
+    likelihood.noise_covar.raw_noise.requires_grad_(False)
+    found = fit_exact_gp(model, likelihood).log_marginal_likelihood
+    model.train()
+    best = model.covar_module.outputscale.item()
+    for factor in (0.5, 2.0):
+        model.covar_module.outputscale = best * factor
+        assert likelihood(model(x)).log_prob(model.train_targets).item() < found

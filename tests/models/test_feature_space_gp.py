@@ -169,3 +169,20 @@ class TestErrors:
         model, other = FeatureSpaceGP(KERNELS["forest"]()), _fitted(KERNELS["fast cluster"]())
         with pytest.raises(ValueError, match="other partitions"):
             model.load_state_dict(other.state_dict())
+
+    def test_the_same_kind_of_partitions_with_another_seed(self):
+        model = _fitted(MondrianKernel(X, 5, random_state=0))
+        for other in (MondrianKernel(X, 5, random_state=1), FastClusterKernel(X, 5, height=3, random_state=0)):
+            with pytest.raises(ValueError, match="other partitions"):
+                FeatureSpaceGP(other).load_state_dict(model.state_dict())
+            with pytest.raises(ValueError, match="other partitions"):
+                model + FeatureSpaceGP(other)
+
+
+def test_a_state_does_not_follow_the_model(kernel):
+    model = _fitted(kernel, X[:100], Y[:100])
+    state, before = model.state_dict(), model.predict(TEST)[0]
+    model.add(X[100:], Y[100:])
+    model.load_state_dict(state)
+    assert model.num_rows == 100
+    torch.testing.assert_close(model.predict(TEST)[0], before)
