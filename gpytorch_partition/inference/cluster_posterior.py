@@ -37,7 +37,7 @@ _SAMPLE_RESIDUAL = 1e-2
 @dataclass(frozen=True)
 class ClusterPosterior:
     """
-    The posterior of cluster effects, given training rows with one level of noise, at some test points.
+    The posterior of cluster effects, given noisy training rows, at some test points.
 
     :param noisy: `N x N` covariance of one partition kernel plus noise, without batch dimensions.
     :param points: One-hot rows of the test points in the cluster space of the training rows.
@@ -83,7 +83,7 @@ class ClusterPosterior:
 
     def sampled_variances(self) -> Tensor:
         r"""
-        Latent variances (`N_test`) from 512 pathwise samples (Wilson et al. 2021, eq. 12), unbiased.
+        Latent variances (`N_test`) from 512 pathwise samples (Matheron's rule), unbiased.
 
         The posterior deviates from its mean as :math:`f_* - K_* A^{-1} (f + e)` does, for a joint draw of f at test
         and training points from the prior, and e from the noise: 512 solves, however many points there are.
@@ -172,7 +172,7 @@ def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPo
 
     :param noisy: `*batch x N x N` covariance of the training rows plus noise.
     :param cross: `*batch x N_test x N` covariance of test points and training rows.
-    :return: None for sums, batches and loadings, and where the training rows have been coded anew meanwhile.
+    :return: None for sums, batches and loadings, and where the points are coded in another cluster space.
     """
     covariance = getattr(noisy, "_linear_op", None)
     if not isinstance(covariance, PartitionLinearOperator) or not isinstance(cross, PartitionLinearOperator):
@@ -180,7 +180,7 @@ def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPo
     if noisy.batch_shape or cross.batch_shape or covariance.left_loadings is not None:
         return None
     if covariance.left is not covariance.right or not _same_codes(covariance.left, cross.right):
-        return None  # the points are coded in another cluster space
+        return None
     return ClusterPosterior(noisy, cross.left)
 
 

@@ -1,8 +1,8 @@
 """
 What the ways to the same answer are expected to cost, so that the cheapest can be taken.
 
-In seconds on two cores of a server CPU, as measured by `python -m tests.benchmarks feature_space`; what is decided by
-them are ratios.
+In seconds on two cores of a server CPU, rough: what is decided by them are ratios. They are right to a factor of a few
+for flat partitions; products with trees (`heights="all"`) and solves with little noise take several times as long.
 """
 
 from __future__ import annotations

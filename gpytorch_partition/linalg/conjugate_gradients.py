@@ -64,7 +64,7 @@ def conjugate_gradients(
     r"""
     Solve :math:`A X = B` for symmetric positive definite A given by its product.
 
-    Preconditioned conjugate gradients (Saad 2003, algorithm 9.1). Every column stops by its own residual, not by the
+    Preconditioned conjugate gradients (Saad 2003). Every column stops by its own residual, not by the
     mean over columns, and no threshold is absolute, so that scaling A, B or the preconditioner changes nothing. When
     all columns have stopped, the true residual is computed; columns that rounding had deceived start again from where
     they are.
@@ -196,7 +196,7 @@ class _Run:
 
     def tridiagonal(self) -> Tensor | None:
         """
-        Lanczos matrices from the coefficients (Saad 2003, section 6.7.3):
+        Lanczos matrices from the coefficients (Saad 2003):
         T_kk = 1/alpha_k + beta_{k-1}/alpha_{k-1} and T_k,k+1 = sqrt(beta_k)/alpha_k.
         """
         if not self.num_tridiag:

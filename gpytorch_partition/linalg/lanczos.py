@@ -122,7 +122,7 @@ class LanczosRun:
         return torch.where(lost, renewed, vectors)
 
     def _step_probes(self, product: Tensor) -> None:
-        """The three-term recurrence (Golub & Meurant 2010, algorithm 4.1) of each probe."""
+        """The three-term recurrence (Golub & Meurant 2010) of each probe."""
         alpha = (self._probe * product).sum(0)
         rest = product - alpha * self._probe - self._betas[-1] * self._probe_before
         beta = rest.norm(dim=0)
@@ -134,7 +134,7 @@ class LanczosRun:
         r"""
         Nodes (`k`) and coefficients (`k x b`) with :math:`V^\top f(K) V \approx \sum_i f(\theta_i) c_i c_i^\top`.
 
-        The matrix Gauss quadrature of the block tridiagonal matrix (Golub & Meurant 2010, section 6.6), in float64.
+        The matrix Gauss quadrature of the block tridiagonal matrix (Golub & Meurant 2010), in float64.
         """
         matrix, end = torch.block_diag(*[0.5 * (diagonal + diagonal.mT) for diagonal in self.diagonal]), 0
         for below in self.below[:-1]:

@@ -31,7 +31,7 @@ class FeatureSpaceGP:
     removed later, exactly. Evidence, means, variances and samples are exact for any number of rows.
 
     Counting costs the labels and :math:`O(N m^2)`; the first use after that :math:`O(p^3)` time and 32 `p^2` bytes for
-    p clusters (p = 3,000: seconds; 6,000: a minute; 20,000: half an hour, on two cores); a mean then :math:`O(m)` per
+    p clusters (seconds for p = 3,000 on two cores, half a minute for 5,000); a mean then :math:`O(m)` per
     point, a variance :math:`O(m p)`.
 
     Targets should have a mean and a standard deviation not too far from 0 and 1: their squares are summed up.
@@ -97,7 +97,11 @@ class FeatureSpaceGP:
             self.add(x, y)
 
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
-        """The model of the rows of both, whose kernels must have the same partitions; it is to be fitted anew."""
+        """
+        The model of the rows of both, to be fitted anew.
+
+        :raises ValueError: If the kernels have different partitions; a user's functions are not told apart.
+        """
         total = FeatureSpaceGP(self.kernel)
         total.statistics = self.statistics + other.statistics
         return total
