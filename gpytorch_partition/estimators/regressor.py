@@ -28,11 +28,10 @@ DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 _LARGEST = 1e100
 _SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
 
-# Up to here solves are dense and cheap in float64.
+# Up to here solves and joint samples are dense, and cheap in float64.
 _MOST_DENSE_ROWS = 2_000
-# Rows predicted at once, and rows sampled jointly at most: a dense factorization takes their cube in time.
+# Rows predicted at once.
 _ROWS_AT_ONCE = 2**16
-_MOST_JOINT_ROWS = 5_000
 
 
 class PartitionGPRegressor(RegressorMixin, BaseEstimator):
@@ -47,9 +46,9 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     include the noise, as those of scikit-learn's `GaussianProcessRegressor` do when its kernel has a `WhiteKernel`.
     That is what an interval for a new target needs; the function's own variance is the square less `noise_`.
 
-    Training costs :math:`O(N m)` per product of the kernel and some hundreds of products; predicting a mean costs
-    O(m) per row and a standard deviation one linear solve. Held are 8 bytes per (row, partition), and above 2,000
-    rows 100 numbers per row (:class:`gpytorch_partition.settings.preconditioner_rank`).
+    Training costs what :func:`gpytorch_partition.fit_exact_gp` says; a mean O(m) per row, and standard deviations
+    what :class:`gpytorch_partition.settings.predictive_variances` says. Held are 8 bytes per (row, partition), and
+    above 2,000 rows 100 numbers per row (:class:`gpytorch_partition.settings.preconditioner_rank`).
 
     The kernels are those of Davies & Ghahramani 2014 and Balog et al. 2016: see the classes of
     :mod:`gpytorch_partition.kernels`.
@@ -156,28 +155,27 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         return (mean, std) if return_std else mean
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
-        """
-        Joint samples of new observations, noise included: a solve per row and :math:`O(N^3)`.
+        r"""
+        Joint samples of new observations, noise included.
 
-        :param X: `N x D` rows, at most 5,000: a sample needs a dense factorization of their covariance.
+        Up to 2,000 rows by their dense covariance: a solve per row and :math:`O(N^3)`. For more of them pathwise: a
+        solve per sample, and O(N m) beside it.
+
+        :param X: `N x D` rows.
         :param n_samples: Number of samples. (Default: 1.)
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :return: `N x n_samples`, in units of the targets.
-        :raises ValueError: If there are more rows, X cannot be used, or `random_state` is no seed.
+        :raises ValueError: If X cannot be used, or `random_state` is no seed.
+        :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
-        rows = self._checked_rows(X)
-        if len(rows) > _MOST_JOINT_ROWS:
-            raise ValueError(
-                f"expected at most {_MOST_JOINT_ROWS:,} rows to sample jointly, as that takes a dense factorization, "
-                f"got {len(rows):,}: sample fewer rows, or draw from predict's means and standard deviations "
-                "if rows may be independent"
-            )
+        rows, random = self._checked_rows(X), random_state_of(random_state)
+        if len(rows) > _MOST_DENSE_ROWS:
+            return self._path_samples(rows, n_samples, random.randint(2**31))
         mean, covariance = self._joint_moments(rows)
         root = psd_safe_cholesky(torch.from_numpy(covariance)).numpy()
-        normal = random_state_of(random_state).standard_normal((len(rows), n_samples))
-        return mean[:, None] + root @ normal
+        return mean[:, None] + root @ random.standard_normal((len(rows), n_samples))
 
     @property
     def noise_(self) -> float:
@@ -309,6 +307,14 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             mean = predictive.mean.double().numpy() * self._y_scale + self._y_mean
             covariance = predictive.lazy_covariance_matrix.to_dense().double().numpy()
         return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
+
+    @torch.no_grad()
+    def _path_samples(self, rows: np.ndarray, num_samples: int, seed: int) -> np.ndarray:
+        """Joint samples of new observations, one per column, in units of the targets."""
+        with settings.iterative(), gpytorch.settings.debug(False), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            samples = self._predictive(rows).sample(torch.Size([num_samples]))
+        return samples.T.double().numpy() * self._y_scale + self._y_mean
 
 
 def check_magnitudes(values: np.ndarray, name: str) -> None:

@@ -140,15 +140,15 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if gpytorch_settings.skip_posterior_variances.on():
             return ZeroLinearOperator(*test_test_covar.size())
         rows = self._rows_with_targets()
-        if rows is None and self._is_dense:
+        if torch.is_tensor(test_train_covar) and rows is None and self._is_dense:
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
-        cross, noisy = to_linear_operator(test_train_covar).detach(), self._noisy
+        prior, cross, noisy = to_linear_operator(test_test_covar), to_linear_operator(test_train_covar), self._noisy
+        if not self._is_dense:
+            prior, cross = prior.detach(), cross.detach()
         if rows is not None:
             cross, noisy = cross[..., :, rows], noisy.restricted_to(rows)
-        if self._is_dense:
-            return to_linear_operator(test_test_covar) - cross.to_dense() @ noisy.solve(cross.to_dense().mT)
         return PredictiveCovarianceLinearOperator(
-            to_linear_operator(test_test_covar).detach(),
+            prior,
             cross,
             cross,
             noisy,
@@ -158,8 +158,9 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     @cached_property
     def _noisy(self) -> LinearOperator:
-        """The training covariance plus noise, kept with its preconditioner."""
-        return self.lik_train_train_covar.evaluate_kernel().detach()
+        """The training covariance plus noise, kept with its preconditioner (or Cholesky factor)."""
+        noisy = self.lik_train_train_covar.evaluate_kernel()
+        return noisy if self._is_dense else noisy.detach()
 
     def get_fantasy_strategy(
         self, inputs: Any, targets: Tensor, full_inputs: Any, full_targets: Tensor, full_output: Any, **kwargs: Any

@@ -33,11 +33,12 @@ class PredictiveCovarianceLinearOperator(Guarded):
     r"""
     :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`): nothing is solved until it is used.
 
-    The diagonal solves for blocks of at most 64 test points by preconditioned conjugate gradients: O(N m) per
-    iteration and point, O(64 N) workspace however many points are asked for. Each point's solve stops when its
-    variance is certain to be within `tolerance` of the exact one. The exact error of the quadratic form after k
-    steps is :math:`r_k^\top A^{-1} r_k \le \|r_k\|^2 / \min_i D_{ii}`, so the rule is a guarantee, up to rounding, and
-    the value is an upper bound.
+    Up to `max_cholesky_size` training rows solves are dense and carry gradients. Above, the diagonal solves for blocks
+    of at most 64 test points by preconditioned conjugate gradients: O(N m) per iteration and point, O(64 N) workspace
+    however many points are asked for. Each point's solve stops when its variance is certain to be within `tolerance` of
+    the exact one. The exact error of the quadratic form after k steps is
+    :math:`r_k^\top A^{-1} r_k \le \|r_k\|^2 / \min_i D_{ii}`, so the rule is a guarantee, up to rounding, and the value
+    is an upper bound.
 
     :param prior: `*batch x N1 x N2` prior covariance of the test points.
     :param left: `*batch x N1 x N` covariance of test and training points.
@@ -94,7 +95,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
-        weights = self._solve_for(self.right.mT @ columns).solution
+        weights = self._solve(self.right.mT @ columns)
         product = self.prior @ columns - self.left @ weights
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
@@ -128,20 +129,19 @@ class PredictiveCovarianceLinearOperator(Guarded):
         if not self.shape.numel():
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         blocks = [
-            self.prior[..., block].to_dense() - self.left @ self._solve_for(self._columns(block)).solution
+            self.prior[..., block].to_dense() - self.left @ self._solve(self._columns(block))
             for block in self._blocks("predictive covariance")
         ]
         return torch.cat(blocks, -1)
 
-    @torch.no_grad()
     def _diagonal(self) -> Tensor:
         if not self.shape.numel():
             return torch.zeros(self.shape[:-1], dtype=self.dtype, device=self.device)
         prior = self.prior.diagonal(dim1=-2, dim2=-1)
         if self.left is not self.right:
             return self._covariances(prior)
-        posterior = cluster_posterior(self.noisy, self.left)
-        method = self._variance_method(posterior)
+        posterior = None if self._is_dense else cluster_posterior(self.noisy, self.left)
+        method = "conjugate_gradients" if self._is_dense else self._variance_method(posterior)
         if posterior is not None and method != "conjugate_gradients":
             return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
         variances = [
@@ -166,13 +166,15 @@ class PredictiveCovarianceLinearOperator(Guarded):
     def _covariances(self, prior: Tensor) -> Tensor:
         """Covariances of as many pairs of different points."""
         forms = [
-            (self._columns(block, self.left) * self._solve_for(self._columns(block)).solution).sum(-2)
+            (self._columns(block, self.left) * self._solve(self._columns(block))).sum(-2)
             for block in self._blocks("predictive covariances")
         ]
         return prior - torch.cat(forms, -1)
 
     def _variances(self, prior: Tensor, columns: Tensor) -> Tensor:
         r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
+        if self._is_dense:
+            return prior - (columns * self._solve(columns)).sum(-2)
         floor = self.noisy._diag_tensor._diagonal().min(-1).values[..., None, None]
         prior = prior.unsqueeze(-2)
 
@@ -180,14 +182,23 @@ class PredictiveCovarianceLinearOperator(Guarded):
             variance = (prior - state.quadratic_form).clamp_min(torch.finfo(prior.dtype).eps * prior)
             return state.residual_norm.square() <= self.tolerance * floor * variance
 
-        form = self._solve_for(columns, certain).quadratic_form
+        form = self._conjugate_gradients(columns, certain).quadratic_form
         return (prior - form).clamp_min(0).squeeze(-2)
 
-    def _solve_for(self, columns: Tensor, stop: Any = None) -> CGResult:
+    @property
+    def _is_dense(self) -> bool:
+        return self.noisy.size(-1) <= linear_settings.max_cholesky_size.value()
+
+    def _solve(self, columns: Tensor) -> Tensor:
+        if self._is_dense:
+            return self.noisy.solve(columns)
+        return self._conjugate_gradients(columns, relative_residual(self.residual)).solution
+
+    def _conjugate_gradients(self, columns: Tensor, stop: Any) -> CGResult:
         return conjugate_gradients(
             self.noisy._matmul,
             columns,
-            stop or relative_residual(self.residual),
+            stop,
             preconditioner=self.noisy._solve_preconditioner(),
             max_iterations=linear_settings.max_cg_iterations.value(),
         )

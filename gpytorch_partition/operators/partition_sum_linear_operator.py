@@ -8,7 +8,7 @@ from linear_operator.operators import LinearOperator, SumLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.operators.addition import add, as_diagonal
-from gpytorch_partition.operators.guards import Guarded
+from gpytorch_partition.operators.guards import Guarded, check_dense
 
 
 class PartitionSumLinearOperator(Guarded, SumLinearOperator):
@@ -53,5 +53,15 @@ class PartitionSumLinearOperator(Guarded, SumLinearOperator):
         return self.__class__(*(term._permute_batch(*dims) for term in self.linear_ops))
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' independent samples."""
-        return sum(term.zero_mean_mvn_samples(num_samples) for term in self.linear_ops)
+        """
+        Samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' independent samples.
+
+        A term with a negative variance is no covariance of its own, as where GPyTorch takes what the data explain
+        from a prior: the whole is then sampled, by a dense root.
+
+        :raises RuntimeError: In that case, above `max_cholesky_size` rows.
+        """
+        if all(bool((term.diagonal(dim1=-2, dim2=-1) >= 0).all()) for term in self.linear_ops):
+            return sum(term.zero_mean_mvn_samples(num_samples) for term in self.linear_ops)
+        check_dense(self, "a root of the covariance (for joint samples)")
+        return super().zero_mean_mvn_samples(num_samples)

@@ -137,9 +137,21 @@ class TestSamples:
         np.testing.assert_array_equal(draws[0], draws[1])
         assert not np.allclose(draws[0], draws[2])
 
-    def test_too_many_rows_are_refused(self):
-        with pytest.raises(ValueError, match=r"at most 5,000 rows .* got 5,001"):
-            FITTED["forest"].sample_y(np.zeros((5001, 3)))
+    def test_many_rows_have_the_same_law(self):
+        model = FITTED["forest"]
+        mean, covariance = model.predict(NEW[:5], return_cov=True)
+        many = np.concatenate([NEW[:5], check_random_state(0).rand(2_000, NEW.shape[1])])
+        samples = model.sample_y(many, n_samples=4_000, random_state=0)[:5]
+        deviation = np.sqrt(covariance.max())
+        np.testing.assert_allclose(samples.mean(1), mean, atol=5 * deviation / np.sqrt(4_000))
+        np.testing.assert_allclose(np.cov(samples), covariance, atol=0.1 * covariance.max())
+
+    def test_many_rows_are_fixed_by_a_seed_and_leave_the_global_state_alone(self):
+        many, before = check_random_state(0).rand(2_001, NEW.shape[1]), torch.get_rng_state()
+        draws = [FITTED["mondrian"].sample_y(many, 2, random_state=seed) for seed in (3, 3, 4)]
+        np.testing.assert_array_equal(draws[0], draws[1])
+        assert not np.allclose(draws[0], draws[2])
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 class TestData:

@@ -536,6 +536,25 @@ def test_rows_without_targets_are_left_out(name, policy, dense_limit):
         torch.testing.assert_close(posterior.covariance_matrix, expected.covariance_matrix, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("covariance", "num_points"),
+    [(COVARIANCES["forest"], 400), (COVARIANCES["forest"], 2100), (lambda: _cluster() + RBFKernel(), 400)],
+)
+def test_samples_of_models_with_few_training_rows_have_the_predictive_covariance(covariance, num_points):
+    """A prior less what the data explain is no sum of covariances: sampled term by term it would be twice as wide."""
+    model = Model(X[:300], Y[:300], gpytorch.likelihoods.GaussianLikelihood(), covariance()).double().eval()
+    model.likelihood.noise = 0.2
+    x = torch.cat([TEST[:5], torch.randn(num_points - 5, 3, generator=torch.Generator().manual_seed(0))]).double()
+    with torch.no_grad(), settings.iterative(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        posterior = model(x)
+        samples = posterior.sample(torch.Size([4000]))[:, :5]
+        expected = model(x[:5]).covariance_matrix
+    deviation = expected.diagonal().max().sqrt()
+    torch.testing.assert_close(samples.mean(0), posterior.mean[:5], rtol=0, atol=float(5 * deviation / 4000**0.5))
+    torch.testing.assert_close(samples.T.cov(), expected, rtol=0, atol=float(0.1 * deviation**2))
+
+
 def test_filling_targets_that_are_missing_differently_is_refused():
     y = Y[:300].repeat(2, 1)
     y[0, 3] = y[1, 4] = float("nan")
