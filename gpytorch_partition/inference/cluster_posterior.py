@@ -149,9 +149,8 @@ class ClusterPosterior:
     @property
     def _sample_residual(self) -> float:
         """The less noise, the more digits of the data come through, and the smaller are the variances left."""
-        ratio = float(self.noisy._diag_tensor._diagonal().min()) / float(self.covariance.scale)
         smallest = _ROUNDOFFS * torch.finfo(self.noisy.dtype).eps
-        return max(smallest, min(_LARGEST_RESIDUAL, _RESIDUAL_PER_NOISE * ratio))
+        return max(smallest, min(_LARGEST_RESIDUAL, _RESIDUAL_PER_NOISE * costs.noise_ratio(self.noisy)))
 
     @property
     def _noise(self) -> float:
@@ -164,12 +163,11 @@ class ClusterPosterior:
 
     def fastest(self) -> str:
         """The way to the variances that is expected to take the least time; a word if that is minutes all the same."""
-        rows = self.covariance.left
-        seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(rows, self.num_points)}
+        seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(self.noisy, self.num_points)}
         if self.has_feature_space:
-            seconds["feature_space"] = costs.feature_space_seconds(rows)
+            seconds["feature_space"] = costs.feature_space_seconds(self.covariance.left)
         if self.num_points > costs.NUM_SAMPLES:
-            seconds["samples"] = costs.sample_seconds(rows)
+            seconds["samples"] = costs.sample_seconds(self.noisy)
         method = min(seconds, key=lambda name: seconds[name])
         if seconds[method] > _LONG:
             minutes, num_points = seconds[method] / 60, f"{self.num_points:,}"

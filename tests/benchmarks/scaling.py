@@ -86,14 +86,14 @@ def _flat_double(num_rows: int) -> PartitionLinearOperator:
 
 
 def _trees(num_rows: int) -> PartitionLinearOperator:
-    return _forest(num_rows, max_samples=0.2)
+    return _forest(num_rows, max_samples=None)
 
 
 def _equal_trees(num_rows: int) -> PartitionLinearOperator:
     return _forest(num_rows, max_samples=min(2000, num_rows))
 
 
-def _forest(num_rows: int, max_samples: float | int) -> PartitionLinearOperator:
+def _forest(num_rows: int, max_samples: int | None) -> PartitionLinearOperator:
     x, y = friedman(num_rows)
     kernel = RandomForestKernel(x, y, NUM_PARTITIONS, random_state=0, max_samples=max_samples)
     return kernel(x).evaluate_kernel().detach()
@@ -103,5 +103,5 @@ KERNELS: dict[str, Callable[[int], PartitionLinearOperator]] = {
     f"flat, {NUM_CLUSTERS} random clusters": _flat,
     f"flat, {NUM_CLUSTERS} random clusters, float64": _flat_double,
     "forest, all heights, trees grown on 2,000 rows": _equal_trees,
-    "forest, all heights, trees grown on 20 % of the rows": _trees,
+    "forest, all heights, default trees (20 % of the rows, at most 20,000)": _trees,
 }
