@@ -20,7 +20,12 @@ from gpytorch_partition.inference.marginal_likelihood import (
     values_at_bounds,
     warn_of,
 )
-from gpytorch_partition.inference.scaled_covariance import NotApplicableError, ScaledCovariance, recognize
+from gpytorch_partition.inference.scaled_covariance import (
+    NotApplicableError,
+    ScaledCovariance,
+    recognize,
+    unchanged_by_errors,
+)
 from gpytorch_partition.inference.spectral_fit import Maximum, maximize
 from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood, SpectralMeasure, dense_measure
 
@@ -93,7 +98,7 @@ def fit_exact_gp(
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     mode = model.training
     try:
-        with settings.iterative():
+        with settings.iterative(), unchanged_by_errors(model):
             return _fit(recognize(model, likelihood), method, num_probes)
     except NotApplicableError as reason:
         warnings.warn(f"the model is trained by L-BFGS rather than in one pass: {reason}.", stacklevel=2)

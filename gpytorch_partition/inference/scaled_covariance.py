@@ -109,6 +109,18 @@ def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
 
 
 @contextmanager
+def unchanged_by_errors(model: ExactGP) -> Iterator[None]:
+    """Undo what was done to a model's parameters if an error is raised."""
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    try:
+        yield
+    except BaseException:
+        for parameter, value in zip(model.parameters(), before):
+            parameter.data.copy_(value)
+        raise
+
+
+@contextmanager
 def _elsewhere(*modules: Any) -> Iterator[None]:
     """The trained values of modules, moved for a while."""
     parameters = [p for module in modules if module is not None for p in module.parameters(recurse=False)]

@@ -28,7 +28,7 @@ from gpytorch_partition import (
     fit_exact_gp,
     settings,
 )
-from gpytorch_partition.inference import exact_fit, krylov
+from gpytorch_partition.inference import costs, exact_fit, krylov
 from gpytorch_partition.inference.marginal_likelihood import maximize_marginal_likelihood
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -694,3 +694,36 @@ def test_a_small_fixed_noise_leaves_the_outputscale_free(noise):
     for factor in (0.5, 2.0):
         model.covar_module.outputscale = best * factor
         assert likelihood(model(x)).log_prob(model.train_targets).item() < found
+
+
+@pytest.mark.parametrize(("feature_space", "expected"), [(1.0, "feature_space"), (1e9, "krylov")])
+def test_above_the_dense_limit_what_is_expected_to_be_faster_is_taken(monkeypatch, feature_space, expected):
+    x, y = problem(2_100, torch.float32)
+    monkeypatch.setattr(costs, "feature_space_seconds", lambda rows: feature_space)
+    monkeypatch.setattr(costs, "krylov_seconds", lambda rows: 10.0)
+    model = PartitionGP(x, y, GaussianLikelihood(), kernel(num_rows=2_100, dtype=torch.float32))
+    assert fit_exact_gp(model, model.likelihood).method == expected
+
+
+class _Failing(GammaPrior):
+    """A prior that cannot be evaluated a third time."""
+
+    calls = 0
+
+    def log_prob(self, x):
+        self.calls += 1
+        if self.calls > 2:
+            raise ArithmeticError("no density here")
+        return super().log_prob(x)
+
+
+def test_an_error_during_the_search_leaves_the_values_as_they_were():
+    x, y = problem()
+    prior = _Failing(2.0, 1.0)
+    model = PartitionGP(x, y, GaussianLikelihood(noise_prior=prior), kernel())
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(ArithmeticError):
+        fit_exact_gp(model, model.likelihood)
+    assert prior.calls == 3
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
