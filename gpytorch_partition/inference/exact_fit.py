@@ -52,7 +52,7 @@ def fit_exact_gp(
     count (the posterior density is then maximized), constraints are kept, values that are not trained stay, and
     several sets of targets on the same rows (a batched model) share the run.
 
-    Costs a few dozen products with K, 300 at most, in float64 for 8 columns (more below 33,000 rows, where there are
+    Costs a few dozen products with K, 300 at most, in float64 for 4 columns (more below 100,000 rows, where there are
     more probe vectors); holds about 100 numbers per row meanwhile, and four for each probe vector. Up to
     `max_cholesky_size` rows (2,000) the likelihood is exact, by one eigendecomposition. Above, its standard error is
     returned with it.
@@ -69,8 +69,8 @@ def fit_exact_gp(
     :param method: `"krylov"`; `"dense"`, one eigendecomposition of the covariance, O(N^3); `"feature_space"`, exact as
         well, one of the p x p matrix of clusters, :math:`O(N m^2 + p^3)`; `"l-bfgs"`; or `"auto"`: dense up to
         `max_cholesky_size` rows, then whichever of feature space and Krylov is expected to be faster.
-    :param num_probes: Probe vectors of the log determinant for `"krylov"`. (Default: 100 for 2,000 rows, falling to 6
-        from 33,000 rows on: a standard error of 1e-3 nats per datum or less.)
+    :param num_probes: Probe vectors of the log determinant for `"krylov"`. (Default: 100 for 2,000 rows, falling to 2
+        from 100,000 rows on: a standard error of 1e-3 nats per datum or less.)
     :param max_iterations: Of L-BFGS, where it takes over.
     :return: The likelihood reached, how, and which values sit at a bound (with a warning for each).
     :raises ValueError: If the method is unknown, `num_probes` is not positive, or a training target is NaN or infinite.

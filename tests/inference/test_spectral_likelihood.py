@@ -160,4 +160,4 @@ def test_measures_get_better_and_end_after_300_steps():
 
 
 def test_fewer_probes_for_more_rows():
-    assert [default_num_probes(rows) for rows in (50, 2_000, 4_000, 15_000, 10**6)] == [100, 100, 50, 14, 6]
+    assert [default_num_probes(rows) for rows in (50, 2_000, 4_000, 15_000, 10**6)] == [100, 100, 50, 14, 2]
