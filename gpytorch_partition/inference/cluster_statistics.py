@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.partitions.cluster_index import BoundedClusterIndex, SeenClusterIndex
-from gpytorch_partition.partitions.co_occurrence import cluster_sums, count_co_occurrences
+from gpytorch_partition.partitions.co_occurrence import cluster_sums, coarsened, count_co_occurrences
 from gpytorch_partition.partitions.partition import Partition
+
+# What statistics consist of, beside the labels.
+_TENSORS = ("counts", "sums", "squares", "examples")
 
 
 class ClusterStatistics:
@@ -21,7 +24,8 @@ class ClusterStatistics:
     statistics of two shards add up to those of both. Balog et al. 2016, section 5, learn online in this way.
 
     A chunk of n rows costs its labels and :math:`O(n m^2)`; held are `8 p^2` bytes for p clusters. Where labels are
-    unbounded (Mondrian kernels), p grows with the cells that rows fall in.
+    unbounded (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its
+    example: `8 p D` bytes more. They tell where the cluster lies in coarser partitions (:meth:`coarsened`).
 
     :param partition: The partitions.
 
@@ -47,6 +51,7 @@ class ClusterStatistics:
         self.counts = torch.zeros(size, size, dtype=torch.float64)
         self.sums = torch.zeros(size, 2, dtype=torch.float64)
         self.squares = torch.zeros(2, 2, dtype=torch.float64)
+        self.examples = torch.zeros(size, 0, dtype=torch.float64)  # p x D; null clusters have zeros, bounded ones none
 
     @property
     def num_rows(self) -> int:
@@ -62,8 +67,11 @@ class ClusterStatistics:
         """
         labels = self.partition.labels(x)
         if isinstance(self.index, SeenClusterIndex):
-            self._reindex(self.index, SeenClusterIndex(labels))
-        self._count(labels, y, 1)
+            self._reindex(self.index, SeenClusterIndex(labels), x.shape[1])
+        codes = self.codes(labels)
+        if isinstance(self.index, SeenClusterIndex):
+            self._keep_examples(x, codes)
+        self._count(codes, y, 1)
 
     def remove(self, x: Tensor, y: Tensor) -> None:
         """
@@ -73,10 +81,10 @@ class ClusterStatistics:
         :param y: `n` finite targets.
         :raises ValueError: If such rows were not added, as far as counts can tell.
         """
-        labels = self.partition.labels(x)
-        if self.num_rows < len(y) or not self._were_added(labels):
+        codes = self.codes(self.partition.labels(x))
+        if self.num_rows < len(y) or not self._were_added(codes):
             raise ValueError("expected rows that were added before: some of these lie in clusters with fewer rows")
-        self._count(labels, y, -1)
+        self._count(codes, y, -1)
 
     @property
     def null_clusters(self) -> Tensor:
@@ -99,8 +107,41 @@ class ClusterStatistics:
         _check_same(fingerprint(self.partition), fingerprint(other.partition))
         total = ClusterStatistics(self.partition)
         for part in (self, other):
-            total._absorb(part)
+            places = torch.arange(len(part.counts))
+            if isinstance(total.index, SeenClusterIndex) and isinstance(part.index, SeenClusterIndex):
+                total._reindex(total.index, part.index, part.examples.shape[1])
+                places = total.index.codes_of(part.index.values)
+            total._absorb(part, places)
         return total
+
+    def coarsened(self, partition: Partition) -> ClusterStatistics:
+        """
+        The statistics of the same rows under coarser partitions, exactly, without the rows.
+
+        Each cluster lies where its example lies. Costs the labels of p points and :math:`O(p^2)`.
+
+        :param partition: As many partitions, whose clusters are unions of clusters of these (Mondrian trees cut at an
+            earlier lifetime); that they are is not checked.
+        :raises ValueError: If clusters have no examples, as those of trees and of fast cluster partitions.
+
+        Example:
+            >>> from gpytorch_partition.partitions import CallablePartition
+            >>> fine = ClusterStatistics(CallablePartition(lambda x: x.floor().long()))
+            >>> fine.add(torch.tensor([[0.5], [1.7], [8.2]]), torch.tensor([1.0, 3.0, 5.0]))
+            >>> fine.coarsened(CallablePartition(lambda x: (x / 4).floor().long())).sums
+            tensor([[4., 2.],
+                    [5., 1.],
+                    [0., 0.]], dtype=torch.float64)
+        """
+        if not isinstance(self.index, SeenClusterIndex):
+            raise ValueError("expected statistics of unbounded labels, as of Mondrian trees: others have no examples")
+        coarse = ClusterStatistics(partition)
+        if self.index.values:
+            labels = self._example_labels(self.index, partition)
+            index = SeenClusterIndex.of_values([column.unique() for column in labels])
+            coarse._reindex(SeenClusterIndex.of_values([]), index, self.examples.shape[1])
+            coarse._absorb(self, index.codes_of(labels))
+        return coarse
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and lists of tensors, to save and to resume from."""
@@ -108,7 +149,7 @@ class ClusterStatistics:
         return {
             "partition": fingerprint(self.partition),
             "values": values,
-            **{name: getattr(self, name).clone() for name in ("counts", "sums", "squares")},
+            **{name: getattr(self, name).clone() for name in _TENSORS},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -120,39 +161,53 @@ class ClusterStatistics:
         _check_same(fingerprint(self.partition), state["partition"])
         if state["values"] is not None:
             self.index = SeenClusterIndex.of_values(state["values"])
-        self.counts, self.sums, self.squares = (state[name].clone() for name in ("counts", "sums", "squares"))
+        for name in _TENSORS:
+            setattr(self, name, state[name].clone())
 
-    def _count(self, labels: Tensor, y: Tensor, sign: int) -> None:
-        codes, columns = self.codes(labels), torch.stack([y.double(), torch.ones_like(y, dtype=torch.float64)], -1)
+    def _count(self, codes: Tensor, y: Tensor, sign: int) -> None:
+        columns = torch.stack([y.double(), torch.ones_like(y, dtype=torch.float64)], -1)
         count_co_occurrences(self.counts, codes, sign)
         self.sums += sign * cluster_sums(codes, columns, self.sums.shape[0])
         self.squares += sign * (columns.mT @ columns)
 
-    def _were_added(self, labels: Tensor) -> bool:
-        codes = self.codes(labels)
+    def _were_added(self, codes: Tensor) -> bool:
         leaving = cluster_sums(codes, torch.ones(len(codes), 1), self.sums.shape[0])
         return bool((leaving.squeeze(-1) <= self.sums[:, 1]).all())
 
-    def _absorb(self, other: ClusterStatistics) -> None:
-        places = torch.arange(len(other.counts))
-        if isinstance(self.index, SeenClusterIndex) and isinstance(other.index, SeenClusterIndex):
-            places = self._reindex(self.index, other.index).codes_of(other.index)
-        self.counts.index_put_((places.unsqueeze(1), places), other.counts, accumulate=True)
+    def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
+        """Add other statistics, each of whose clusters lies in the one of these at its place."""
+        self._keep_examples(other.examples, places.unsqueeze(-1))
+        self.counts += coarsened(other.counts, places, len(self.counts))
         self.sums.index_add_(0, places, other.sums)
         self.squares += other.squares
 
-    def _reindex(self, old: SeenClusterIndex, more: SeenClusterIndex) -> SeenClusterIndex:
+    def _keep_examples(self, rows: Tensor, codes: Tensor) -> None:
+        """Of the rows (`n x D`) in each cluster that has none yet, the first."""
+        numbers, first = torch.arange(len(rows)), torch.full((len(self.sums),), len(rows))
+        for column in codes.unbind(-1):
+            first.scatter_reduce_(0, column.long(), numbers, "amin")
+        is_new = ((self.sums[:, 1] == 0) & (first < len(rows))).nonzero().squeeze(-1)
+        if is_new.numel():
+            self.examples[is_new] = rows[first[is_new]].double()
+
+    def _example_labels(self, index: SeenClusterIndex, partition: Partition) -> list[Tensor]:
+        """For each partition the labels of its own clusters' examples."""
+        labels = partition.labels(self.examples).mT.contiguous()
+        starts = zip(index.offsets, index.values, labels, strict=True)
+        return [column[offset : offset + values.numel()] for offset, values, column in starts]
+
+    def _reindex(self, old: SeenClusterIndex, more: SeenClusterIndex, num_columns: int) -> None:
         """Make room for more labels."""
-        index = old.joined(more)
-        if index.num_clusters == old.num_clusters:
-            return old
-        places = index.codes_of(old)
-        counts = torch.zeros(index.num_clusters, index.num_clusters, dtype=torch.float64)
-        sums = torch.zeros(index.num_clusters, 2, dtype=torch.float64)
-        counts[places.unsqueeze(1), places] = self.counts
-        sums[places] = self.sums
-        self.index, self.counts, self.sums = index, counts, sums
-        return index
+        self.index = index = old.joined(more)
+        size = index.num_clusters
+        if size > old.num_clusters:
+            places = index.codes_of(old.values)
+            counts = self.counts.new_zeros(size, size)
+            counts[places.unsqueeze(1), places] = self.counts
+            self.counts = counts
+            self.sums = self.sums.new_zeros(size, 2).index_copy_(0, places, self.sums)
+            examples = self.examples.reshape(len(places), num_columns)  # without rows there are no columns either
+            self.examples = examples.new_zeros(size, num_columns).index_copy_(0, places, examples)
 
 
 def fingerprint(partition: Partition) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_partition.inference.spectral_likelihood import SpectralMeasure, with_ones
@@ -109,7 +108,12 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
 
 
 def _root(cluster_operator: LinearOperator) -> Tensor:
-    """F with S = F F^T: a column of square roots if S is diagonal, a triangle otherwise."""
+    """F with S = F F^T: a column of square roots if S is diagonal, a triangle if S is regular, or eigenvectors."""
     if isinstance(cluster_operator, DiagLinearOperator):
         return cluster_operator._diagonal().double().sqrt().unsqueeze(-1)
-    return psd_safe_cholesky(cluster_operator.to_dense().double())
+    dense = cluster_operator.to_dense().double()
+    triangle, failed = torch.linalg.cholesky_ex(dense)
+    if not failed:
+        return triangle
+    values, vectors = torch.linalg.eigh(dense)
+    return vectors * values.clamp_min(0).sqrt()

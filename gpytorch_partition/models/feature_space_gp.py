@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,12 +12,26 @@ from torch import Tensor
 
 from gpytorch_partition.inference.cluster_statistics import ClusterStatistics
 from gpytorch_partition.inference.feature_space import FeatureSpace
+from gpytorch_partition.inference.level_weights import (
+    LevelEvidence,
+    checked_level_weights,
+    level_operator,
+    maximize_level_weights,
+)
 from gpytorch_partition.inference.spectral_fit import Bounds, Maximum, maximize
 from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood
+from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
+from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
 from gpytorch_partition.partitions.cluster_index import SeenClusterIndex
+from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.levels import TreeLayout, height_average_levels
 from gpytorch_partition.progress import progress
+
+# Where outputscale and noise may lie, if nothing else is said.
+_BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))
 
 # Numbers in one block of the table that variances are summed from.
 _BLOCK = 2**24
@@ -35,6 +49,9 @@ class FeatureSpaceGP:
     point, a variance :math:`O(m p)`.
 
     Targets should have a mean and a standard deviation not too far from 0 and 1: their squares are summed up.
+
+    Of a forest, :meth:`fit_level_weights` learns how much each depth of the trees counts; of Mondrian trees,
+    :meth:`fit_lifetime` how early they are best cut. Both need the counts only.
 
     :param kernel: The kernel; partitions with few clusters keep p moderate.
 
@@ -55,6 +72,7 @@ class FeatureSpaceGP:
         self.kernel = kernel
         self.statistics = ClusterStatistics(kernel.partition)
         self.values: Maximum | None = None  # outputscale, noise and mean once fitted
+        self._level_weights: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -108,21 +126,130 @@ class FeatureSpaceGP:
 
     def fit(self, bounds: Bounds | None = None) -> Maximum:
         """
-        Choose outputscale, noise and mean by maximum marginal likelihood, exactly.
+        Choose outputscale, noise and mean by maximum marginal likelihood, exactly; :attr:`level_weights` stay.
 
         :param bounds: Where they may lie. (Default: noise at least 1e-4, everything else free.)
         :return: The values, also kept in :attr:`values`, and the log marginal likelihood.
         :raises RuntimeError: If no row was added.
         """
-        measure = self._space.measure(self.statistics.sums, self.statistics.squares)
-        self.values = maximize(SpectralLikelihood(measure), bounds or Bounds((0.0, float("inf")), (1e-4, float("inf"))))
+        self.values = maximize(self._likelihood(), bounds or _BOUNDS)
         self._forget(with_space=False)
         return self.values
 
+    def cut(self, lifetime: float) -> FeatureSpaceGP:
+        """
+        The model of the same rows, of the same Mondrian trees with an earlier lifetime, to be fitted anew.
+
+        Costs the labels of p points, :math:`O(p m)`, and :math:`O(p^2)`.
+
+        :param lifetime: In units of 1/x, up to the kernel's own.
+        :raises ValueError: If the kernel is no :class:`~gpytorch_partition.MondrianKernel`, or the lifetime is not
+            positive or longer than its own.
+
+        Example:
+            >>> from gpytorch_partition import MondrianKernel
+            >>> x = torch.rand(100, 1, generator=torch.Generator().manual_seed(0))
+            >>> model = FeatureSpaceGP(MondrianKernel(x, 5, lifetime=8.0, random_state=0))
+            >>> model.add(x, x.squeeze(-1))
+            >>> model.cut(2.0).num_rows, model.cut(2.0).kernel.lifetime
+            (100, 2.0)
+        """
+        return self._under(_mondrian_kernel(self.kernel).cut(lifetime))
+
+    def fit_lifetime(self, lifetimes: Iterable[float] | None = None, bounds: Bounds | None = None) -> FeatureSpaceGP:
+        """
+        The fitted model with the lifetime of greatest marginal likelihood, of the same Mondrian trees cut earlier.
+
+        No row is needed again. Counting and fitting cost what the model with the longest lifetime costs, so choose
+        that for the kernel; this model stays as it is. As :meth:`cut` and :meth:`fit` for each lifetime, with a
+        progress bar.
+
+        :param lifetimes: To choose from, in units of 1/x, up to the kernel's own. (Default: the kernel's own, and six
+            more, each half as long.)
+        :param bounds: As in :meth:`fit`.
+        :return: A new model, whose :attr:`kernel` has the lifetime; more rows can be added to it.
+        :raises RuntimeError: If no row was added.
+        :raises ValueError: If there are none, one of them is not positive or longer than the kernel's own, or the
+            kernel is no :class:`~gpytorch_partition.MondrianKernel`.
+
+        Example:
+            >>> from gpytorch_partition import MondrianKernel
+            >>> generator = torch.Generator().manual_seed(0)
+            >>> x = torch.rand(2_000, 1, generator=generator)
+            >>> y = 4 * x.squeeze(-1) + 0.3 * torch.randn(2_000, generator=generator)
+            >>> model = FeatureSpaceGP(MondrianKernel(x, 20, lifetime=8.0, random_state=0))
+            >>> model.add(x, y)
+            >>> best = model.fit_lifetime([1.0, 2.0, 4.0, 8.0])
+            >>> best.kernel.lifetime
+            4.0
+        """
+        kernel = _mondrian_kernel(self.kernel)
+        chosen = [kernel.lifetime / 2**k for k in range(7)] if lifetimes is None else list(lifetimes)
+        if not chosen:
+            raise ValueError("expected at least one lifetime to choose from, got none")
+        kernels = [kernel.cut(lifetime) for lifetime in chosen]
+        models = (self._under(each) for each in progress(kernels, "fitting lifetimes"))
+        return max(models, key=lambda model: model.fit(bounds).log_likelihood)
+
+    def fit_level_weights(self, bounds: Bounds | None = None, max_iterations: int = 100) -> Maximum:
+        r"""
+        Choose outputscale, noise and mean as :meth:`fit`, and the weights of all heights of a forest with them.
+
+        The kernel becomes :math:`\sum_d u_d K_d` with :math:`K_d` the trees cut at depth d,
+        :math:`u \ge 0, \sum_d u_d = 1`, where :class:`~gpytorch_partition.RandomForestKernel` has the same weight for
+        each height (Davies & Ghahramani 2014, section 4.3.1). The u that L-BFGS reaches from there is kept in
+        :attr:`level_weights`; no row is needed again. Each of some 20 to 50 evaluations costs :math:`O(p^3)` time, up
+        to that of :meth:`fit`, and `120 p^2` bytes are held meanwhile for p leaves.
+
+        :param bounds: As in :meth:`fit`.
+        :param max_iterations: L-BFGS iterations at most.
+        :return: The values, also kept in :attr:`values`, and the log marginal likelihood.
+        :raises RuntimeError: If no row was added.
+        :raises ValueError: If the kernel is no :class:`~gpytorch_partition.RandomForestKernel` with all heights.
+
+        A :class:`~sklearn.exceptions.ConvergenceWarning` says that the iterations did not suffice.
+
+        Example:
+            >>> from gpytorch_partition import RandomForestKernel
+            >>> generator = torch.Generator().manual_seed(0)
+            >>> x = torch.rand(2_000, 2, generator=generator)
+            >>> y = 4 * x[:, 0] + 0.3 * torch.randn(2_000, generator=generator)
+            >>> model = FeatureSpaceGP(RandomForestKernel(x, y, 5, min_samples_leaf=20, random_state=0))
+            >>> model.add(x, y)
+            >>> average = model.fit()
+            >>> model.fit_level_weights().log_likelihood > average.log_likelihood
+            True
+        """
+        layout, statistics, bounds = _forest_layout(self.kernel), self.statistics, bounds or _BOUNDS
+        self._check_counted()
+        self.level_weights = start = height_average_levels(layout)
+        values = self.fit(bounds)
+        evidence = LevelEvidence(statistics.counts, statistics.sums, statistics.squares, layout)
+        self.level_weights = maximize_level_weights(evidence, values, start, bounds, max_iterations)
+        return self.fit(bounds)
+
+    @property
+    def level_weights(self) -> Tensor | None:
+        """
+        The weights of the depths 0 ... H of a forest (`H + 1`, float64), H the height of its tallest tree; None for the
+        kernel's own.
+
+        They stay, whatever is added or fitted, until they are set or learned again; None forgets them. After setting
+        them, call :meth:`fit`.
+
+        :raises ValueError: If they are not one number, 0 or more, for each depth, do not sum to 1, or the kernel is no
+            :class:`~gpytorch_partition.RandomForestKernel` with all heights.
+        """
+        return self._level_weights
+
+    @level_weights.setter
+    def level_weights(self, weights: Tensor | None) -> None:
+        self._level_weights = None if weights is None else checked_level_weights(weights, _forest_layout(self.kernel))
+        self._forget()
+
     def log_marginal_likelihood(self, outputscale: float, noise: float, mean: float) -> float:
         """The exact log marginal likelihood of all rows together at other values, in nats."""
-        measure = self._space.measure(self.statistics.sums, self.statistics.squares)
-        return SpectralLikelihood(measure).value(outputscale, noise, mean)
+        return self._likelihood().value(outputscale, noise, mean)
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """
@@ -169,7 +296,7 @@ class FeatureSpaceGP:
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values, to save; a model of the same kernel takes them up with :meth:`load_state_dict`."""
         values = None if self.values is None else vars(self.values)
-        return {"statistics": self.statistics.state_dict(), "values": values}
+        return {"statistics": self.statistics.state_dict(), "values": values, "level_weights": self.level_weights}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """
@@ -179,7 +306,13 @@ class FeatureSpaceGP:
         """
         self.statistics.load_state_dict(state["statistics"])
         self.values = None if state["values"] is None else Maximum(**state["values"])
-        self._forget()
+        self.level_weights = state["level_weights"]
+
+    def _under(self, kernel: MondrianKernel) -> FeatureSpaceGP:
+        """The model of the same rows under coarser partitions."""
+        model = FeatureSpaceGP(kernel)
+        model.statistics = self.statistics.coarsened(kernel.partition)
+        return model
 
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Rows and targets, the columns selected."""
@@ -208,8 +341,16 @@ class FeatureSpaceGP:
     @cached_property
     def _space(self) -> FeatureSpace:
         self._check_counted()
-        like = torch.ones((), dtype=torch.float64)
-        return FeatureSpace(self.statistics.counts, self.kernel._cluster_operator(len(self.statistics.sums), like))
+        return FeatureSpace(self.statistics.counts, self._cluster_operator())
+
+    def _cluster_operator(self) -> ClusterOperator:
+        if self._level_weights is None:
+            like = torch.ones((), dtype=torch.float64)
+            return self.kernel._cluster_operator(len(self.statistics.sums), like)
+        return level_operator(_forest_layout(self.kernel), self._level_weights)
+
+    def _likelihood(self) -> SpectralLikelihood:
+        return SpectralLikelihood(self._space.measure(self.statistics.sums, self.statistics.squares))
 
     @cached_property
     def _mean_weights(self) -> Tensor:
@@ -243,6 +384,19 @@ def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Itera
     for first in range(start, len(y), num_rows):
         rows = slice(first, first + num_rows)
         yield torch.tensor(np.asarray(x[rows])), torch.tensor(np.asarray(y[rows]))
+
+
+def _mondrian_kernel(kernel: PartitionKernel) -> MondrianKernel:
+    if not isinstance(kernel, MondrianKernel):
+        raise ValueError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
+    return kernel
+
+
+def _forest_layout(kernel: PartitionKernel) -> TreeLayout:
+    if not isinstance(kernel, RandomForestKernel) or kernel.heights != "all":
+        got = f"heights={kernel.heights!r}" if isinstance(kernel, RandomForestKernel) else type(kernel).__name__
+        raise ValueError(f"level weights are those of a RandomForestKernel with heights='all', got {got}")
+    return cast(ForestPartition, kernel.partition).layout
 
 
 def _blocks(rows: Incidence, size: int) -> Iterator[Incidence]:

@@ -53,9 +53,7 @@ class PathSumLinearOperator(LinearOperator):
         return self
 
     def _matmul(self, rhs: Tensor) -> Tensor:
-        columns, sums = as_columns(rhs), self.layout.sums
-        weights = self.node_weights.index_select(0, sums.nodes).unsqueeze(-1)
-        return sums.down(sums.up(columns).mul_(weights)).view(rhs.shape)
+        return self.layout.sums.up_and_down(as_columns(rhs), self.node_weights).view(rhs.shape)
 
     def _diagonal(self) -> Tensor:
         sums = self.layout.sums

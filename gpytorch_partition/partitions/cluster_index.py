@@ -86,15 +86,15 @@ class SeenClusterIndex:
 
     def joined(self, other: SeenClusterIndex) -> SeenClusterIndex:
         """An index of the labels of both."""
-        if not self.values:
-            return other
+        if not (self.values and other.values):
+            return self if self.values else other
         pairs = zip(self.values, other.values, strict=True)
         return self.of_values([torch.cat(pair).unique() for pair in pairs])
 
-    def codes_of(self, older: SeenClusterIndex) -> Tensor:
-        """The codes here (`p`) of the clusters of an index whose labels are all known here."""
+    def codes_of(self, labels: list[Tensor]) -> Tensor:
+        """The codes (`p`) of known labels, a tensor per partition, with each partition's null code after its labels."""
         codes = []
-        for column, known, offset in zip(older.values, self.values, self.offsets):
+        for column, known, offset in zip(labels, self.values, self.offsets):
             rank = torch.searchsorted(known, column)
             codes.append(offset + torch.cat([rank, rank.new_tensor([known.numel()])]))
         return torch.cat([torch.empty(0, dtype=torch.int64), *codes])

@@ -165,6 +165,51 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
     return hits.double() / cuts
 
 
+def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
+    r"""
+    Weights of nodes that average the trees, all cut at one depth, over the depths with given weights.
+
+    With weights :math:`u_0, \ldots, u_H` of the depths and a leaf at depth l in the cluster of its ancestor at depth
+    :math:`\min(d, l)`, the average :math:`\sum_d u_d K_d` is a sum over the nodes above both points with
+
+    .. math:: w_v = u_{\text{depth}_v} \text{ (inner nodes)}, \qquad w_v = \sum_{d \ge \text{depth}_v} u_d
+        \text{ (leaves)}.
+
+    A tree cut below its height is cut into its leaves. :math:`O(V)` time and memory; differentiable.
+
+    :param layout: The trees.
+    :param level_weights: `H + 1` weights of the depths 0 ... H, H the height of the tallest tree.
+    :return: `V` weights, in the dtype of `level_weights`.
+
+    Example:
+        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
+        >>> level_node_weights(lay_out_trees(left, right, torch.tensor([0, 5])), torch.tensor([0.5, 0.25, 0.25]))
+        tensor([0.5000, 0.5000, 0.2500, 0.2500, 0.2500])
+    """
+    is_leaf = layout.node_high - layout.node_low == 1
+    tails = level_weights.flip(0).cumsum(0).flip(0)
+    return torch.where(is_leaf, tails[layout.depth], level_weights[layout.depth])
+
+
+def height_average_levels(layout: TreeLayout) -> Tensor:
+    r"""
+    The weights of depths nearest to :func:`height_average_weights`: those of a depth that is drawn from 0 ... h for a
+    tree drawn at random, h its own height, and then cuts all trees.
+
+    The same kernel if all trees have the same height; with different ones, tall trees are cut a little higher up.
+
+    :param layout: The trees.
+    :return: `H + 1` weights (float64), H the height of the tallest tree.
+
+    Example:
+        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
+        >>> height_average_levels(lay_out_trees(left, right, torch.tensor([0, 5])))
+        tensor([0.3333, 0.3333, 0.3333], dtype=torch.float64)
+    """
+    depths = torch.arange(int(layout.heights.max()) + 1, device=layout.heights.device).unsqueeze(-1)
+    return ((depths <= layout.heights) / (layout.heights + 1).double()).mean(-1)
+
+
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
     r"""
     The clusters of each tree cut at a depth: a leaf belongs to its ancestor at depth min(d, depth of the

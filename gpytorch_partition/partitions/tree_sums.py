@@ -1,13 +1,16 @@
 """
 Sums over trees: of leaves up to every node, and of nodes down to every leaf, for all trees at once.
 
-Nodes are kept level by level, siblings next to each other, so that a level goes up as a sum of pairs and comes down
-as an addition to pairs: contiguous passes over one table. Sums grow like the tree, so float32 keeps its digits; the
-textbook's two cumulative sums over depth-first leaves need float64 and were measured 10 to 30 times slower.
+Trees are taken a few at a time, so that their table stays in the cache. It holds the leaves, in their own order, and
+then the inner nodes from the deepest level to the roots: a level goes up as the sum of what its two children hold, and
+comes down as an addition of what its parents hold. All of it gathers; scatters run on one core in PyTorch. Sums grow
+like the tree, so float32 keeps its digits; the textbook's two cumulative sums over depth-first leaves need float64 and
+were measured 10 to 30 times slower.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,11 +20,15 @@ if TYPE_CHECKING:
     from gpytorch_partition.partitions.levels import TreeLayout
 
 
+# Nodes whose table is worked on at once: a few megabytes with a dozen columns.
+_NODES_AT_ONCE = 2**18
+
+
 class TreeSums:
     r"""
-    The level order of binary trees, and the two sums in it.
+    The order of binary trees' nodes, and the two sums in it.
 
-    A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Held are 16 bytes per node.
+    A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Held are 24 bytes per node.
 
     :param layout: The trees; every inner node has two children.
 
@@ -30,58 +37,79 @@ class TreeSums:
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> sums = TreeSums(lay_out_trees(left, right, torch.tensor([0, 5])))
         >>> node_sums = sums.up(torch.tensor([[1.0], [2.0], [4.0]]))
-        >>> node_sums.squeeze(-1)
-        tensor([7., 1., 6., 2., 4.])
+        >>> sums.nodes, node_sums.squeeze(-1)
+        (tensor([1, 3, 4, 2, 0]), tensor([1., 2., 4., 6., 7.]))
         >>> sums.down(node_sums).squeeze(-1)
         tensor([ 8., 15., 17.])
     """
 
     def __init__(self, layout: TreeLayout) -> None:
-        order, self._level_starts, parents = _level_order(layout)
-        self.nodes = order  # layout number of the node in each place
-        place = torch.empty_like(order)
-        place[order] = torch.arange(order.numel(), device=order.device)
-        self._leaves = place[layout.leaf_nodes]
-        self._parents = [place[level] for level in parents]  # places of a level's inner nodes, in order of children
+        self._groups = [_TreeGroup(layout, first, last) for first, last in pairwise(_cuts(layout.tree_nodes))]
+        self.nodes = torch.cat([group.nodes for group in self._groups])  # layout number of the node in each place
 
     def up(self, leaf_values: Tensor) -> Tensor:
-        """For every node the sum over its leaves: `V x t` in level order from `p x t`."""
-        table = leaf_values.new_empty(self.nodes.numel(), leaf_values.shape[-1])
-        table.index_copy_(0, self._leaves, leaf_values)
-        for parents, start, stop in self._levels_below():
-            children = table[start:stop]
-            table.index_copy_(0, parents, children[0::2] + children[1::2])
-        return table
+        """For every node the sum over its leaves: `V x t` in the order of `nodes` from `p x t`."""
+        return torch.cat([group.up(leaf_values[group.leaves]) for group in self._groups])
 
     def down(self, node_values: Tensor) -> Tensor:
         """For every leaf the sum over the nodes above it and itself: `p x t` from `V x t`, which is overwritten."""
-        for parents, start, stop in reversed(self._levels_below()):
-            pairs = node_values[start:stop].unflatten(0, ((stop - start) // 2, 2))
-            pairs += node_values.index_select(0, parents).unsqueeze(1)
-        return node_values.index_select(0, self._leaves)
+        return torch.cat([group.down(node_values[group.places]) for group in self._groups])
 
-    def _levels_below(self) -> list[tuple[Tensor, int, int]]:
-        """From the deepest level up: the inner nodes above it and the slice of their children."""
-        starts = self._level_starts
-        return [(self._parents[d], starts[d + 1], starts[d + 2]) for d in reversed(range(len(self._parents)))]
+    def up_and_down(self, leaf_values: Tensor, node_weights: Tensor) -> Tensor:
+        """For every leaf the weighted sums of all nodes above it: `p x t` from `p x t` and `V` (in layout order)."""
+        result = torch.empty_like(leaf_values)
+        for group in self._groups:
+            table = group.up(leaf_values[group.leaves])
+            result[group.leaves] = group.down(table.mul_(node_weights[group.nodes].unsqueeze(-1)))
+        return result
 
 
-def _level_order(layout: TreeLayout) -> tuple[Tensor, list[int], list[Tensor]]:
-    """Nodes by level with siblings adjacent, where each level starts, and the inner nodes of each level."""
-    numbers = torch.arange(layout.num_nodes, device=layout.parent.device)
-    children = numbers[layout.parent != numbers]
-    # Children sorted by parent: the two of parent v lie at 2 * rank(v).
-    by_parent = children[torch.sort(layout.parent[children], stable=True).indices].view(-1, 2)
-    inner = layout.parent[by_parent[:, 0]]
-    rank = torch.full_like(numbers, -1)
-    rank[inner] = torch.arange(inner.numel(), device=numbers.device)
-    level, levels, parents = numbers[layout.parent == numbers], [], []
-    while True:
-        levels.append(level)
-        splitting = level[rank[level] >= 0]
-        if not splitting.numel():
-            break
-        parents.append(splitting)
-        level = by_parent[rank[splitting]].reshape(-1)
-    starts = torch.tensor([0, *(nodes.numel() for nodes in levels)]).cumsum(0).tolist()
-    return torch.cat(levels), starts, parents
+class _TreeGroup:
+    """The order of the nodes of some trees."""
+
+    def __init__(self, layout: TreeLayout, first: int, last: int) -> None:
+        self.leaves = slice(*layout.tree_leaves[[first, last]].tolist())
+        self.places = slice(*layout.tree_nodes[[first, last]].tolist())
+        start, num_leaves = self.places.start, self.leaves.stop - self.leaves.start
+        parent, depth = layout.parent[self.places] - start, layout.depth[self.places]
+        numbers, leaf_nodes = torch.arange(len(parent), device=parent.device), layout.leaf_nodes[self.leaves] - start
+        inner = torch.ones_like(parent, dtype=torch.bool).index_fill_(0, leaf_nodes, False).nonzero().squeeze(-1)
+        # Deepest first; the sort is stable, so that a level keeps the order of the trees.
+        depths, order = torch.sort(depth[inner], descending=True, stable=True)
+        nodes = torch.cat([leaf_nodes, inner[order]])
+        place = torch.empty_like(numbers).index_copy_(0, nodes, numbers)
+        self.nodes = nodes + start
+        sizes = torch.unique_consecutive(depths, return_counts=True)[1]
+        self._level_starts = [num_leaves, *(num_leaves + sizes.cumsum(0)).tolist()]
+        self._parents = place[parent[nodes]]
+        self._lone_leaves = (self._parents == numbers)[:num_leaves].nonzero().squeeze(-1)  # trees of one leaf
+        # Places sorted by the place of their parent: two for each inner node, as a root is its own parent.
+        below = (self._parents != numbers).nonzero().squeeze(-1)
+        self._children = below[torch.sort(self._parents[below], stable=True).indices].view(-1, 2).T.contiguous()
+
+    def up(self, leaf_values: Tensor) -> Tensor:
+        num_leaves = leaf_values.shape[0]
+        table = leaf_values.new_empty(self.nodes.numel(), leaf_values.shape[-1])
+        table[:num_leaves] = leaf_values
+        for start, stop in pairwise(self._level_starts):
+            left, right = self._children[:, start - num_leaves : stop - num_leaves]
+            table[start:stop] = table.index_select(0, left).add_(table.index_select(0, right))
+        return table
+
+    def down(self, node_values: Tensor) -> Tensor:
+        for start, stop in reversed(list(pairwise(self._level_starts))[:-1]):
+            node_values[start:stop] += node_values.index_select(0, self._parents[start:stop])
+        num_leaves = self._level_starts[0]
+        above = node_values.index_select(0, self._parents[:num_leaves])
+        above[self._lone_leaves] = 0
+        return above.add_(node_values[:num_leaves])
+
+
+def _cuts(tree_nodes: Tensor) -> list[int]:
+    """Numbers of trees at which a new group begins: as many trees as have so many nodes, but at least one."""
+    ends = tree_nodes[1:].tolist()
+    cuts, start = [0], 0
+    for tree, end in enumerate(ends, start=1):
+        if tree < len(ends) and ends[tree] - start > _NODES_AT_ONCE:
+            cuts, start = [*cuts, tree], end
+    return [*cuts, len(ends)]

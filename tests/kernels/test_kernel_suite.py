@@ -127,6 +127,15 @@ KERNELS = {
 }
 
 
+def test_a_cut_mondrian_kernel_keeps_all_but_the_lifetime():
+    kernel = MondrianKernel(X, 20, lifetime=0.3, random_state=0, active_dims=(4, 1), batch_shape=(2,)).double()
+    x = X.double()
+    kernel(x).to_dense()
+    cut, drawn = kernel.cut(0.1), MondrianKernel(X, 20, lifetime=0.1, random_state=0, active_dims=(4, 1)).double()
+    assert (cut.lifetime, kernel.lifetime, cut.batch_shape) == (0.1, 0.3, (2,))
+    torch.testing.assert_close(cut(x).to_dense(), drawn(x).to_dense().expand(2, -1, -1))
+
+
 @pytest.fixture(params=KERNELS)
 def kernel(request):
     return KERNELS[request.param](X)

@@ -10,7 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpytorch_partition.partitions.levels import cut_at_depth, height_average_weights, lay_out_trees
+from gpytorch_partition.partitions.levels import (
+    cut_at_depth,
+    height_average_levels,
+    height_average_weights,
+    lay_out_trees,
+    level_node_weights,
+)
 
 trees_of_any_shape = st.builds(
     lambda splits, seed: grow(splits, random.Random(seed)),
@@ -92,6 +98,28 @@ def test_weights_average_the_agreement_of_two_leaves_over_all_heights(trees):
                 agreement = [a.ancestor(d) is b.ancestor(d) for d in range(height + 1)]
                 common = [number[id(node)] for node in a.path() if node in b.path()]
                 assert float(weights[common].sum()) == pytest.approx(sum(agreement) / (height + 1), abs=1e-12)
+
+
+@any_trees
+@given(trees_of_any_shape, st.integers(0, 10_000))
+def test_level_weights_average_the_agreement_of_two_leaves_over_depths(trees, seed):
+    layout, _, number = laid_out(trees)
+    levels = torch.rand(int(layout.heights.max()) + 1, generator=torch.Generator().manual_seed(seed)).double()
+    weights = level_node_weights(layout, levels)
+    for tree in trees:
+        leaves = tree[0].leaves()
+        for a in leaves:
+            for b in leaves:
+                agreement = [float(w) * (a.ancestor(d) is b.ancestor(d)) for d, w in enumerate(levels)]
+                common = [number[id(node)] for node in a.path() if node in b.path()]
+                assert float(weights[common].sum()) == pytest.approx(sum(agreement), abs=1e-12)
+
+
+def test_the_height_average_by_levels():
+    equal, _, _ = laid_out(grow([2, 2], random.Random(0)))
+    torch.testing.assert_close(level_node_weights(equal, height_average_levels(equal)), height_average_weights(equal))
+    different, _, _ = laid_out(grow([2, 0], random.Random(0)))  # heights 2 and 0: 1/3 for each depth, 1 for the first
+    assert height_average_levels(different).tolist() == pytest.approx([2 / 3, 1 / 6, 1 / 6])
 
 
 @any_trees

@@ -345,6 +345,30 @@ class TestLifetime:
             MondrianPartition(torch.ones(5, 2))
 
 
+class TestCut:
+    POINTS = TestLabels.POINTS
+
+    @pytest.mark.parametrize("lifetime", [1e-3, 0.2, 0.8])
+    def test_is_the_partition_drawn_with_that_lifetime(self, trees, lifetime):
+        trees.incidences(self.POINTS, self.POINTS)  # remembered codes must not be taken over
+        cut, drawn = trees.cut(lifetime), trees_on(normal(100, 3), 30, lifetime)
+        assert cut.lifetime == lifetime
+        assert torch.equal(cut.labels(self.POINTS), drawn.labels(self.POINTS))
+        codes = [each.incidences(self.POINTS, self.POINTS)[0].codes for each in (cut, drawn)]
+        assert torch.equal(*codes)
+        assert trees.lifetime == 0.8
+        assert cut.tree_keys.data_ptr() == trees.tree_keys.data_ptr()
+
+    @pytest.mark.parametrize("lifetime", [0, -1.0, 0.81, float("nan"), float("inf")])
+    def test_that_is_no_earlier_lifetime(self, trees, lifetime):
+        with pytest.raises(ValueError, match=r"lifetime in \(0, 0.8\]"):
+            trees.cut(lifetime)
+
+    def test_of_nothing(self):
+        with pytest.raises(RuntimeError, match="not fitted"):
+            MondrianPartition().cut(1.0)
+
+
 class TestState:
     POINTS = TestLabels.POINTS
 

@@ -1,0 +1,136 @@
+"""Statistics under coarser partitions, against counting the rows under these."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+from gpytorch_partition import RandomForestKernel
+from gpytorch_partition.inference.cluster_statistics import ClusterStatistics
+from gpytorch_partition.partitions import CallablePartition, MondrianPartition
+
+GENERATOR = torch.Generator().manual_seed(2)
+X = torch.cat([torch.randn(80, 3, generator=GENERATOR), 20 * torch.randn(10, 3, generator=GENERATOR)]).double()
+Y = torch.randint(-50, 50, (90,), generator=GENERATOR).double()  # whole numbers: sums are exact in any order
+TREES = MondrianPartition(X[:60], 5, lifetime=0.6, random_state=0)
+LIFETIMES = (1e-4, 0.1, 0.3, 0.6)
+
+
+def _counted(partition, x=X, y=Y, size=40):
+    statistics = ClusterStatistics(partition)
+    for rows, targets in zip(x.split(size), y.split(size)):
+        statistics.add(rows, targets)
+    return statistics
+
+
+def _added_up():
+    return _counted(TREES, X[:70], Y[:70]) + _counted(TREES, X[70:], Y[70:])
+
+
+def _with_rows_removed():
+    statistics = _counted(TREES, torch.cat([X, 3 * X]), torch.cat([Y, Y]))
+    statistics.remove(3 * X, Y)
+    return statistics
+
+
+def _refilled():
+    """All rows taken out of their clusters, and back in."""
+    statistics = _counted(TREES)
+    statistics.remove(X, Y)
+    statistics.add(X, Y)
+    return statistics
+
+
+def _saved():
+    torch.save(_counted(TREES, X[:70], Y[:70]).state_dict(), file := io.BytesIO())
+    file.seek(0)
+    statistics = ClusterStatistics(TREES)
+    statistics.load_state_dict(torch.load(file, weights_only=True))
+    statistics.add(X[70:], Y[70:])
+    return statistics
+
+
+def _cut_twice():
+    return _counted(TREES.cut(0.6)).coarsened(TREES.cut(0.59))
+
+
+WAYS = {each.__name__: each for each in (_counted, _added_up, _refilled, _saved, _cut_twice)}
+
+
+def _assert_equal(found, expected):
+    for name in ("counts", "sums", "squares"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    assert all(torch.equal(a, b) for a, b in zip(found.index.values, expected.index.values, strict=True))
+
+
+@pytest.mark.parametrize("lifetime", LIFETIMES)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cut_has_the_counts_of_the_rows(way, lifetime):
+    lifetime = min(lifetime, 0.59) if way == "_cut_twice" else lifetime
+    fine = WAYS[way](TREES) if way == "_counted" else WAYS[way]()
+    _assert_equal(fine.coarsened(TREES.cut(lifetime)), _counted(TREES.cut(lifetime)))
+
+
+@pytest.mark.parametrize("lifetime", LIFETIMES)
+def test_a_cut_after_rows_were_removed(lifetime):
+    """Their clusters stay, empty."""
+    direct = _counted(TREES.cut(lifetime), torch.cat([X, 3 * X]), torch.cat([Y, Y]))
+    direct.remove(3 * X, Y)
+    _assert_equal(_with_rows_removed().coarsened(TREES.cut(lifetime)), direct)
+
+
+def test_a_cut_counts_on():
+    cut = TREES.cut(0.2)
+    statistics = _counted(TREES, X[:70], Y[:70]).coarsened(cut)
+    statistics.add(X[70:], Y[70:])
+    _assert_equal(statistics, _counted(cut))
+    _assert_equal(statistics.coarsened(TREES.cut(0.1)), _counted(TREES.cut(0.1)))
+    statistics.remove(X[70:], Y[70:])
+    assert statistics.num_rows == 70
+
+
+def test_examples_lie_in_their_clusters():
+    for way in (_added_up, _with_rows_removed, _refilled, _saved):
+        statistics = way()
+        labels = TREES.labels(statistics.examples)
+        codes = statistics.codes(labels)
+        null = set(statistics.null_clusters.tolist())
+        own = [cluster for cluster in range(len(codes)) if cluster not in null]
+        assert all(cluster in codes[cluster] for cluster in own)
+        assert not statistics.examples[list(null)].any()
+        assert statistics.examples.shape == (len(statistics.counts), 3)
+
+
+def test_examples_are_the_first_rows():
+    first, whole = _counted(TREES, X[:70], Y[:70]), _counted(TREES)
+    places = whole.index.codes_of(first.index.values)
+    assert torch.equal(whole.examples[places], first.examples)
+    assert torch.equal(first.examples[first.codes(TREES.labels(X[:1])).long()], X[:1].expand(5, -1).unsqueeze(0))
+
+
+def test_float32_rows():
+    x = X.float()
+    _assert_equal(_counted(TREES, x).coarsened(TREES.cut(0.2)), _counted(TREES.cut(0.2), x))
+
+
+def test_any_nested_function():
+    fine = CallablePartition(lambda x: torch.stack([(4 * x[..., 0]).floor(), (8 * x[..., 1]).floor()], -1).long())
+    coarse = CallablePartition(lambda x: torch.stack([(2 * x[..., 0]).floor(), x[..., 1].floor()], -1).long())
+    _assert_equal(_counted(fine).coarsened(coarse), _counted(coarse))
+
+
+def test_shards_without_rows():
+    empty = ClusterStatistics(TREES)
+    for total in (empty + _counted(TREES), _counted(TREES) + empty):
+        _assert_equal(total.coarsened(TREES.cut(0.2)), _counted(TREES.cut(0.2)))
+    assert empty.coarsened(TREES.cut(0.2)).num_rows == (empty + empty).num_rows == 0
+
+
+def test_bounded_clusters_have_no_examples():
+    forest = RandomForestKernel(X, Y, 5, random_state=0).partition
+    statistics = _counted(forest)
+    assert statistics.examples.numel() == 0
+    with pytest.raises(ValueError, match="unbounded labels"):
+        statistics.coarsened(forest.cut(torch.ones(5, dtype=torch.int64)))
