@@ -1,7 +1,7 @@
 """
 Measure, print Markdown, and write it down as Markdown and CSV.
 
-    python -m tests.benchmarks                     # everything: about an hour on two cores that do nothing else
+    python -m tests.benchmarks                     # everything: hours on two cores that do nothing else
     python -m tests.benchmarks --quick             # everything at small sizes: a few minutes, no bar applies
     python -m tests.benchmarks product scaling     # some of it
 """
@@ -25,12 +25,11 @@ from .product import product
 from .quality import quality
 from .report import Bar, Options, Report, Size, Table, summary
 from .scaling import scaling
+from .sizes import sizes
 from .training import training
 
-BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {
-    function.__name__: function
-    for function in (product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, quality)
-}
+FUNCTIONS = (product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, quality, sizes)
+BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     if unknown := set(parsed.names) - set(BENCHMARKS):
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: choose from {', '.join(BENCHMARKS)}")
-    options = Options(Size.SMOKE if parsed.smoke else Size.QUICK if parsed.quick else Size.FULL, parsed.data)
+    size = Size.SMOKE if parsed.smoke else Size.QUICK if parsed.quick else Size.FULL
+    options = Options(size, parsed.data, parsed.output if parsed.resume else None)
     warnings.simplefilter("ignore")
     report = Report(parsed.output, options)
     bars: list[Bar] = []
@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--smoke", action="store_true", help="the smallest sizes, for the tests")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of NAME.npz files with arrays X and y")
     parser.add_argument("--output", type=Path, metavar="DIR", default=Path("benchmarks"), help="where results go")
+    parser.add_argument("--resume", action="store_true", help="leave out rows of `sizes` that are there already")
     return parser
 
 

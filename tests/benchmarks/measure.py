@@ -18,13 +18,19 @@ from gpytorch_partition.linalg.conjugate_gradients import CGResult
 from gpytorch_partition.operators import partition_added_diag_linear_operator as noise_module
 
 Name = TypeVar("Name", bound=Hashable)
+Result = TypeVar("Result")
 
 
 def seconds(call: Callable[[], Any]) -> float:
     """How long one call takes."""
+    return timed(call)[1]
+
+
+def timed(call: Callable[[], Result]) -> tuple[Result, float]:
+    """What a call returns, and how long it takes."""
     start = perf_counter()
-    call()
-    return perf_counter() - start
+    result = call()
+    return result, perf_counter() - start
 
 
 def medians(contenders: Mapping[Name, Callable[[], Any]], repetitions: int) -> dict[Name, float]:
@@ -47,6 +53,11 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """The result of a module's function in a fresh process, which has its own :func:`peak_gib`."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+def in_this_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function without the seconds that a fresh process takes to begin; its memory means nothing."""
+    return function(*arguments)
 
 
 def peak_gib() -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from linear_operator.operators import ConstantDiagLinearOperator
 from sklearn.datasets import make_friedman1
 from torch import Tensor
@@ -16,12 +16,22 @@ from gpytorch_partition import FastClusterKernel, settings
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import PartitionLinearOperator
 from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.partition import bits_of
 
 
 def friedman(num_rows: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """Friedman's first function of 10 columns with noise of standard deviation 1, all standardized."""
     X, y = make_friedman1(num_rows, n_features=10, noise=1.0, random_state=0)
     return standardized(X, y, dtype)
+
+
+def friedman_chunk(number: int, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Standardized rows and targets of the same function, a chunk of an endless stream; -1 is kept for testing."""
+    generator = torch.Generator().manual_seed(1_000 + number)
+    x = torch.rand(num_rows, 10, generator=generator)
+    y = 10 * (torch.pi * x[:, 0] * x[:, 1]).sin() + 20 * (x[:, 2] - 0.5).square() + 10 * x[:, 3] + 5 * x[:, 4]
+    y = y + torch.randn(num_rows, generator=generator)
+    return (x - 0.5) * 12**0.5, (y - 14.4) / 5
 
 
 def read(folder: Path, name: str, num_rows: int) -> tuple[Tensor, Tensor]:
@@ -61,12 +71,58 @@ def fast_cluster_model(x: Tensor, y: Tensor) -> PartitionGP:
     return model_of(x, y, kernel)
 
 
+def equal_clusters_kernel(x: Tensor, num_partitions: int, num_clusters: int) -> FastClusterKernel:
+    """Every partition with the same number of centers, random rows, on a random half of the columns."""
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randperm(len(x), generator=generator)[:num_clusters] for _ in range(num_partitions)]
+    ranks = torch.rand(num_partitions, x.shape[1], generator=generator).argsort(-1)
+    kernel = FastClusterKernel()
+    drawn = {
+        "partition.centers": bits_of(x[torch.cat(rows)].double()),
+        "partition.kept": ranks < x.shape[1] // 2,
+        "partition.sizes": torch.full((num_partitions,), num_clusters),
+    }
+    kernel.load_state_dict(kernel.state_dict() | drawn)
+    return kernel
+
+
 def model_of(x: Tensor, y: Tensor, kernel: Kernel) -> PartitionGP:
     """An exact GP with outputscale 1 and noise 0.1."""
     model = PartitionGP(x, y, gpytorch.likelihoods.GaussianLikelihood(), kernel)
     model.likelihood.noise = 0.1
     model.covar_module.outputscale = 1.0
     return model
+
+
+class RBFModel(gpytorch.models.ExactGP):
+    """The exact GP that is usually the reference: one length scale per column."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = rbf_kernel(x.shape[1])
+        self.to(x)
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def rbf_kernel(num_columns: int) -> ScaleKernel:
+    """The scaled RBF kernel with one length scale per column, at first what suits standardized columns."""
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=num_columns))
+    kernel.base_kernel.lengthscale = num_columns**0.5
+    return kernel
+
+
+def adam(model: gpytorch.models.ExactGP, steps: int) -> None:
+    """So many steps of learning rate 0.1 on the marginal likelihood, with the solver that is set."""
+    model.train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    objective = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        (-objective(model(*model.train_inputs), model.train_targets)).backward()
+        optimizer.step()
 
 
 def likelihood_and_gradient(model: PartitionGP) -> float:

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import NamedTuple
 
-import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
 from linear_operator.settings import max_cholesky_size
 from scipy.stats import norm
 from sklearn.datasets import load_diabetes
@@ -19,7 +17,7 @@ from torch import Tensor
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 
-from .problems import friedman, read, standardized
+from .problems import RBFModel, adam, friedman, read, standardized
 from .report import Options, Row, Table
 
 SETS = ("concrete", "cpu", "elevators", "protein", "kin40k", "california")
@@ -122,31 +120,12 @@ def _with_one_std(mean: np.ndarray, residuals: np.ndarray) -> Moments:
     return Moments(mean, np.full_like(mean, np.sqrt(np.mean(residuals**2))))
 
 
-class _RBFModel(gpytorch.models.ExactGP):
-    """The exact GP that is usually the reference: one length scale per column."""
-
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
-        self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = ScaleKernel(RBFKernel(ard_num_dims=x.shape[1]))
-        self.covar_module.base_kernel.lengthscale = x.shape[1] ** 0.5
-        self.to(x)
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def _rbf_gp(split: Split, most: int, steps: int) -> Moments:
     """By Adam with Cholesky factors."""
     x, y, test_x = (torch.from_numpy(values) for values in (split.x[:most], split.y[:most], split.test_x))
-    model = _RBFModel(x, y)
-    objective = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    model = RBFModel(x, y)
     with max_cholesky_size(most + 1):
-        for _ in range(steps):
-            optimizer.zero_grad()
-            (-objective(model(x), y)).backward()
-            optimizer.step()
+        adam(model, steps)
         model.eval()
         with torch.no_grad():
             observed = model.likelihood(model(test_x))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import platform
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -29,10 +30,34 @@ class Options:
 
     size: Size = Size.FULL
     data: Path | None = None
+    resumed: Path | None = None  # folder of an earlier run, whose rows need not be measured again
 
     def pick(self, full: Value, quick: Value, smoke: Value) -> Value:
         """The value for the size that is measured."""
         return (full, quick, smoke)[self.size]
+
+    def finished(self, name: str) -> list[Row]:
+        """The rows that an earlier run wrote into NAME.csv, without its verdicts and what failed."""
+        path = self.resumed and self.resumed / f"{name}.csv"
+        if not path or not path.exists():
+            return []
+        with path.open(newline="") as file:
+            rows = [{column: _number(text) for column, text in row.items() if text} for row in csv.DictReader(file)]
+        return [_without_bars(row) for row in rows if "error" not in row]
+
+
+def _number(text: str) -> int | float | str:
+    """What a cell of a CSV file stood for."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def _without_bars(row: Row) -> Row:
+    return {column: value for column, value in row.items() if not column.startswith("bar")}
 
 
 @dataclass(frozen=True)
@@ -74,15 +99,24 @@ class Cost(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one kind: what is the same in all of them is in the title; a row may lack columns."""
+    """
+    Rows of one kind: what is the same in all of them is in the title; a row may lack columns.
+
+    One that is not complete has its last row from just now: it is written, so that nothing is lost if the run ends
+    here, and comes again. A picture is a matplotlib figure that goes with the table.
+    """
 
     name: str
     title: str
     rows: list[Row]
+    complete: bool = True
+    picture: Any = None
 
     @property
     def bars(self) -> list[Bar]:
-        """The bars in any of the rows."""
+        """The bars in any of the rows, once all are there."""
+        if not self.complete:
+            return []
         return [value for row in self.rows for value in row.values() if isinstance(value, Bar)]
 
 
@@ -124,6 +158,11 @@ def _flat(row: Row) -> Row:
     return flat
 
 
+def _line(row: Row) -> str:
+    """A row in one line, without what it lacks."""
+    return ", ".join(f"{column}: {_text(value)}" for column, value in row.items() if value is not None)
+
+
 def _text(value: Any) -> str:
     if value is None:
         return ""
@@ -150,7 +189,7 @@ def _processor() -> str:
 
 
 class Report:
-    """Prints tables as they come, and writes each as NAME.md and NAME.csv into a folder."""
+    """Prints tables as they come, and writes each as NAME.md and NAME.csv (and NAME.png) into a folder."""
 
     def __init__(self, folder: Path, options: Options) -> None:
         self.folder = folder
@@ -160,9 +199,14 @@ class Report:
         print(self.origin + "\n")
 
     def write(self, table: Table) -> None:
-        """Print the table and write its files, over those of an earlier run."""
+        """Print the table, or the row that is new, and write its files, over those of an earlier run."""
         text = markdown(table)
-        print(text, flush=True)
+        if table.complete:
+            print(text, flush=True)
+        else:
+            print(_line(table.rows[-1]), file=sys.stderr, flush=True)
+        if table.picture is not None:
+            table.picture.savefig(self.folder / f"{table.name}.png")
         (self.folder / f"{table.name}.md").write_text(f"{text}\n{self.origin}\n")
         with (self.folder / f"{table.name}.csv").open("w", newline="") as file:
             rows = [_flat(row) for row in table.rows]

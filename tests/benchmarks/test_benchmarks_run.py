@@ -22,6 +22,9 @@ TABLES = [
     "one_pass",
     "one_pass_jobs",
     "quality",
+    "sizes",
+    "sizes_growth",
+    "sizes_streamed",
     "summary",
 ]
 
@@ -43,7 +46,9 @@ def test_all_benchmarks_run(tmp_path):
         with (tmp_path / f"{name}.csv").open() as file:
             rows = list(csv.DictReader(file))
         assert rows
+        assert "error" not in rows[0], name
         assert not {"nan", "inf", "-inf"} & {value for row in rows for value in row.values()}, name
+    assert (tmp_path / "sizes.png").stat().st_size > 0
 
 
 def test_an_unknown_name_is_refused(tmp_path):
