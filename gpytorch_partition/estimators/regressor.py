@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -28,10 +27,10 @@ DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 _LARGEST = 1e100
 _SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
 
-# Up to here solves and joint samples are dense, and cheap in float64.
+# Up to here solves are dense and cheap in float64.
 _MOST_DENSE_ROWS = 2_000
-# Rows predicted at once.
-_ROWS_AT_ONCE = 2**16
+# Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
+_CODES_AT_ONCE = 2**28
 
 
 class PartitionGPRegressor(RegressorMixin, BaseEstimator):
@@ -150,16 +149,17 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         rows = self._checked_rows(X)
         if return_cov:
             return self._joint_moments(rows)
-        blocks = [self._moments_of(rows[i : i + _ROWS_AT_ONCE], return_std) for i in range(0, len(rows), _ROWS_AT_ONCE)]
+        size = max(1, _CODES_AT_ONCE // self.num_partitions)
+        blocks = [self._moments_of(rows[i : i + size], return_std) for i in range(0, len(rows), size)]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
         return (mean, std) if return_std else mean
 
+    @torch.no_grad()
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         r"""
         Joint samples of new observations, noise included.
 
-        Up to 2,000 rows by their dense covariance: a solve per row and :math:`O(N^3)`. For more of them pathwise: a
-        solve per sample, and O(N m) beside it.
+        A solve per sample, and O(N m) beside it; for more samples than rows, a solve per row and :math:`O(N^3)`.
 
         :param X: `N x D` rows.
         :param n_samples: Number of samples. (Default: 1.)
@@ -170,12 +170,11 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
-        rows, random = self._checked_rows(X), random_state_of(random_state)
-        if len(rows) > _MOST_DENSE_ROWS:
-            return self._path_samples(rows, n_samples, random.randint(2**31))
-        mean, covariance = self._joint_moments(rows)
-        root = psd_safe_cholesky(torch.from_numpy(covariance)).numpy()
-        return mean[:, None] + root @ random.standard_normal((len(rows), n_samples))
+        rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
+        with settings.iterative(), gpytorch.settings.debug(False), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            samples = self._predictive(rows).sample(torch.Size([n_samples]))
+        return samples.T.double().numpy() * self._y_scale + self._y_mean
 
     @property
     def noise_(self) -> float:
@@ -307,14 +306,6 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             mean = predictive.mean.double().numpy() * self._y_scale + self._y_mean
             covariance = predictive.lazy_covariance_matrix.to_dense().double().numpy()
         return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
-
-    @torch.no_grad()
-    def _path_samples(self, rows: np.ndarray, num_samples: int, seed: int) -> np.ndarray:
-        """Joint samples of new observations, one per column, in units of the targets."""
-        with settings.iterative(), gpytorch.settings.debug(False), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            samples = self._predictive(rows).sample(torch.Size([num_samples]))
-        return samples.T.double().numpy() * self._y_scale + self._y_mean
 
 
 def check_magnitudes(values: np.ndarray, name: str) -> None:

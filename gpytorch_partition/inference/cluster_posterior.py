@@ -137,7 +137,7 @@ class ClusterPosterior:
     def _solve(self, columns: Tensor) -> Tensor:
         """Weights of the training rows, to an accuracy at which the error is far below the samples' noise."""
         if len(columns) <= linear_settings.max_cholesky_size.value():
-            return self.noisy.solve(columns)
+            return self.noisy.dense_solve(columns)
         return conjugate_gradients(
             self.noisy._matmul,
             columns,

@@ -71,7 +71,8 @@ class ClusterStatistics:
         codes = self.codes(labels)
         if isinstance(self.index, SeenClusterIndex):
             self._keep_examples(x, codes)
-        self._count(codes, y, 1)
+        count_co_occurrences(self.counts, codes)
+        self._sum(codes, y, 1)
 
     def remove(self, x: Tensor, y: Tensor) -> None:
         """
@@ -82,9 +83,11 @@ class ClusterStatistics:
         :raises ValueError: If such rows were not added, as far as counts can tell.
         """
         codes = self.codes(self.partition.labels(x))
-        if self.num_rows < len(y) or not self._were_added(codes):
-            raise ValueError("expected rows that were added before: some of these lie in clusters with fewer rows")
-        self._count(codes, y, -1)
+        count_co_occurrences(self.counts, codes, -1)
+        if bool((self.counts < 0).any()):
+            count_co_occurrences(self.counts, codes, 1)
+            raise ValueError("expected rows that were added before: too few rows lie where some of these do")
+        self._sum(codes, y, -1)
 
     @property
     def null_clusters(self) -> Tensor:
@@ -164,15 +167,10 @@ class ClusterStatistics:
         for name in _TENSORS:
             setattr(self, name, state[name].clone())
 
-    def _count(self, codes: Tensor, y: Tensor, sign: int) -> None:
+    def _sum(self, codes: Tensor, y: Tensor, sign: int) -> None:
         columns = torch.stack([y.double(), torch.ones_like(y, dtype=torch.float64)], -1)
-        count_co_occurrences(self.counts, codes, sign)
         self.sums += sign * cluster_sums(codes, columns, self.sums.shape[0])
         self.squares += sign * (columns.mT @ columns)
-
-    def _were_added(self, codes: Tensor) -> bool:
-        leaving = cluster_sums(codes, torch.ones(len(codes), 1), self.sums.shape[0])
-        return bool((leaving.squeeze(-1) <= self.sums[:, 1]).all())
 
     def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
         """Add other statistics, each of whose clusters lies in the one of these at its place."""
@@ -198,16 +196,16 @@ class ClusterStatistics:
 
     def _reindex(self, old: SeenClusterIndex, more: SeenClusterIndex, num_columns: int) -> None:
         """Make room for more labels."""
-        self.index = index = old.joined(more)
-        size = index.num_clusters
+        index = old.joined(more)
+        size, places = index.num_clusters, index.codes_of(old.values)
         if size > old.num_clusters:
-            places = index.codes_of(old.values)
+            examples = self.examples.reshape(len(places), num_columns)  # without rows there are no columns either
             counts = self.counts.new_zeros(size, size)
             counts[places.unsqueeze(1), places] = self.counts
-            self.counts = counts
-            self.sums = self.sums.new_zeros(size, 2).index_copy_(0, places, self.sums)
-            examples = self.examples.reshape(len(places), num_columns)  # without rows there are no columns either
-            self.examples = examples.new_zeros(size, num_columns).index_copy_(0, places, examples)
+            sums = self.sums.new_zeros(size, 2).index_copy_(0, places, self.sums)
+            examples = examples.new_zeros(size, num_columns).index_copy_(0, places, examples)
+            # All at once and last, so that an error before leaves everything as it was.
+            self.index, self.counts, self.sums, self.examples = index, counts, sums, examples
 
 
 def fingerprint(partition: Partition) -> str:

@@ -6,6 +6,7 @@ In seconds on two cores of a server CPU, rough: what is decided by them are rati
 
 from __future__ import annotations
 
+import torch
 from linear_operator.operators import LinearOperator
 
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
@@ -17,7 +18,7 @@ from gpytorch_partition.partitions.incidence import Incidence
 _COUNT, _DECOMPOSITION, _STEP_VISIT = 2e-9, 2.5e-10, 7e-9
 # One column of an iteration of conjugate gradients with a dozen or more: a (row, partition), a row (the preconditioner
 # and the vectors' own algebra), and a node of a tree, in float32.
-_VISIT, _ROW, _NODE = 1e-10, 1e-8, 4e-9
+_VISIT, _ROW, _NODE = 1e-10, 1e-8, 2e-9
 # Lanczos steps of a fit, and iterations of a sample's solve: 20 for 5,000 rows at a noise of .1 outputscales; 128
 # were measured for 256,000 rows. A variance to within 1 % takes about twice as many.
 _STEPS, _ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 100, 20, (5_000, 0.1), 0.45, 2
@@ -39,7 +40,7 @@ def feature_space_seconds(rows: Incidence) -> float:
 
 
 def krylov_seconds(rows: Incidence) -> float:
-    """To fit by one Lanczos run."""
+    """To fit by one Lanczos run; on the high side, as a feature space also serves the variances that come next."""
     return _STEPS * _STEP_VISIT * rows.num_rows * rows.num_partitions
 
 
@@ -55,7 +56,11 @@ def sample_seconds(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
     """The least noise, in outputscales."""
-    return float(noisy._diag_tensor._diagonal().min()) / float(noisy._linear_op.scale)
+    noise, scale = (
+        value.clamp_min(torch.finfo(value.dtype).tiny)
+        for value in (noisy._diag_tensor._diagonal().min(), noisy._linear_op.scale)
+    )
+    return float(noise) / float(scale)
 
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:

@@ -195,7 +195,7 @@ def checked_level_weights(level_weights: Tensor, layout: TreeLayout) -> Tensor:
     :raises ValueError: If they are not one number, 0 or more, for each depth of the trees, or do not sum to 1.
     """
     size = int(layout.heights.max()) + 1
-    weights = torch.as_tensor(level_weights).double()
+    weights = torch.as_tensor(level_weights).detach().double().clone()
     if weights.shape != (size,) or not (weights >= 0).all() or abs(float(weights.sum()) - 1) > 1e-6:
         raise ValueError(f"expected {size} weights, 0 or more, that sum to 1, got {level_weights}")
     return weights

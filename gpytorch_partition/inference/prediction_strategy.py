@@ -154,13 +154,15 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             noisy,
             tolerance=settings.variance_tolerance.value(),
             residual=gpytorch_settings.eval_cg_tolerance.value(),
+            is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
         )
 
     @cached_property
     def _noisy(self) -> LinearOperator:
-        """The training covariance plus noise, kept with its preconditioner (or Cholesky factor)."""
+        """The training covariance plus noise, kept with its preconditioner or Cholesky factor."""
         noisy = self.lik_train_train_covar.evaluate_kernel()
-        return noisy if self._is_dense else noisy.detach()
+        keeps_graph = self._is_dense and gpytorch_settings.detach_test_caches.off()
+        return noisy if keeps_graph else noisy.detach()
 
     def get_fantasy_strategy(
         self, inputs: Any, targets: Tensor, full_inputs: Any, full_targets: Tensor, full_output: Any, **kwargs: Any

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 from linear_operator import settings as linear_settings
-from linear_operator.operators import LinearOperator
+from linear_operator.operators import LinearOperator, RootLinearOperator
+from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from gpytorch_partition.inference.cluster_posterior import ClusterPosterior, cluster_posterior
@@ -24,7 +25,7 @@ from gpytorch_partition.partitions.incidence import same_indices
 from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import predictive_variances
 
-# Test points solved for at once, and the entries of one block of right-hand sides at most.
+# Test points solved for at once by conjugate gradients, and the entries of one block of right-hand sides at most.
 _BLOCK_COLUMNS = 64
 _BLOCK_ENTRIES = 2**25
 
@@ -33,12 +34,11 @@ class PredictiveCovarianceLinearOperator(Guarded):
     r"""
     :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`): nothing is solved until it is used.
 
-    Up to `max_cholesky_size` training rows solves are dense and carry gradients. Above, the diagonal solves for blocks
-    of at most 64 test points by preconditioned conjugate gradients: O(N m) per iteration and point, O(64 N) workspace
-    however many points are asked for. Each point's solve stops when its variance is certain to be within `tolerance` of
-    the exact one. The exact error of the quadratic form after k steps is
-    :math:`r_k^\top A^{-1} r_k \le \|r_k\|^2 / \min_i D_{ii}`, so the rule is a guarantee, up to rounding, and the value
-    is an upper bound.
+    Unless solves are dense, the diagonal solves for blocks of at most 64 test points by preconditioned conjugate
+    gradients: O(N m) per iteration and point, O(64 N) workspace however many points are asked for. Each point's solve
+    stops when its variance is certain to be within `tolerance` of the exact one. The exact error of the quadratic form
+    after k steps is :math:`r_k^\top A^{-1} r_k \le \|r_k\|^2 / \min_i D_{ii}`, so the rule is a guarantee, up to
+    rounding, and the value is an upper bound.
 
     :param prior: `*batch x N1 x N2` prior covariance of the test points.
     :param left: `*batch x N1 x N` covariance of test and training points.
@@ -46,6 +46,8 @@ class PredictiveCovarianceLinearOperator(Guarded):
     :param noisy: `*batch x N x N` covariance of the training points plus noise.
     :param tolerance: Relative error of variances.
     :param residual: Relative residual of solves that are not for variances.
+    :param is_dense: Whether solves are by a Cholesky factor of the training covariance, which is kept; they then carry
+        gradients.
     """
 
     def __init__(
@@ -57,13 +59,15 @@ class PredictiveCovarianceLinearOperator(Guarded):
         *,
         tolerance: float,
         residual: float,
+        is_dense: bool,
     ) -> None:
-        super().__init__(prior, left, right, noisy, tolerance=tolerance, residual=residual)
+        options = {"tolerance": tolerance, "residual": residual, "is_dense": is_dense}
+        super().__init__(prior, left, right, noisy, **options)
         self.prior, self.left, self.right, self.noisy = prior, left, right, noisy
-        self.tolerance, self.residual = tolerance, residual
+        self.tolerance, self.residual, self.is_dense = tolerance, residual, is_dense
 
     def _with(self, *parts: LinearOperator) -> PredictiveCovarianceLinearOperator:
-        return PredictiveCovarianceLinearOperator(*parts, tolerance=self.tolerance, residual=self.residual)
+        return PredictiveCovarianceLinearOperator(*parts, **self._kwargs)
 
     def _size(self) -> torch.Size:
         return self.prior.shape
@@ -102,27 +106,41 @@ class PredictiveCovarianceLinearOperator(Guarded):
     def __add__(self, other: Any) -> LinearOperator:
         return add(self, other)
 
+    @cached(name="root_decomposition")
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
-        """A Cholesky root; refused above `max_cholesky_size` test points, where Lanczos roots are far off here."""
+        """
+        A dense root: Cholesky's where solves are exact, else one of eigenvectors, which forgives errors of solves.
+
+        :raises RuntimeError: Above `max_cholesky_size` test points, where Lanczos roots are far off here.
+        """
         check_dense(self, "a root of the predictive covariance (for joint samples)")
-        return super().root_decomposition(method=method)
+        if self.is_dense:
+            return super().root_decomposition(method=method)
+        dense = self.to_dense()
+        values, vectors = torch.linalg.eigh(0.5 * (dense + dense.mT))
+        return RootLinearOperator(vectors * values.clamp_min(0).sqrt().unsqueeze(-2))
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """
         Joint samples (`num_samples x *batch x N`).
 
-        By a dense root up to `max_cholesky_size` test points; for more of them pathwise, with a solve per sample, where
-        the covariance is that of one partition kernel.
+        Pathwise, with a solve per sample, where the covariance is that of one partition kernel and points are many:
+        more than `max_cholesky_size`, or (unless solves are dense) at least as many as samples. Else by a dense root,
+        with a solve per point.
 
         :raises RuntimeError: For more points in sums and batches.
         """
         posterior = cluster_posterior(self.noisy, self.left)
-        is_large = self.size(-1) > linear_settings.max_cholesky_size.value()
-        if is_large and posterior is not None and isinstance(self.prior, PartitionLinearOperator):
+        if posterior is not None and isinstance(self.prior, PartitionLinearOperator) and self._are_many(num_samples):
             with torch.no_grad():
                 return posterior.samples(num_samples, self.prior.left)
         check_dense(self, "a root of the predictive covariance (for joint samples)")
         return super().zero_mean_mvn_samples(num_samples)
+
+    def _are_many(self, num_samples: int) -> bool:
+        """Whether the points are too many for a solve each."""
+        num_points = self.size(-1)
+        return num_points > linear_settings.max_cholesky_size.value() or num_samples <= num_points * (not self.is_dense)
 
     def to_dense(self) -> Tensor:
         """The whole matrix, solved for by blocks of test points."""
@@ -140,8 +158,8 @@ class PredictiveCovarianceLinearOperator(Guarded):
         prior = self.prior.diagonal(dim1=-2, dim2=-1)
         if self.left is not self.right:
             return self._covariances(prior)
-        posterior = None if self._is_dense else cluster_posterior(self.noisy, self.left)
-        method = "conjugate_gradients" if self._is_dense else self._variance_method(posterior)
+        posterior = None if self.is_dense else cluster_posterior(self.noisy, self.left)
+        method = "conjugate_gradients" if self.is_dense else self._variance_method(posterior)
         if posterior is not None and method != "conjugate_gradients":
             return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
         variances = [
@@ -173,7 +191,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
 
     def _variances(self, prior: Tensor, columns: Tensor) -> Tensor:
         r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
-        if self._is_dense:
+        if self.is_dense:
             return prior - (columns * self._solve(columns)).sum(-2)
         floor = self.noisy._diag_tensor._diagonal().min(-1).values[..., None, None]
         prior = prior.unsqueeze(-2)
@@ -185,15 +203,12 @@ class PredictiveCovarianceLinearOperator(Guarded):
         form = self._conjugate_gradients(columns, certain).quadratic_form
         return (prior - form).clamp_min(0).squeeze(-2)
 
-    @property
-    def _is_dense(self) -> bool:
-        return self.noisy.size(-1) <= linear_settings.max_cholesky_size.value()
-
     def _solve(self, columns: Tensor) -> Tensor:
-        if self._is_dense:
-            return self.noisy.solve(columns)
+        if self.is_dense:
+            return self.noisy.dense_solve(columns)
         return self._conjugate_gradients(columns, relative_residual(self.residual)).solution
 
+    @torch.no_grad()
     def _conjugate_gradients(self, columns: Tensor, stop: Any) -> CGResult:
         return conjugate_gradients(
             self.noisy._matmul,
@@ -210,6 +225,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
     def _blocks(self, description: str) -> Any:
         """Test points in blocks whose dense columns stay small; batch elements count as columns."""
         column = self.right.batch_shape.numel() * self.right.size(-1)
-        size = max(1, min(_BLOCK_COLUMNS, _BLOCK_ENTRIES // max(1, column)))
+        size = max(1, _BLOCK_ENTRIES // max(1, column))
+        size = size if self.is_dense else min(_BLOCK_COLUMNS, size)
         starts = range(0, self.right.size(-2), size)
         return progress([slice(start, start + size) for start in starts], description)

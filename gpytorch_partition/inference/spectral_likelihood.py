@@ -26,13 +26,14 @@ class SpectralMeasure:
 
     Quadratic forms: :math:`v_a^\top f(K) v_b = \sum_i f(\theta_i) c_{ia} c_{ib}` for the vectors
     :math:`V = [y_1 \ldots y_t, 1]`. Traces: :math:`\mathrm{tr} f(K)` is the mean over the rows of `trace_nodes` of
-    :math:`\sum_i w_i f(\theta_i)`; one row is exact, more are independent estimates from probe vectors.
+    :math:`\sum_i w_i f(\theta_i)`: of one row that is exact, or of independent estimates from probe vectors.
 
     :param nodes: `k` eigenvalues of the quadratic forms.
     :param coefficients: `k x (t + 1)` c.
     :param trace_nodes: `q x l` eigenvalues of the traces.
     :param trace_weights: `q x l` w; every row sums to N.
     :param num_rows: N.
+    :param num_probes: How many estimates the traces are the mean of. (Default: 0, they are exact.)
     """
 
     nodes: Array
@@ -40,6 +41,7 @@ class SpectralMeasure:
     trace_nodes: Array
     trace_weights: Array
     num_rows: int
+    num_probes: int = 0
 
     @property
     def num_targets(self) -> int:
@@ -116,9 +118,19 @@ class SpectralLikelihood:
         return float(self._log_determinants(outputscale, noise).mean())
 
     def standard_error(self, outputscale: float, noise: float) -> float:
-        """Standard error of :meth:`value` from the spread of the probe vectors; 0 where traces are exact."""
-        estimates = self._log_determinants(outputscale, noise)
-        return 0.5 * float(estimates.std(ddof=1)) / len(estimates) ** 0.5 if len(estimates) > 1 else 0.0
+        r"""
+        Standard error of :meth:`value`; 0 where traces are exact.
+
+        For L = log A and probe vectors uniform on the sphere, the variance of :math:`z^\top L z` is
+        :math:`\tfrac{2 N}{N + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / N)`, whose traces the same probe vectors
+        estimate: so one of them is enough to tell.
+        """
+        if not self.measure.num_probes:
+            return 0.0
+        logs = np.log(outputscale * self.measure.trace_nodes + noise)
+        trace, square = ((self.measure.trace_weights * powers).sum(-1).mean() for powers in (logs, logs**2))
+        variance = 2 * self.num_rows / (self.num_rows + 2) * max(0.0, float(square - trace**2 / self.num_rows))
+        return 0.5 * (variance / self.measure.num_probes) ** 0.5
 
     def best_mean(self, ratio: float) -> float:
         r"""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from gpytorch_partition.inference.cluster_statistics import ClusterStatistics
@@ -32,6 +34,8 @@ from gpytorch_partition.progress import progress
 
 # Where outputscale and noise may lie, if nothing else is said.
 _BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))
+# How close to its bound, relatively, the noise is "at" it.
+_HAIR = 1e-3
 
 # Numbers in one block of the table that variances are summed from.
 _BLOCK = 2**24
@@ -45,8 +49,8 @@ class FeatureSpaceGP:
     removed later, exactly. Evidence, means, variances and samples are exact for any number of rows.
 
     Counting costs the labels and :math:`O(N m^2)`; the first use after that :math:`O(p^3)` time and 32 `p^2` bytes for
-    p clusters (seconds for p = 3,000 on two cores, half a minute for 5,000); a mean then :math:`O(m)` per
-    point, a variance :math:`O(m p)`.
+    p clusters, 64 for all heights of a forest (seconds for p = 3,000 on two cores, half a minute for 5,000); a mean
+    then :math:`O(m)` per point, a variance :math:`O(m p)`.
 
     Targets should have a mean and a standard deviation not too far from 0 and 1: their squares are summed up.
 
@@ -116,12 +120,15 @@ class FeatureSpaceGP:
 
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
         """
-        The model of the rows of both, to be fitted anew.
+        The model of the rows of both, to be fitted anew, with the level weights that both have.
 
         :raises ValueError: If the kernels have different partitions; a user's functions are not told apart.
         """
         total = FeatureSpaceGP(self.kernel)
         total.statistics = self.statistics + other.statistics
+        own, others = self.level_weights, other.level_weights
+        if own is not None and others is not None and torch.equal(own, others):
+            total.level_weights = own
         return total
 
     def fit(self, bounds: Bounds | None = None) -> Maximum:
@@ -131,8 +138,14 @@ class FeatureSpaceGP:
         :param bounds: Where they may lie. (Default: noise at least 1e-4, everything else free.)
         :return: The values, also kept in :attr:`values`, and the log marginal likelihood.
         :raises RuntimeError: If no row was added.
+
+        A :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its lower bound.
         """
-        self.values = maximize(self._likelihood(), bounds or _BOUNDS)
+        bounds = bounds or _BOUNDS
+        self.values = maximize(self._likelihood(), bounds)
+        if self.values.noise <= bounds.noise[0] * (1 + _HAIR):
+            message = f"the noise is at its lower bound, {bounds.noise[0]:g}: is the unit of the targets small?"
+            warnings.warn(message, ConvergenceWarning, stacklevel=2)
         self._forget(with_space=False)
         return self.values
 
@@ -222,11 +235,16 @@ class FeatureSpaceGP:
         """
         layout, statistics, bounds = _forest_layout(self.kernel), self.statistics, bounds or _BOUNDS
         self._check_counted()
-        self.level_weights = start = height_average_levels(layout)
-        values = self.fit(bounds)
-        evidence = LevelEvidence(statistics.counts, statistics.sums, statistics.squares, layout)
-        self.level_weights = maximize_level_weights(evidence, values, start, bounds, max_iterations)
-        return self.fit(bounds)
+        before = self.level_weights, self.values
+        try:
+            self.level_weights = start = height_average_levels(layout)
+            values = self.fit(bounds)
+            evidence = LevelEvidence(statistics.counts, statistics.sums, statistics.squares, layout)
+            self.level_weights = maximize_level_weights(evidence, values, start, bounds, max_iterations)
+            return self.fit(bounds)
+        except BaseException:
+            self.level_weights, self.values = before
+            raise
 
     @property
     def level_weights(self) -> Tensor | None:
@@ -265,6 +283,18 @@ class FeatureSpaceGP:
         variances = [part.matmul(root).square().sum(-1) for part in _blocks(rows, size)]
         return mean, torch.cat([*variances, mean.new_zeros(0)])
 
+    def covariance(self, x: Tensor) -> Tensor:
+        """
+        The joint posterior covariance of the latent function at points (`N_test x N_test`, float64).
+
+        :param x: `N_test x D` points.
+        :raises RuntimeError: If the model is not fitted.
+        """
+        root = self._rows(x).matmul(self._seen_root)
+        new, deviations = self._new_clusters(x)
+        prior = new.matmul(torch.diag(deviations.square()))
+        return root @ root.mT + new.matmul(prior.mT)
+
     def sample(self, x: Tensor, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         r"""
         Joint posterior samples of the latent function, `num_samples x N_test`, at :math:`O(p^2 + N_{test} m)` each.
@@ -274,24 +304,29 @@ class FeatureSpaceGP:
         :param generator: Source of random numbers. (Default: PyTorch's.)
         :raises RuntimeError: If the model is not fitted.
         """
-        rows, values, root = self._rows(x), self._fitted_values, self._covariance_root
-        effects = root @ torch.randn(root.shape[1], num_samples, generator=generator, dtype=root.dtype)
-        new = self._new_effects(x, num_samples, generator)
-        effects[self.statistics.null_clusters] = 0
-        return (values.mean + rows.matmul(self._mean_weights + effects) + new).mT
+        rows, values, root = self._rows(x), self._fitted_values, self._seen_root
+        normal = partial(torch.randn, generator=generator, dtype=torch.float64)
+        effects = root @ normal(root.shape[1], num_samples)
+        new, deviations = self._new_clusters(x)
+        news = new.matmul(deviations.unsqueeze(-1) * normal(new.num_clusters, num_samples))
+        return (values.mean + rows.matmul(self._mean_weights + effects) + news).mT
 
-    def _new_effects(self, x: Tensor, num_samples: int, generator: torch.Generator | None) -> Tensor:
-        """Effects (`N_test x num_samples`) of clusters that no row was in: one draw from the prior for each."""
+    @property
+    def _seen_root(self) -> Tensor:
+        """The root of the posterior covariance of the effects of clusters that rows were in."""
+        return self._covariance_root.index_fill(0, self.statistics.null_clusters, 0)
+
+    def _new_clusters(self, x: Tensor) -> tuple[Incidence, Tensor]:
+        """Points in clusters that no row was in, which have effects of their own: who is where, and deviations."""
         labels = self.kernel.cluster_ids(x)
         index = SeenClusterIndex(labels)
         is_null = torch.zeros(len(self.statistics.sums), dtype=torch.bool)
         is_null[self.statistics.null_clusters] = True
         is_new = is_null[self.statistics.codes(labels).long()]
-        deviation = (self._fitted_values.outputscale / self.kernel.num_partitions) ** 0.5
-        size = (index.num_clusters + 1, num_samples)
-        effects = deviation * torch.randn(size, generator=generator, dtype=torch.float64)
-        effects[-1] = 0
-        return Incidence(torch.where(is_new, index.codes(labels), len(effects) - 1), len(effects)).matmul(effects)
+        share = self._fitted_values.outputscale / self.kernel.num_partitions
+        deviations = torch.full((index.num_clusters + 1,), share**0.5, dtype=torch.float64)
+        deviations[-1] = 0  # for all clusters that rows were in
+        return Incidence(torch.where(is_new, index.codes(labels), index.num_clusters), len(deviations)), deviations
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values, to save; a model of the same kernel takes them up with :meth:`load_state_dict`."""

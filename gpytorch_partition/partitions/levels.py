@@ -73,7 +73,7 @@ class TreeLayout:
 
     @cached_property
     def sums(self) -> TreeSums:
-        """Sums up and down the trees; 16 bytes per node, held from the first use on."""
+        """Sums up and down the trees; 32 bytes per node, held from the first use on."""
         return TreeSums(self)
 
     def of_node(self, values: Tensor) -> Tensor:

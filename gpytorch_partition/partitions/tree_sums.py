@@ -28,7 +28,7 @@ class TreeSums:
     r"""
     The order of binary trees' nodes, and the two sums in it.
 
-    A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Held are 24 bytes per node.
+    A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Held are 32 bytes per node.
 
     :param layout: The trees; every inner node has two children.
 

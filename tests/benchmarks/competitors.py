@@ -25,14 +25,14 @@ _BLOCK = 1_000
 
 
 class ScikitLearnForest(Method):
-    """A forest with scikit-learn's defaults, which predicts means only."""
+    """A forest with scikit-learn's defaults, which predicts means only; on one core, as the default is, or on all."""
 
-    def __init__(self, num_trees: int) -> None:
-        self.name = f"scikit-learn's RandomForestRegressor({num_trees})"
-        self.forest = RandomForestRegressor(num_trees, random_state=0)
+    def __init__(self, num_trees: int, n_jobs: int | None = None) -> None:
+        self.name = f"scikit-learn's RandomForestRegressor({num_trees}{'' if n_jobs is None else f', {n_jobs=}'})"
+        self.forest = RandomForestRegressor(num_trees, random_state=0, n_jobs=n_jobs)
 
     def train(self, x: Tensor, y: Tensor) -> None:
-        """On one core, as the default is."""
+        """All of the trees."""
         self.forest.fit(x.numpy(), y.numpy())
 
     def predict(self, x: Tensor) -> Prediction:

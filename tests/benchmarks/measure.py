@@ -66,14 +66,24 @@ def peak_gib() -> float:
 
     `ru_maxrss` alone would begin with the parent's on Linux.
     """
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) / 2**20
     import resource
 
     unit = 2**30 if sys.platform == "darwin" else 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    return _status_gib("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def held_gib() -> float:
+    """The resident memory that this process holds now; the most so far, where the system does not tell."""
+    return _status_gib("VmRSS") or peak_gib()
+
+
+def _status_gib(name: str) -> float | None:
+    """A line of what Linux says of this process."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return None
+    line = next(line for line in status.read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) / 2**20
 
 
 @contextmanager

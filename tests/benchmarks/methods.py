@@ -15,7 +15,7 @@ from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKe
 from gpytorch_partition.estimators.scores import negative_log_density, root_mean_squared_error
 from gpytorch_partition.models import PartitionGP
 
-from .measure import peak_gib, seconds, timed
+from .measure import held_gib, peak_gib, seconds, timed
 from .problems import friedman, model_of
 from .report import Row
 
@@ -98,7 +98,7 @@ def measured(method: Method, num_rows: int, num_points: int) -> Row:
     warnings.simplefilter("ignore")
     x, y = friedman(num_rows + num_points)
     (x, points), (y, targets) = (values.split([num_rows, num_points]) for values in (x, y))
-    before = peak_gib()
+    before = held_gib()
     partition = seconds(lambda: method.partition(x, y)) if isinstance(method, PartitionMethod) else None
     train = seconds(lambda: method.train(x, y))
     prediction, predict = timed(lambda: method.predict(points))

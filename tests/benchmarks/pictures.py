@@ -7,7 +7,7 @@ from typing import Any
 
 # Okabe & Ito's colors, told apart with any color vision, and a gray; markers tell lines apart in print.
 _OURS = list(zip(("#0072B2", "#D55E00", "#009E73", "#CC79A7"), "osD^"))
-_OTHERS = list(zip(("#E69F00", "#56B4E9", "#6E6E6E", "#000000", "#B8A800"), "osDv^"))
+_OTHERS = list(zip(("#E69F00", "#56B4E9", "#6E6E6E", "#000000", "#B8A800", "#7A3B00"), "osDv^P"))
 _GRAY = "#6E6E6E"
 _DURATIONS = {0.1: "0.1 s", 1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3600: "1 h", 36000: "10 h"}
 
@@ -16,7 +16,7 @@ Line = list[tuple[int, float]]  # sizes and seconds
 
 def totals(ours: Mapping[str, Line], others: Mapping[str, Line], title: str) -> Any:
     """
-    Seconds over numbers of rows, both logarithmic: solid lines for ours (up to 4), dashed ones for others (up to 5).
+    Seconds over numbers of rows, both logarithmic: solid lines for ours (up to 4), dashed ones for others (up to 6).
 
     The legend lists the methods from top to bottom as their lines end.
     """

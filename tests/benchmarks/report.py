@@ -36,10 +36,15 @@ class Options:
         """The value for the size that is measured."""
         return (full, quick, smoke)[self.size]
 
+    @property
+    def described(self) -> str:
+        """The size in words."""
+        return self.pick("Full size.", "Quick size: bars are not meant for it.", "Smallest size, for the tests.")
+
     def finished(self, name: str) -> list[Row]:
-        """The rows that an earlier run wrote into NAME.csv, without its verdicts and what failed."""
+        """The rows that an earlier run of this size wrote into NAME.csv, without its verdicts and what failed."""
         path = self.resumed and self.resumed / f"{name}.csv"
-        if not path or not path.exists():
+        if not path or not path.exists() or self.described not in path.with_suffix(".md").read_text():
             return []
         with path.open(newline="") as file:
             rows = [{column: _number(text) for column, text in row.items() if text} for row in csv.DictReader(file)]
@@ -194,8 +199,7 @@ class Report:
     def __init__(self, folder: Path, options: Options) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        small = "" if options.size == Size.FULL else " Small sizes, which the bars are not meant for."
-        self.origin = machine() + small
+        self.origin = f"{machine()} {options.described}"
         print(self.origin + "\n")
 
     def write(self, table: Table) -> None:

@@ -68,7 +68,7 @@ class TestPredictions:
 
     def test_blocks_of_rows_do_not_change_them(self, monkeypatch):
         whole = FITTED["forest"].predict(X, return_std=True)
-        monkeypatch.setattr(regressor, "_ROWS_AT_ONCE", 7)
+        monkeypatch.setattr(regressor, "_CODES_AT_ONCE", 7 * FITTED["forest"].num_partitions)
         for block, reference in zip(FITTED["forest"].predict(X, return_std=True), whole):
             np.testing.assert_allclose(block, reference, rtol=1e-9)
 

@@ -134,3 +134,23 @@ def test_bounded_clusters_have_no_examples():
     assert statistics.examples.numel() == 0
     with pytest.raises(ValueError, match="unbounded labels"):
         statistics.coarsened(forest.cut(torch.ones(5, dtype=torch.int64)))
+
+
+def test_rows_whose_clusters_never_met_are_not_taken_back():
+    statistics = ClusterStatistics(CallablePartition(lambda x: x.floor().long()))
+    statistics.add(torch.tensor([[0.5, 0.5], [1.5, 1.5]]), torch.tensor([1.0, 2.0]))
+    before = statistics.state_dict()
+    with pytest.raises(ValueError, match="rows that were added before"):
+        statistics.remove(torch.tensor([[0.5, 1.5]]), torch.tensor([1.0]))
+    for name in ("counts", "sums", "squares"):
+        assert torch.equal(before[name], getattr(statistics, name))
+
+
+def test_an_add_that_fails_changes_nothing():
+    statistics = ClusterStatistics(CallablePartition(lambda x: x[..., :1].floor().long()))
+    statistics.add(torch.rand(5, 3), torch.rand(5))
+    with pytest.raises(RuntimeError):
+        statistics.add(5 + torch.rand(5, 4), torch.rand(5))
+    statistics.add(9 + torch.rand(5, 3), torch.rand(5))
+    assert statistics.num_rows == 10
+    assert torch.equal(statistics.counts.diagonal(), torch.tensor([5.0, 5.0, 0.0], dtype=torch.float64))

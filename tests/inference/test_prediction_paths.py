@@ -16,6 +16,7 @@ from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKerne
 from linear_operator.operators import LinearOperator
 
 from gpytorch_partition import FastClusterKernel, IterativeKernel, PartitionKernel, RandomForestKernel, settings
+from gpytorch_partition.inference import cluster_posterior
 from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
 from gpytorch_partition.inference.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.operators import preconditioners
@@ -553,6 +554,84 @@ def test_samples_of_models_with_few_training_rows_have_the_predictive_covariance
     deviation = expected.diagonal().max().sqrt()
     torch.testing.assert_close(samples.mean(0), posterior.mean[:5], rtol=0, atol=float(5 * deviation / 4000**0.5))
     torch.testing.assert_close(samples.T.cov(), expected, rtol=0, atol=float(0.1 * deviation**2))
+
+
+def _few_rows_model():
+    model = Model(X[:300], Y[:300], gpytorch.likelihoods.GaussianLikelihood(), COVARIANCES["forest"]()).double().eval()
+    model.likelihood.noise = 0.2
+    return model
+
+
+def _variance_gradients(model, points, with_noise):
+    """By dense algebra; GPyTorch detaches the training covariance unless it is told not to."""
+    x = model.train_inputs[0]
+    noisy = model.covar_module(x).to_dense() + model.likelihood.noise * torch.eye(len(x), dtype=x.dtype)
+    cross = model.covar_module(points, x).to_dense()
+    prior = model.covar_module(points).diagonal(dim1=-2, dim2=-1)
+    (prior.sum() - (cross * torch.linalg.solve(noisy if with_noise else noisy.detach(), cross.mT).mT).sum()).backward()
+
+
+@pytest.mark.parametrize("detached", [True, False])
+@pytest.mark.parametrize("num_points", [40, 400])
+def test_variances_with_few_training_rows_have_gradients(num_points, detached):
+    points = torch.randn(num_points, 3, generator=torch.Generator().manual_seed(0)).double()
+    model, reference = _few_rows_model(), _few_rows_model()
+    for _ in range(2 if detached else 1):  # the second time through the same caches
+        model.zero_grad()
+        with settings.iterative(), gpytorch.settings.detach_test_caches(detached):
+            model(points).variance.sum().backward()
+    _variance_gradients(reference, points, with_noise=not detached)
+    for (name, found), expected in zip(model.named_parameters(), reference.parameters()):
+        if expected.grad is not None and expected.grad.any():
+            torch.testing.assert_close(found.grad, expected.grad, rtol=1e-6, atol=0, msg=name)
+
+
+def test_variances_read_outside_the_settings_they_were_asked_in():
+    model, points = _few_rows_model(), torch.randn(400, 3, dtype=torch.float64)
+    with torch.no_grad(), settings.iterative():
+        posterior, expected = model(points), model(points).variance
+    with torch.no_grad(), linear_operator.settings.max_cholesky_size(100):
+        torch.testing.assert_close(posterior.variance, expected)
+
+
+def test_one_factor_of_few_training_rows_serves_all_points(monkeypatch):
+    factored = []
+    original = torch.linalg.cholesky_ex
+    monkeypatch.setattr(torch.linalg, "cholesky_ex", lambda a, **k: (factored.append(len(a)), original(a, **k))[1])
+    monkeypatch.setattr("gpytorch_partition.inference.predictive_covariance._BLOCK_ENTRIES", 2**14)
+    model = _few_rows_model()
+    with torch.no_grad(), settings.iterative():
+        posterior = model(torch.randn(400, 3, dtype=torch.float64))
+        posterior.mean.sum().item()
+        factored.clear()
+        posterior.variance.sum().item()
+    assert factored == [300]
+
+
+def test_a_joint_sample_is_a_solve_however_many_points(monkeypatch):
+    columns = []
+    original = cluster_posterior.conjugate_gradients
+
+    def counted(matmul, rhs, *args, **kwargs):
+        columns.append(rhs.shape[-1])
+        return original(matmul, rhs, *args, **kwargs)
+
+    monkeypatch.setattr(cluster_posterior, "conjugate_gradients", counted)
+    model = _model("forest").eval()
+    with torch.no_grad(), settings.iterative():
+        assert model(torch.randn(500, 3)).sample(torch.Size([3])).shape == (3, 500)
+    assert columns == [3]
+
+
+def test_more_samples_than_points_are_right_where_little_is_left_of_the_variance():
+    """Errors of solves in float32 make the covariance of 60 training rows indefinite: it is sampled all the same."""
+    model = _model("forest").eval()
+    model.likelihood.noise = 1e-3
+    with torch.no_grad(), settings.iterative(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        posterior = model(X[:60])
+        ratio = posterior.sample(torch.Size([2_000])).var(0) / posterior.variance
+    assert abs(float(ratio.mean()) - 1) < 0.05
 
 
 def test_filling_targets_that_are_missing_differently_is_refused():

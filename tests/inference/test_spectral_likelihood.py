@@ -140,6 +140,17 @@ def test_the_standard_error_is_the_spread_over_seeds():
     assert abs(errors.mean()) < 3.5 * (squared / 200) ** 0.5
 
 
+@pytest.mark.parametrize("num_probes", [1, 2])
+def test_few_probe_vectors_tell_their_error_too(num_probes):
+    """A spread of two numbers would be less than a fifth of the truth for one seed in six, and none of one."""
+    measures = [next(krylov_measures(operator(), targets(), num_probes, seed)) for seed in range(40)]
+    ends = [SpectralLikelihood(measure) for measure in measures]
+    spread = np.std([end.value(0.5, 0.05, 0.0) for end in ends], ddof=1)
+    told = np.array([end.standard_error(0.5, 0.05) for end in ends])
+    assert told.mean() == pytest.approx(spread, rel=0.35)  # three standard errors of a spread of 40
+    assert told.std() < 0.2 * told.mean()
+
+
 def test_measures_of_one_seed_are_the_same_bits_and_of_another_are_not():
     first, again, other = (krylov_measure(seed).trace_nodes for seed in (0, 0, 1))
     assert np.array_equal(first, again)

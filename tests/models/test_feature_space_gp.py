@@ -7,6 +7,7 @@ import io
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel
 from gpytorch_partition.inference.spectral_fit import Bounds, maximize
@@ -69,6 +70,15 @@ def test_means_and_variances_also_where_no_row_was(kernel):
     torch.testing.assert_close(variance, covariance.diagonal(), rtol=1e-8, atol=1e-10)
 
 
+def test_joint_covariances(kernel):
+    """Far points share clusters that no row was in, or have one each."""
+    model, points = _fitted(kernel), torch.cat([TEST, TEST[-2:]])
+    noisy = model.values.outputscale * kernel(X).to_dense() + model.values.noise * torch.eye(N, dtype=torch.float64)
+    cross = model.values.outputscale * kernel(points, X).to_dense()
+    expected = model.values.outputscale * kernel(points).to_dense() - cross @ torch.linalg.solve(noisy, cross.mT)
+    torch.testing.assert_close(model.covariance(points), expected, rtol=1e-8, atol=1e-9)
+
+
 def test_samples_have_the_joint_covariance(kernel):
     model = _fitted(kernel)
     mean, covariance = _dense_posterior(kernel, model.values)
@@ -89,8 +99,10 @@ def test_chunks_shards_and_removed_rows_give_the_same(kernel):
     first.add(X[150:], Y[150:])
     more = _fitted(kernel, torch.cat([X, 7 * X[:50]]), torch.cat([Y, Y[:50]]))
     more.remove(7 * X[:50], Y[:50])
+    likelihood = whole.log_marginal_likelihood(0.5, 0.2, 0.1)
     for model in (_fitted(kernel, size=33), joined, first, more):
         assert model.num_rows == N
+        assert model.log_marginal_likelihood(0.5, 0.2, 0.1) == pytest.approx(likelihood, rel=1e-10)
         model.fit()
         for found, expected in zip(model.predict(TEST), whole.predict(TEST)):
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
@@ -133,6 +145,13 @@ def test_memory_mapped_arrays(tmp_path):
     model = FeatureSpaceGP(KERNELS["fast cluster"]())
     model.add_chunks(array_chunks(x, y, 64))
     assert model.num_rows == N
+
+
+def test_noise_at_its_bound_is_told(kernel):
+    model = FeatureSpaceGP(kernel)
+    model.add(X, 1e-4 * Y)
+    with pytest.warns(ConvergenceWarning, match="noise is at its lower bound, 0.0001"):
+        model.fit()
 
 
 class TestErrors:

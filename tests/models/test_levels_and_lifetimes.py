@@ -123,6 +123,16 @@ def learned():
     return model
 
 
+def _interrupted(*args):
+    raise KeyboardInterrupt
+
+
+def _fitted(values):
+    model = _counted(_forest())
+    model.values = values
+    return model
+
+
 class TestLevelWeights:
     def test_beat_the_height_average(self, learned):
         average = _counted(_forest())
@@ -166,6 +176,31 @@ class TestLevelWeights:
         _assert_same(half, learned)
         half.level_weights = None
         assert half.fit().log_likelihood == pytest.approx(_counted(_forest()).fit().log_likelihood, rel=1e-9)
+
+    def test_stay_in_a_sum_of_models_that_have_the_same(self, learned):
+        other = _counted(learned.kernel)
+        other.level_weights = learned.level_weights
+        assert torch.equal((learned + other).level_weights, learned.level_weights)
+        assert (learned + _counted(learned.kernel)).level_weights is None
+
+    def test_do_not_follow_the_users_tensor(self):
+        model = _counted(_forest())
+        weights = torch.zeros(int(model.kernel.partition.layout.heights.max()) + 1, dtype=torch.float64)
+        weights[0] = 1
+        model.level_weights = weights.requires_grad_()
+        with torch.no_grad():
+            weights[0] = 0
+        assert float(model.level_weights[0]) == 1
+        assert not model.level_weights.requires_grad
+
+    def test_an_error_leaves_the_model_as_it_was(self, monkeypatch):
+        model = _counted(_forest())
+        values = model.fit()
+        monkeypatch.setattr("gpytorch_partition.models.feature_space_gp.maximize_level_weights", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit_level_weights(Bounds((0.0, 9.0), (0.5, 9.0)))
+        assert (model.level_weights, model.values) == (None, values)
+        assert model.predict(TEST)[0] == pytest.approx(_fitted(values).predict(TEST)[0])
 
     def test_are_saved(self, learned):
         loaded = _saved_and_loaded(learned)

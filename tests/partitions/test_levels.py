@@ -10,6 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpytorch_partition.partitions import tree_sums
+from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.levels import (
     cut_at_depth,
     height_average_levels,
@@ -17,6 +19,7 @@ from gpytorch_partition.partitions.levels import (
     lay_out_trees,
     level_node_weights,
 )
+from gpytorch_partition.partitions.tree_sums import TreeSums
 
 trees_of_any_shape = st.builds(
     lambda splits, seed: grow(splits, random.Random(seed)),
@@ -175,3 +178,25 @@ def test_a_chain_as_deep_as_it_has_splits():
     layout, _, _ = laid_out([nodes])
     assert layout.heights.tolist() == [300]
     assert layout.depth[layout.leaf_nodes].tolist() == [*range(1, 301), 300]
+
+
+@pytest.mark.parametrize("nodes_at_once", [1, 40, 2**18])
+def test_groups_of_trees_of_any_size_give_the_same_sums(nodes_at_once, monkeypatch):
+    monkeypatch.setattr(tree_sums, "_NODES_AT_ONCE", nodes_at_once)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(60, 2, generator=generator)
+    forest = grow_forest(x, x[:, 0], num_trees=7, min_samples_leaf=5, random_state=0)
+    stump = grow_forest(x, x[:, 0], num_trees=1, min_samples_leaf=60, random_state=0)
+    forest.estimators_[3] = stump.estimators_[0]  # a tree of one leaf among the others
+    layout = ForestPartition(forest).layout
+    leaves = torch.arange(layout.num_leaves)
+    below = ((layout.node_low.unsqueeze(1) <= leaves) & (leaves < layout.node_high.unsqueeze(1))).double()
+    values = torch.randn(layout.num_leaves, 3, generator=generator, dtype=torch.float64)
+    weights = torch.rand(layout.num_nodes, generator=generator, dtype=torch.float64)
+    sums = TreeSums(layout)
+    assert sums.nodes.sort().values.tolist() == list(range(layout.num_nodes))
+    torch.testing.assert_close(sums.up(values), (below @ values)[sums.nodes])
+    table = torch.randn(layout.num_nodes, 3, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(sums.down(table[sums.nodes]), below.mT @ table)
+    node_sums = weights.unsqueeze(1) * (below @ values)
+    torch.testing.assert_close(sums.up_and_down(values, weights), below.mT @ node_sums)
