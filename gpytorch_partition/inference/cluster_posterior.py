@@ -21,13 +21,11 @@ from gpytorch_partition.operators.partition_added_diag_linear_operator import Pa
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.co_occurrence import cluster_sums
 from gpytorch_partition.partitions.incidence import Incidence
-from gpytorch_partition.progress import progress
+from gpytorch_partition.progress import LONG, progress
 from gpytorch_partition.settings import probe_seed
 
 logger = logging.getLogger(__name__)
 
-# Seconds from which on a computation is announced.
-_LONG = 120
 # Numbers in a block of the table of test points and eigenvectors; columns of a block of samples.
 _BLOCK_ENTRIES, _BLOCK_COLUMNS = 2**24, 16
 # Relative residual of the solves for samples, per noise-to-signal ratio and at most: standard deviations are then off
@@ -169,7 +167,7 @@ class ClusterPosterior:
         if self.num_points > costs.NUM_SAMPLES:
             seconds["samples"] = costs.sample_seconds(self.noisy)
         method = min(seconds, key=lambda name: seconds[name])
-        if seconds[method] > _LONG:
+        if seconds[method] > LONG:
             minutes, num_points = seconds[method] / 60, f"{self.num_points:,}"
             logger.warning("variances of %s points: about %.0f minutes or more, by %s", num_points, minutes, method)
         return method

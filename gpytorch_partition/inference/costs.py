@@ -56,11 +56,8 @@ def sample_seconds(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
     """The least noise, in outputscales."""
-    noise, scale = (
-        value.clamp_min(torch.finfo(value.dtype).tiny)
-        for value in (noisy._diag_tensor._diagonal().min(), noisy._linear_op.scale)
-    )
-    return float(noise) / float(scale)
+    least, tiny = noisy._diag_tensor._diagonal().min(), torch.finfo(noisy.dtype).tiny
+    return max(float(least), tiny) / max(float(noisy._linear_op.scale), tiny)
 
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:

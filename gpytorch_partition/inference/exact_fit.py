@@ -53,7 +53,7 @@ def fit_exact_gp(
     several sets of targets on the same rows (a batched model) share the run.
 
     Costs a few dozen products with K, 300 at most, in float64 for 4 columns (more below 100,000 rows, where there are
-    more probe vectors); holds about 100 numbers per row meanwhile, and four for each probe vector. Up to
+    more probe vectors); holds up to 130 numbers per row meanwhile, and four for each probe vector. Up to
     `max_cholesky_size` rows (2,000) the likelihood is exact, by one eigendecomposition. Above, its standard error is
     returned with it.
 

@@ -140,7 +140,9 @@ class PredictiveCovarianceLinearOperator(Guarded):
     def _are_many(self, num_samples: int) -> bool:
         """Whether the points are too many for a solve each."""
         num_points = self.size(-1)
-        return num_points > linear_settings.max_cholesky_size.value() or num_samples <= num_points * (not self.is_dense)
+        if num_points > linear_settings.max_cholesky_size.value():
+            return True
+        return not self.is_dense and num_samples <= num_points
 
     def to_dense(self) -> Tensor:
         """The whole matrix, solved for by blocks of test points."""

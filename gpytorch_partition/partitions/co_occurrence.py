@@ -17,8 +17,8 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1) -> None:
     r"""
     Add :math:`Z^\top Z` of some rows to the counts, in place.
 
-    One table per pair of partitions: :math:`N m^2 / 2` increments, `O(N m)` workspace in pieces. Counts are whole
-    numbers in float64, exact up to 2^53.
+    One table per pair of partitions: :math:`N m^2 / 2` increments, `O(N m)` workspace in pieces, and for each thread a
+    table of `16 C^2` bytes, C the most clusters of a partition. Counts are whole numbers in float64, exact up to 2^53.
 
     :param counts: `p x p` float64.
     :param codes: `N x m` columns of Z; the codes of one partition lie in a range of their own.

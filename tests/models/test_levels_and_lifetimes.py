@@ -68,11 +68,13 @@ class TestLifetime:
         assert best.values.log_likelihood == pytest.approx(max(likelihoods.values()), rel=1e-9)
         assert (model.kernel.lifetime, model.values) == (0.8, None)
 
-    def test_the_default_halves_the_kernels_own(self):
-        model = _counted(_mondrian())
-        assert (
-            model.fit_lifetime().kernel.lifetime == model.fit_lifetime([0.8 / 2**k for k in range(7)]).kernel.lifetime
+    def test_the_default_halves_the_kernels_own(self, monkeypatch):
+        tried, cut = [], MondrianKernel.cut
+        monkeypatch.setattr(
+            MondrianKernel, "cut", lambda self, lifetime: (tried.append(lifetime), cut(self, lifetime))[1]
         )
+        _counted(_mondrian()).fit_lifetime()
+        assert tried == [0.8, 0.4, 0.2, 0.1, 0.05, 0.025, 0.0125]
 
     def test_bounds_count(self):
         fitted = _counted(_mondrian()).fit_lifetime([0.4, 0.8], Bounds((0.0, float("inf")), (2.0, 2.0)))
