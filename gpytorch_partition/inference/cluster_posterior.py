@@ -56,9 +56,13 @@ class ClusterPosterior:
         return self.noisy._linear_op
 
     @property
-    def is_decomposed(self) -> bool:
-        """Whether the feature space is there already, from a fit or from variances."""
-        return self.has_feature_space and costs.feature_space_seconds(self.covariance.left) == 0
+    def is_ready(self) -> bool:
+        """Whether the covariance of the effects is there already, from a fit or from variances."""
+        return self.has_feature_space and self._factor_seconds == 0
+
+    @property
+    def _factor_seconds(self) -> float:
+        return costs.factor_seconds(self.covariance.left, float(self.covariance.scale), self._noise)
 
     def mean_effects(self, residuals: Tensor) -> Tensor:
         """
@@ -163,7 +167,7 @@ class ClusterPosterior:
         """The way to the variances that is expected to take the least time; a word if that is minutes all the same."""
         seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(self.noisy, self.num_points)}
         if self.has_feature_space:
-            seconds["feature_space"] = costs.feature_space_seconds(self.covariance.left)
+            seconds["feature_space"] = self._factor_seconds
         if self.num_points > costs.NUM_SAMPLES:
             seconds["samples"] = costs.sample_seconds(self.noisy)
         method = min(seconds, key=lambda name: seconds[name])

@@ -9,39 +9,55 @@ from __future__ import annotations
 import torch
 from linear_operator.operators import LinearOperator
 
+from gpytorch_partition.inference.feature_space import known_feature_space
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.partitions.incidence import Incidence
 
-# One pair of clusters of a row counted; one eigendecomposition of a p x p matrix over p^3; one (row, partition) of a
-# Lanczos step, in float64.
-_COUNT, _DECOMPOSITION, _STEP_VISIT = 2e-9, 2.5e-10, 7e-9
+# One pair of clusters of a row counted; an eigendecomposition and a Cholesky factor with its inverse of a p x p matrix
+# over p^3; one (row, partition) and one row (vectors kept orthogonal) of a column of a Lanczos step, in float64.
+_COUNT, _DECOMPOSITION, _FACTOR, _STEP_VISIT, _STEP_ROW = 2e-9, 1.2e-10, 1.7e-11, 1e-9, 4e-8
 # One column of an iteration of conjugate gradients with a dozen or more: a (row, partition), a row (the preconditioner
 # and the vectors' own algebra), and a node of a tree, in float32.
 _VISIT, _ROW, _NODE = 1e-10, 1e-8, 2e-9
 # Lanczos steps of a fit, and iterations of a sample's solve: 20 for 5,000 rows at a noise of .1 outputscales; 128
 # were measured for 256,000 rows. A variance to within 1 % takes about twice as many.
 _STEPS, _ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 100, 20, (5_000, 0.1), 0.45, 2
-# Feature spaces are not chosen beyond this many clusters: 4 p^2 numbers are held while one is built.
-_MOST_CLUSTERS = 8192
+# Beyond so many clusters neither is chosen: 4 p^2 numbers are held meanwhile, 2 and 4.6 GB.
+_MOST_DECOMPOSED, _MOST_FACTORED = 8_192, 12_000
 
 # Pathwise samples that variances are estimated from: a standard deviation is then within 3.1 % (one standard error).
 NUM_SAMPLES = 512
 
 
-def feature_space_seconds(rows: Incidence) -> float:
-    """To count co-occurrences and decompose them; nothing if that has been done for these rows."""
-    if "feature_space" in rows.memo:
+def decomposition_seconds(rows: Incidence) -> float:
+    """To fit in feature space: counts and eigenpairs; nothing if these rows have them."""
+    space = known_feature_space(rows)
+    if space is not None and space.is_decomposed:
         return 0.0
-    if rows.num_clusters > _MOST_CLUSTERS:
+    if rows.num_clusters > _MOST_DECOMPOSED:
         return float("inf")
-    pairs = rows.num_rows * rows.num_partitions**2 / 2
-    return pairs * _COUNT + rows.num_clusters**3 * _DECOMPOSITION
+    return _count_seconds(rows) + rows.num_clusters**3 * _DECOMPOSITION
 
 
-def krylov_seconds(rows: Incidence) -> float:
-    """To fit by one Lanczos run; on the high side, as a feature space also serves the variances that come next."""
-    return _STEPS * _STEP_VISIT * rows.num_rows * rows.num_partitions
+def factor_seconds(rows: Incidence, outputscale: float, noise: float) -> float:
+    """To predict in feature space: counts and a Cholesky factor; nothing if these rows have what serves as well."""
+    space = known_feature_space(rows)
+    if space is not None and space.has_root(outputscale, noise):
+        return 0.0
+    if rows.num_clusters > _MOST_FACTORED:
+        return float("inf")
+    return _count_seconds(rows) + rows.num_clusters**3 * _FACTOR
+
+
+def _count_seconds(rows: Incidence) -> float:
+    known = known_feature_space(rows) is not None
+    return 0.0 if known else rows.num_rows * rows.num_partitions**2 / 2 * _COUNT
+
+
+def krylov_seconds(rows: Incidence, num_columns: int) -> float:
+    """To fit by one Lanczos run of so many vectors."""
+    return _STEPS * rows.num_rows * num_columns * (rows.num_partitions * _STEP_VISIT + _STEP_ROW)
 
 
 def conjugate_gradient_seconds(noisy: PartitionAddedDiagLinearOperator, num_points: int) -> float:

@@ -132,8 +132,9 @@ def _fastest(scaled: ScaledCovariance) -> str:
     """What is expected to take the least time."""
     if scaled.num_rows <= linear_settings.max_cholesky_size.value():
         return "dense"
-    rows = scaled.covariance.left
-    return "feature_space" if costs.feature_space_seconds(rows) < costs.krylov_seconds(rows) else "krylov"
+    rows, num_columns = scaled.covariance.left, scaled.residuals.shape[1] + 1 + default_num_probes(scaled.num_rows)
+    is_faster = costs.decomposition_seconds(rows) < costs.krylov_seconds(rows, num_columns)
+    return "feature_space" if is_faster else "krylov"
 
 
 def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Iterator[SpectralMeasure]:

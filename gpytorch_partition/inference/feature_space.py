@@ -8,6 +8,8 @@ variances and samples for every outputscale and noise. The rows themselves are n
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
@@ -16,25 +18,53 @@ from gpytorch_partition.inference.spectral_likelihood import SpectralMeasure, wi
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.partitions.co_occurrence import cluster_sums, count_co_occurrences
+from gpytorch_partition.partitions.incidence import Incidence
 
 
 class FeatureSpace:
     r"""
-    The eigenpairs of :math:`F^\top G F`: the nonzero ones are K's own.
+    The p x p matrix :math:`F^\top G F`, its eigenpairs (the nonzero ones are K's own), and its Cholesky factors.
 
-    :math:`O(p^3)` time, once; holds `p^2` numbers (float64), four times that while it is built.
+    Eigenpairs serve every outputscale and noise, at some :math:`10 p^3` operations once; a factor serves one pair of
+    them, at :math:`\tfrac23 p^3`. Each is computed when it is asked for, and kept; `p^2` to `3 p^2` numbers are held
+    (float64), four to five times `p^2` meanwhile.
 
     :param counts: `p x p` G, float64.
     :param cluster_operator: `p x p` S, positive semidefinite.
     """
 
     def __init__(self, counts: Tensor, cluster_operator: LinearOperator) -> None:
-        root = _root(cluster_operator)
-        gram = counts * root * root.mT if root.shape[1] == 1 else root.mT @ counts @ root
-        values, vectors = torch.linalg.eigh(gram)
+        self._root = root = _root(cluster_operator)  # F
+        self._gram = counts * root * root.mT if root.shape[1] == 1 else root.mT @ counts @ root
+        self._factored: tuple[tuple[float, float], Tensor] | None = None
+
+    @cached_property
+    def _eigenpairs(self) -> tuple[Tensor, Tensor]:
+        values, vectors = torch.linalg.eigh(self._gram)
         floor = values.numel() * torch.finfo(values.dtype).eps * float(values[-1].clamp_min(0))
-        self.values = torch.where(values > floor, values, 0)  # Lambda
-        self.basis = root * vectors if root.shape[1] == 1 else root @ vectors  # F V
+        return torch.where(values > floor, values, 0), self._times_root(vectors)
+
+    def _times_root(self, matrix: Tensor) -> Tensor:
+        return self._root * matrix if self._root.shape[1] == 1 else self._root @ matrix
+
+    @property
+    def values(self) -> Tensor:
+        r"""The eigenvalues :math:`\Lambda` (`p`), zero up to rounding as zero."""
+        return self._eigenpairs[0]
+
+    @property
+    def basis(self) -> Tensor:
+        """F V, effects of the clusters."""
+        return self._eigenpairs[1]
+
+    @property
+    def is_decomposed(self) -> bool:
+        """Whether the eigenpairs are there already."""
+        return "_eigenpairs" in self.__dict__
+
+    def has_root(self, outputscale: float, noise: float) -> bool:
+        """Whether :meth:`covariance_root` is there already, or as good as there."""
+        return self.is_decomposed or (self._factored is not None and self._factored[0] == (outputscale, noise))
 
     def measure(self, sums: Tensor, squares: Tensor) -> SpectralMeasure:
         r"""
@@ -62,20 +92,38 @@ class FeatureSpace:
 
     def mean_weights(self, sums: Tensor, outputscale: float, noise: float) -> Tensor:
         r"""
-        The posterior mean of the cluster effects, :math:`F V \frac{s}{s \Lambda + \sigma^2} V^\top F^\top Z^\top r`
-        (`p x t`): a point's mean is the sum over its clusters.
+        The posterior mean of the cluster effects, :math:`R R^\top Z^\top r / \sigma^2` (`p x t`) with R the root of
+        their covariance: a point's mean is the sum over its clusters.
 
         :param sums: `p x t` :math:`Z^\top r` of residuals r.
         """
-        shrunk = outputscale / (outputscale * self.values + noise)
-        return self.basis @ (shrunk.unsqueeze(-1) * (self.basis.mT @ sums))
+        root = self.covariance_root(outputscale, noise)
+        return root @ (root.mT @ sums) / noise
 
     def covariance_root(self, outputscale: float, noise: float) -> Tensor:
         r"""
-        A root (`p x p`) of the posterior covariance of the cluster effects, :math:`F V \frac{s \sigma^2}{s \Lambda +
-        \sigma^2} V^\top F^\top`: sums of positive terms, no digits are lost.
+        A root (`p x p`) of the posterior covariance of the cluster effects: variances are sums of positive terms.
+
+        From the eigenpairs, if they are there, :math:`F V (s \sigma^2 / (s \Lambda + \sigma^2))^{1/2}`; else
+        :math:`\sqrt s F L^{-\top}` with :math:`L L^\top = I + \tfrac{s}{\sigma^2} F^\top G F`.
         """
-        return self.basis * (outputscale * noise / (outputscale * self.values + noise)).sqrt()
+        if self.is_decomposed:
+            return self.basis * (outputscale * noise / (outputscale * self.values + noise)).sqrt()
+        if self._factored is None or self._factored[0] != (outputscale, noise):
+            self._factored = (outputscale, noise), self._factored_root(outputscale, noise)
+        return self._factored[1]
+
+    def _factored_root(self, outputscale: float, noise: float) -> Tensor:
+        inner = self._gram * (outputscale / noise)
+        inner.diagonal().add_(1)
+        inner = torch.linalg.cholesky(inner)
+        scaled = torch.eye(len(inner), dtype=inner.dtype, device=inner.device).mul_(outputscale**0.5)
+        return self._times_root(torch.linalg.solve_triangular(inner, scaled, upper=False).mT)
+
+
+def known_feature_space(rows: Incidence) -> FeatureSpace | None:
+    """The feature space that was built of these rows last."""
+    return rows.memo["feature_space"][-1] if "feature_space" in rows.memo else None
 
 
 def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:

@@ -82,7 +82,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if self._is_dense or torch.is_tensor(test_train_covar) or self.lik_train_train_covar.requires_grad:
             return None
         posterior = cluster_posterior(self._noisy, test_train_covar)
-        is_ready = posterior is not None and posterior.is_decomposed and self._rows_with_targets() is None
+        is_ready = posterior is not None and posterior.is_ready and self._rows_with_targets() is None
         return posterior if is_ready else None
 
     @torch.no_grad()

@@ -11,6 +11,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
 from gpytorch_partition.inference import costs
 from gpytorch_partition.inference.cluster_posterior import ClusterPosterior
+from gpytorch_partition.inference.feature_space import feature_space_of
 from gpytorch_partition.models import PartitionGP
 
 N, N_TEST = 500, 60
@@ -170,7 +171,7 @@ class TestChoice:
         return ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
 
     def _fastest(self, posterior, monkeypatch, num_points, feature_space):
-        monkeypatch.setattr(costs, "feature_space_seconds", lambda rows: feature_space)
+        monkeypatch.setattr(costs, "factor_seconds", lambda *values: feature_space)
         monkeypatch.setattr(ClusterPosterior, "num_points", num_points)
         return posterior.fastest()
 
@@ -191,10 +192,33 @@ class TestChoice:
         assert self._fastest(posterior, monkeypatch, 10**6, 1e-9) == "feature_space"
 
     def test_too_many_clusters_are_never_chosen(self, posterior, monkeypatch):
-        monkeypatch.setattr(costs, "_MOST_CLUSTERS", 10)
-        assert costs.feature_space_seconds(posterior.covariance.left) == float("inf")
+        rows = posterior.covariance.left
+        assert costs.decomposition_seconds(rows) < 1
+        assert costs.factor_seconds(rows, 1.0, 0.1) < 1
+        monkeypatch.setattr(costs, "_MOST_DECOMPOSED", 10)
+        assert costs.decomposition_seconds(rows) == float("inf")
+        monkeypatch.setattr(costs, "_MOST_FACTORED", 10)
+        assert costs.factor_seconds(rows, 1.0, 0.1) == float("inf")
 
-    def test_a_feature_space_that_is_there_is_free(self, posterior):
-        assert costs.feature_space_seconds(posterior.covariance.left) > 0
+    def test_a_factor_that_is_there_is_free_for_its_values(self, posterior):
+        rows = posterior.covariance.left
+        counting = costs.factor_seconds(rows, 1.0, 0.1)
         posterior.exact_variances()
-        assert costs.feature_space_seconds(posterior.covariance.left) == 0
+        scale, noise = float(posterior.covariance.scale), posterior._noise
+        assert costs.factor_seconds(rows, scale, noise) == 0
+        assert 0 < costs.factor_seconds(rows, scale, 2 * noise) < counting  # counts are there
+        assert costs.decomposition_seconds(rows) > 0
+        assert posterior.is_ready
+
+    def test_eigenpairs_that_are_there_are_free_for_all_values(self, posterior):
+        rows = posterior.covariance.left
+        assert feature_space_of(posterior.covariance).values.numel() == rows.num_clusters
+        assert costs.factor_seconds(rows, 3.0, 0.3) == costs.decomposition_seconds(rows) == 0
+
+    def test_expected_iterations_follow_rows_noise_and_outputscale(self, posterior):
+        noisy = posterior.noisy
+        assert costs.noise_ratio(noisy) == pytest.approx(0.1)
+        louder = posterior.covariance.add_diagonal(torch.tensor([0.4]))
+        assert costs.sample_seconds(noisy) == pytest.approx(2 * costs.sample_seconds(louder))
+        silent = ClusterPosterior((posterior.covariance * 0.0).add_diagonal(torch.tensor([0.0])), posterior.points)
+        assert costs.sample_seconds(silent.noisy) > 0

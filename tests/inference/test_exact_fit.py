@@ -699,8 +699,8 @@ def test_a_small_fixed_noise_leaves_the_outputscale_free(noise):
 @pytest.mark.parametrize(("feature_space", "expected"), [(1.0, "feature_space"), (1e9, "krylov")])
 def test_above_the_dense_limit_what_is_expected_to_be_faster_is_taken(monkeypatch, feature_space, expected):
     x, y = problem(2_100, torch.float32)
-    monkeypatch.setattr(costs, "feature_space_seconds", lambda rows: feature_space)
-    monkeypatch.setattr(costs, "krylov_seconds", lambda rows: 10.0)
+    monkeypatch.setattr(costs, "decomposition_seconds", lambda rows: feature_space)
+    monkeypatch.setattr(costs, "krylov_seconds", lambda rows, num_columns: 10.0)
     model = PartitionGP(x, y, GaussianLikelihood(), kernel(num_rows=2_100, dtype=torch.float32))
     assert fit_exact_gp(model, model.likelihood).method == expected
 

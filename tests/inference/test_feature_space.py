@@ -46,9 +46,13 @@ def test_the_likelihood_and_its_gradient_are_the_dense_ones(kernel):
     assert found.standard_error(SCALE, NOISE) == 0
 
 
-def test_means_and_covariances_are_the_dense_ones(kernel):
+@pytest.mark.parametrize("way", ["factor", "eigenpairs"])
+def test_means_and_covariances_are_the_dense_ones(kernel, way):
     covariance = kernel(X.double()).evaluate_kernel()
     space = feature_space_of(covariance)
+    assert not space.has_root(SCALE, NOISE)
+    if way == "eigenpairs":
+        assert (space.values >= 0).all()
     rows = kernel.partition.incidences(TEST.double(), X.double())[0]
     offset = (Y - MEAN).double().unsqueeze(-1)
     noisy = SCALE * _dense(kernel) + NOISE * torch.eye(N, dtype=torch.float64)
@@ -59,6 +63,15 @@ def test_means_and_covariances_are_the_dense_ones(kernel):
     root = rows.matmul(space.covariance_root(SCALE, NOISE))
     expected = prior - cross @ torch.linalg.solve(noisy, cross.mT)
     torch.testing.assert_close(root.square().sum(-1), expected.diagonal(), rtol=1e-8, atol=1e-10)
+    assert space.is_decomposed == (way == "eigenpairs")
+    assert (space.has_root(SCALE, NOISE), space.has_root(SCALE, 2 * NOISE)) == (True, space.is_decomposed)
+
+
+def test_a_factor_is_computed_anew_for_other_values():
+    covariance = KERNELS["fast cluster"]()(X).evaluate_kernel()
+    space, fresh = feature_space_of(covariance), feature_space_of(KERNELS["fast cluster"]()(X).evaluate_kernel())
+    space.covariance_root(SCALE, NOISE)
+    assert torch.equal(space.covariance_root(SCALE, 2 * NOISE), fresh.covariance_root(SCALE, 2 * NOISE))
 
 
 def test_is_built_once_for_its_rows():
