@@ -14,7 +14,7 @@ from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.inference import costs
-from gpytorch_partition.inference.feature_space import feature_space_of
+from gpytorch_partition.inference.feature_space import feature_space_of, summed_variances
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
@@ -26,8 +26,8 @@ from gpytorch_partition.settings import probe_seed
 
 logger = logging.getLogger(__name__)
 
-# Numbers in a block of the table of test points and eigenvectors; columns of a block of samples.
-_BLOCK_ENTRIES, _BLOCK_COLUMNS = 2**24, 16
+# Columns of a block of samples.
+_BLOCK_COLUMNS = 16
 # Relative residual of the solves for samples, per noise-to-signal ratio and at most: standard deviations are then off
 # by a few per mille of themselves (measured for ratios from 1 to 1e-4). Rounding allows no less than so many roundoffs.
 _RESIDUAL_PER_NOISE, _LARGEST_RESIDUAL, _ROUNDOFFS = 0.1, 1e-2, 256
@@ -79,10 +79,7 @@ class ClusterPosterior:
         r"""Latent variances (`N_test`), exact, in feature space: O(p m) each after :math:`O(N m^2 + p^3)` once."""
         scale = float(self.covariance.scale)
         root = feature_space_of(self.covariance).covariance_root(scale, self._noise).to(self.noisy.dtype)
-        size = max(1, _BLOCK_ENTRIES // root.shape[1])
-        starts = progress(range(0, self.num_points, size), "predictive variances")
-        blocks = [self.points.select(slice(start, start + size)).matmul(root) for start in starts]
-        return torch.cat([block.square().sum(-1) for block in blocks])
+        return summed_variances(self.points, root)
 
     def sampled_variances(self) -> Tensor:
         r"""

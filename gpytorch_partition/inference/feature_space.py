@@ -19,6 +19,10 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.partitions.co_occurrence import cluster_sums, count_co_occurrences
 from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.progress import progress
+
+# Columns of a root whose sums over clusters are taken at once, and the most numbers that these are.
+_COLUMNS, _BLOCK_ENTRIES = 64, 2**24
 
 
 class FeatureSpace:
@@ -119,6 +123,20 @@ class FeatureSpace:
         inner = torch.linalg.cholesky(inner)
         scaled = torch.eye(len(inner), dtype=inner.dtype, device=inner.device).mul_(outputscale**0.5)
         return self._times_root(torch.linalg.solve_triangular(inner, scaled, upper=False).mT)
+
+
+def summed_variances(rows: Incidence, root: Tensor) -> Tensor:
+    r"""
+    Variances (`N`) of the sums of effects over each row's clusters: :math:`|z_i^\top R|^2`, in O(N m q).
+
+    :param rows: One-hot rows Z (`N x p`).
+    :param root: `p x q` root R of the covariance of the effects, in any memory layout.
+    """
+    variances = root.new_zeros(rows.num_rows)
+    size = max(1, min(_COLUMNS, _BLOCK_ENTRIES // max(1, rows.num_rows)))
+    for columns in progress(root.split(size, -1), "predictive variances"):
+        variances += rows.matmul(columns.contiguous()).square().sum(-1)
+    return variances
 
 
 def known_feature_space(rows: Incidence) -> FeatureSpace | None:

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from gpytorch_partition.inference.cluster_statistics import ClusterStatistics
-from gpytorch_partition.inference.feature_space import FeatureSpace
+from gpytorch_partition.inference.feature_space import FeatureSpace, summed_variances
 from gpytorch_partition.inference.level_weights import (
     LevelEvidence,
     checked_level_weights,
@@ -36,9 +36,6 @@ from gpytorch_partition.progress import progress
 _BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))
 # How close to its bound, relatively, the noise is "at" it.
 _HAIR = 1e-3
-
-# Numbers in one block of the table that variances are summed from.
-_BLOCK = 2**24
 
 
 class FeatureSpaceGP:
@@ -278,10 +275,7 @@ class FeatureSpaceGP:
         """
         rows, values = self._rows(x), self._fitted_values
         mean = values.mean + rows.matmul(self._mean_weights).squeeze(-1)
-        root = self._covariance_root
-        size = max(1, _BLOCK // root.shape[1])
-        variances = [part.matmul(root).square().sum(-1) for part in _blocks(rows, size)]
-        return mean, torch.cat([*variances, mean.new_zeros(0)])
+        return mean, summed_variances(rows, self._covariance_root)
 
     def covariance(self, x: Tensor) -> Tensor:
         """
@@ -432,8 +426,3 @@ def _forest_layout(kernel: PartitionKernel) -> TreeLayout:
         got = f"heights={kernel.heights!r}" if isinstance(kernel, RandomForestKernel) else type(kernel).__name__
         raise ValueError(f"level weights are those of a RandomForestKernel with heights='all', got {got}")
     return cast(ForestPartition, kernel.partition).layout
-
-
-def _blocks(rows: Incidence, size: int) -> Iterator[Incidence]:
-    for start in range(0, rows.num_rows, size):
-        yield Incidence(rows.codes[start : start + size], rows.num_clusters)
