@@ -97,7 +97,7 @@ class predictive_variances(_value_context):  # noqa: N801
     How predictive variances are computed above `max_cholesky_size` training rows (Default: `"auto"`).
 
     - `"feature_space"`: exact, in cluster space (:class:`gpytorch_partition.inference.feature_space.FeatureSpace`); for
-      one partition kernel with one level of noise, while clusters are few.
+      one partition kernel with one level of noise. Chosen for up to 12,000 clusters, which take half a minute.
     - `"conjugate_gradients"`: a solve per point, to :class:`variance_tolerance`, never too small.
     - `"samples"`: from 512 pathwise samples; a standard deviation is within 3.1 % (one standard error).
     - `"auto"`: what is expected to be fastest; samples only for more than 512 points.

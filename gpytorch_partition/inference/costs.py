@@ -9,14 +9,14 @@ from __future__ import annotations
 import torch
 from linear_operator.operators import LinearOperator
 
-from gpytorch_partition.inference.feature_space import known_feature_space
+from gpytorch_partition.inference.feature_space import DECOMPOSITION_SECONDS, known_feature_space
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.partitions.incidence import Incidence
 
-# One pair of clusters of a row counted; an eigendecomposition and a Cholesky factor with its inverse of a p x p matrix
-# over p^3; one (row, partition) and one row (vectors kept orthogonal) of a column of a Lanczos step, in float64.
-_COUNT, _DECOMPOSITION, _FACTOR, _STEP_VISIT, _STEP_ROW = 2e-9, 1.2e-10, 1.7e-11, 1e-9, 4e-8
+# One pair of clusters of a row counted; a Cholesky factor with its inverse of a p x p matrix over p^3; one (row,
+# partition) and one row (vectors kept orthogonal) of a column of a Lanczos step, in float64.
+_COUNT, _FACTOR, _STEP_VISIT, _STEP_ROW = 2e-9, 1.7e-11, 1e-9, 4e-8
 # One column of an iteration of conjugate gradients with a dozen or more: a (row, partition), a row (the preconditioner
 # and the vectors' own algebra), and a node of a tree, in float32.
 _VISIT, _ROW, _NODE = 1e-10, 1e-8, 2e-9
@@ -37,7 +37,7 @@ def decomposition_seconds(rows: Incidence) -> float:
         return 0.0
     if rows.num_clusters > _MOST_DECOMPOSED:
         return float("inf")
-    return _count_seconds(rows) + rows.num_clusters**3 * _DECOMPOSITION
+    return _count_seconds(rows) + rows.num_clusters**3 * DECOMPOSITION_SECONDS
 
 
 def factor_seconds(rows: Incidence, outputscale: float, noise: float) -> float:

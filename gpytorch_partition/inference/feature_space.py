@@ -8,6 +8,7 @@ variances and samples for every outputscale and noise. The rows themselves are n
 
 from __future__ import annotations
 
+import logging
 from functools import cached_property
 
 import torch
@@ -19,8 +20,12 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.partitions.co_occurrence import cluster_sums, count_co_occurrences
 from gpytorch_partition.partitions.incidence import Incidence
-from gpytorch_partition.progress import progress
+from gpytorch_partition.progress import LONG, progress
 
+logger = logging.getLogger(__name__)
+
+# Seconds of an eigendecomposition of a p x p matrix over p^3, on two cores of a server CPU.
+DECOMPOSITION_SECONDS = 1.2e-10
 # Columns of a root whose sums over clusters are taken at once, and the most numbers that these are.
 _COLUMNS, _BLOCK_ENTRIES = 64, 2**24
 
@@ -44,6 +49,8 @@ class FeatureSpace:
 
     @cached_property
     def _eigenpairs(self) -> tuple[Tensor, Tensor]:
+        if (seconds := len(self._gram) ** 3 * DECOMPOSITION_SECONDS) > LONG:
+            logger.warning("eigenvectors of %s clusters: about %.0f minutes", f"{len(self._gram):,}", seconds / 60)
         values, vectors = torch.linalg.eigh(self._gram)
         floor = values.numel() * torch.finfo(values.dtype).eps * float(values[-1].clamp_min(0))
         return torch.where(values > floor, values, 0), self._times_root(vectors)

@@ -74,6 +74,13 @@ def test_a_factor_is_computed_anew_for_other_values():
     assert torch.equal(space.covariance_root(SCALE, 2 * NOISE), fresh.covariance_root(SCALE, 2 * NOISE))
 
 
+def test_a_long_decomposition_is_announced(monkeypatch, caplog):
+    space = feature_space_of(KERNELS["fast cluster"]()(X).evaluate_kernel())
+    monkeypatch.setattr("gpytorch_partition.inference.feature_space.DECOMPOSITION_SECONDS", 180 / len(space._gram) ** 3)
+    assert space.values.numel()
+    assert f"eigenvectors of {len(space._gram)} clusters: about 3 minutes" in caplog.text
+
+
 def test_is_built_once_for_its_rows():
     covariance = KERNELS["forest"]()(X).evaluate_kernel()
     assert feature_space_of(covariance) is feature_space_of(covariance * 3.0)
