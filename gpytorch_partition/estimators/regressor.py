@@ -60,8 +60,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and
         :func:`~gpytorch_partition.fit_exact_gp` does not apply. (Default: 100.)
     :param dtype: `"float32"` or `"float64"`, in which the model computes, or `"auto"`: float64 up to 2,000 rows, where
-        solves are dense, and float32 above, where it takes half the time (16,599 rows: 21 s instead of 39 s) for the
-        same predictive quality.
+        solves are dense, and float32 above, where products are faster and hold less.
     :param random_state: Seed of the partitions, as in scikit-learn. With the same integer, predictions are the same to
         the last bit. A function's kernel draws from what it likes.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
@@ -159,7 +158,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         r"""
         Joint samples of new observations, noise included.
 
-        A solve per sample, and O(N m) beside it; for more samples than rows, a solve per row and :math:`O(N^3)`.
+        A solve per sample, and O(N m) beside it; for more samples than rows, or with at most 2,000 training rows and
+        rows, the dense covariance: a solve per row and :math:`O(N^3)`.
 
         :param X: `N x D` rows.
         :param n_samples: Number of samples. (Default: 1.)

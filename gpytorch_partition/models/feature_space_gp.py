@@ -278,16 +278,19 @@ class FeatureSpaceGP:
         return mean, summed_variances(rows, self._covariance_root)
 
     def covariance(self, x: Tensor) -> Tensor:
-        """
+        r"""
         The joint posterior covariance of the latent function at points (`N_test x N_test`, float64).
+
+        Costs :math:`O(N_{test}^2 (p + m) + N_{test} m p)`, and holds `N_test (N_test + p)` numbers.
 
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted.
         """
         root = self._rows(x).matmul(self._seen_root)
-        new, deviations = self._new_clusters(x)
-        prior = new.matmul(torch.diag(deviations.square()))
-        return root @ root.mT + new.matmul(prior.mT)
+        covariance, (new, deviations) = root @ root.mT, self._new_clusters(x)
+        for clusters in new.codes.unbind(-1):
+            covariance += deviations[clusters.long()].square() * (clusters == clusters.unsqueeze(-1))
+        return covariance
 
     def sample(self, x: Tensor, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         r"""

@@ -10,7 +10,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel
-from gpytorch_partition.inference.spectral_fit import Bounds, maximize
+from gpytorch_partition.inference.spectral_fit import Bounds, Maximum, maximize
 from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood, dense_measure
 from gpytorch_partition.models import FeatureSpaceGP, array_chunks
 
@@ -77,6 +77,15 @@ def test_joint_covariances(kernel):
     cross = model.values.outputscale * kernel(points, X).to_dense()
     expected = model.values.outputscale * kernel(points).to_dense() - cross @ torch.linalg.solve(noisy, cross.mT)
     torch.testing.assert_close(model.covariance(points), expected, rtol=1e-8, atol=1e-9)
+
+
+def test_joint_covariances_of_points_in_very_many_clusters():
+    """40,000 clusters of 100 points: nothing with a number for each pair of them is built."""
+    model = FeatureSpaceGP(PartitionKernel(lambda x: (x + torch.arange(400)).long()))
+    model.add(torch.zeros(1, 1).double(), torch.ones(1).double())
+    model.values = Maximum(2.0, 0.1, 0.0, 0.0)
+    points = 1000 * (1 + torch.arange(100.0).double().unsqueeze(-1))
+    torch.testing.assert_close(model.covariance(points), 2.0 * torch.eye(100, dtype=torch.float64))
 
 
 def test_samples_have_the_joint_covariance(kernel):
