@@ -81,7 +81,9 @@ class variance_tolerance(_value_context):  # noqa: N801
     Relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
 
     Each test point's solve runs until its latent variance is certain to be within this fraction of the exact one;
-    errors are on the side of too large a variance. A smaller one costs more iterations, O(N m) each for a test point.
+    errors are on the side of too large a variance. A pathwise sample's solve runs until the variance of its error,
+    averaged over the training rows, is at most this fraction of its own. A smaller one costs more iterations, O(N m)
+    each for a test point or a sample.
 
     Example:
         >>> with variance_tolerance(0.1):
@@ -99,7 +101,8 @@ class predictive_variances(_value_context):  # noqa: N801
     - `"feature_space"`: exact, in cluster space (:class:`gpytorch_partition.inference.feature_space.FeatureSpace`); for
       one partition kernel with one level of noise. Chosen for up to 12,000 clusters, which take half a minute.
     - `"conjugate_gradients"`: a solve per point, to :class:`variance_tolerance`, never too small.
-    - `"samples"`: from 512 pathwise samples; a standard deviation is within 3.1 % (one standard error).
+    - `"samples"`: from 512 pathwise samples, solved to :class:`variance_tolerance`; a standard deviation is within
+      3.1 % (one standard error).
     - `"auto"`: what is expected to be fastest; samples only for more than 512 points.
 
     Raises `ValueError` for any other value.

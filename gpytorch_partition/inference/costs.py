@@ -19,10 +19,10 @@ from gpytorch_partition.partitions.incidence import Incidence
 _COUNT, _FACTOR, _STEP_VISIT, _STEP_ROW = 2e-9, 1.7e-11, 1e-9, 4e-8
 # One column of an iteration of conjugate gradients with a dozen or more: a (row, partition), a row (the preconditioner
 # and the vectors' own algebra), and a node of a tree, in float32.
-_VISIT, _ROW, _NODE = 1e-10, 1e-8, 2e-9
-# Lanczos steps of a fit, and iterations of a sample's solve: 20 for 5,000 rows at a noise of .1 outputscales; 128
-# were measured for 256,000 rows. A variance to within 1 % takes about twice as many.
-_STEPS, _ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 100, 20, (5_000, 0.1), 0.45, 2
+_VISIT, _ROW, _NODE = 1.5e-10, 2e-8, 2e-9
+# Lanczos steps of a fit, and iterations of a sample's solve: 10 for 5,000 rows at a noise of .1 outputscales; 23 to 37
+# were measured for 50,000, 35 to 100 with a tenth of that noise. A variance to within 1 % takes four times as many.
+_STEPS, _ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 100, 10, (5_000, 0.1), 0.45, 4
 # Beyond so many clusters neither is chosen: 4 p^2 numbers are held meanwhile, 2 and 4.6 GB.
 _MOST_DECOMPOSED, _MOST_FACTORED = 8_192, 12_000
 

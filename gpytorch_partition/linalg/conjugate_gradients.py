@@ -27,11 +27,13 @@ _MAX_RESTARTS = 3
 
 
 class CGState(NamedTuple):
-    """What a stopping rule may look at; all `*batch x 1 x t`."""
+    """What a stopping rule may look at; norms and forms are `*batch x 1 x t`."""
 
     residual_norm: Tensor  # norm of the residual
     rhs_norm: Tensor  # norm of the right-hand side
     quadratic_form: Tensor  # 2 b^T x - x^T A x so far (from zero: b^T x), a lower bound of b^T A^{-1} b
+    solution: Tensor  # *batch x N x t, so far
+    residual: Tensor  # *batch x N x t
 
 
 class CGResult(NamedTuple):
@@ -50,7 +52,8 @@ def relative_residual(tolerance: float) -> Callable[[CGState], Tensor]:
     A rule that stops a column when the norm of its residual is at most `tolerance` times that of its right-hand side.
 
     Example:
-        >>> state = CGState(torch.tensor([[0.1, 0.3]]), torch.tensor([[10.0, 10.0]]), torch.zeros(1, 2))
+        >>> residual, zeros = torch.tensor([[0.1, 0.3]]), torch.zeros(1, 2)
+        >>> state = CGState(residual, torch.tensor([[10.0, 10.0]]), zeros, zeros, residual)
         >>> relative_residual(0.02)(state)
         tensor([[ True, False]])
     """
@@ -182,7 +185,7 @@ class _Run:
 
     def _finished(self) -> Tensor:
         self.residual_norm = self.residual.norm(dim=-2, keepdim=True)
-        state = CGState(self.residual_norm, self.rhs_norm, self.quadratic_form)
+        state = CGState(self.residual_norm, self.rhs_norm, self.quadratic_form, self.solution, self.residual)
         return self.stop(state) | (self.residual_norm == 0)
 
     def is_solved(self) -> bool:

@@ -7,7 +7,12 @@ from typing import Any
 
 import torch
 from linear_operator import settings as linear_settings
-from linear_operator.operators import AddedDiagLinearOperator, DiagLinearOperator, LinearOperator
+from linear_operator.operators import (
+    AddedDiagLinearOperator,
+    ConstantDiagLinearOperator,
+    DiagLinearOperator,
+    LinearOperator,
+)
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
 from torch import Tensor
@@ -90,7 +95,11 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     def restricted_to(self, rows: Tensor) -> PartitionAddedDiagLinearOperator:
         """The covariance plus noise (`*batch x n x n`) of some of the points, given their row numbers (`n`, int64)."""
         covariance, diagonal = self._terms
-        return self.__class__(covariance[..., rows, :][..., :, rows], DiagLinearOperator(diagonal._diag[..., rows]))
+        if isinstance(diagonal, ConstantDiagLinearOperator):
+            chosen: DiagLinearOperator = ConstantDiagLinearOperator(diagonal.diag_values, diag_shape=rows.numel())
+        else:
+            chosen = DiagLinearOperator(diagonal._diag[..., rows])
+        return self.__class__(covariance[..., rows, :][..., :, rows], chosen)
 
     def _unsqueeze_batch(self, dim: int) -> LinearOperator:
         return self.__class__(*(term._unsqueeze_batch(dim) for term in self._terms))

@@ -106,6 +106,51 @@ def test_samples_are_unbiased_where_little_noise_leaves_little_variance(name):
     assert abs(float((sampled / exact).mean()) - 1) < 0.03
 
 
+@pytest.mark.parametrize("noise", [1.0, 0.1, 1e-3])
+@pytest.mark.parametrize("name", KERNELS)
+def test_errors_of_samples_are_within_the_tolerance(name, noise):
+    """The same draws solved densely: what iterations add to the variance is at most the tolerance, and not nothing."""
+    covariance = KERNELS[name]()(X).evaluate_kernel() * 0.8
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([noise])), covariance.left)
+
+    def draw():
+        return posterior._deviations(64, torch.Generator().manual_seed(0)).double()
+
+    with torch.no_grad(), settings.iterative():
+        exact = draw()
+        for tolerance in (0.01, 0.1):
+            with linear_operator.settings.max_cholesky_size(50), settings.variance_tolerance(tolerance):
+                error = (draw() - exact).square().mean() / exact.square().mean()
+            assert 1e-8 < error < tolerance
+
+
+def test_many_samples_come_from_ordered_rows_and_a_larger_rank():
+    covariance = KERNELS["forest"]()(X).evaluate_kernel()
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+    assert posterior._prepared(512) is posterior  # dense
+    sizes = linear_operator.settings.max_cholesky_size(50), linear_operator.settings.min_preconditioning_size(50)
+    with settings.iterative(), sizes[0], sizes[1], settings.preconditioner_rank(20):
+        assert posterior._prepared(100) is posterior
+        prepared = posterior._prepared(512)
+    first = covariance.left.codes[:, 0]
+    assert not (first.diff() >= 0).all()
+    assert (prepared.covariance.left.codes[:, 0].diff() >= 0).all()
+    order = first.argsort()
+    torch.testing.assert_close(prepared.noisy.to_dense(), posterior.noisy.to_dense()[order][:, order])
+    assert prepared._noise == pytest.approx(0.1)
+    assert prepared.noisy._nystrom_preconditioner.factor.root.shape == (N, 80)
+
+
+def test_the_larger_rank_is_bounded_by_memory(monkeypatch):
+    covariance = KERNELS["forest"]()(X).evaluate_kernel()
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+    sizes = linear_operator.settings.max_cholesky_size(50), linear_operator.settings.min_preconditioning_size(50)
+    for numbers, rank in ((30 * N, 30), (5 * N, 20)):
+        monkeypatch.setattr("gpytorch_partition.inference.cluster_posterior._MOST_NUMBERS", numbers)
+        with settings.iterative(), sizes[0], sizes[1], settings.preconditioner_rank(20):
+            assert posterior._prepared(512).noisy._nystrom_preconditioner.factor.root.shape == (N, rank)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_joint_samples_of_more_points_than_are_factorized(name):
     model, num_samples = _model(KERNELS[name]()), 4_000
