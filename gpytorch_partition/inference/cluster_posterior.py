@@ -6,8 +6,9 @@ posterior of f at any points is that of u, summed over their clusters.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 import torch
 from linear_operator import settings as linear_settings
@@ -27,13 +28,14 @@ from gpytorch_partition.settings import preconditioner_rank, probe_seed, varianc
 
 logger = logging.getLogger(__name__)
 
-# Columns of a block of samples.
-_BLOCK_COLUMNS = 16
 # Rounding allows no smaller relative residual than so many roundoffs.
 _ROUNDOFFS = 256
 # So many samples repay rows put in order, and a preconditioner of so many times the usual rank, unless that takes more
-# than so many numbers: 200 trees, 400,000 rows: .22 s a product instead of .37, and 26 iterations instead of 47.
-_MANY, _RANKS, _MOST_NUMBERS = 256, 4, 2**29
+# bytes: with 200 trees and 400,000 rows a product takes .22 s instead of .37, and a solve 26 iterations instead of 47,
+# so that 40 samples repaid it; less noise needs more iterations, and fewer samples.
+_MANY, _RANKS, _MOST_BYTES = 128, 4, 2**31
+# Samples solved for at once: more take longer each, unless rows are in order.
+_COLUMNS, _ORDERED_COLUMNS = 16, 32
 
 
 @dataclass(frozen=True)
@@ -43,10 +45,12 @@ class ClusterPosterior:
 
     :param noisy: `N x N` covariance of one partition kernel plus noise, without batch dimensions.
     :param points: One-hot rows of the test points in the cluster space of the training rows.
+    :param is_ordered: Whether training rows are in the order of a partition's clusters.
     """
 
     noisy: PartitionAddedDiagLinearOperator
     points: Incidence
+    is_ordered: bool = False
 
     @property
     def num_points(self) -> int:
@@ -94,9 +98,8 @@ class ClusterPosterior:
         total = torch.zeros(self.num_points, dtype=self.noisy.dtype, device=self.noisy.device)
         generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
         posterior = self._prepared(costs.NUM_SAMPLES)
-        starts = range(0, costs.NUM_SAMPLES, _BLOCK_COLUMNS)
-        for _ in progress(starts, "predictive variances"):
-            total += posterior._deviations(_BLOCK_COLUMNS, generator).square().sum(-1)
+        for size in progress(posterior._block_sizes(costs.NUM_SAMPLES), "predictive variances"):
+            total += posterior._deviations(size, generator).square().sum(-1)
         return total / costs.NUM_SAMPLES
 
     def samples(self, num_samples: int, own: Incidence) -> Tensor:
@@ -108,26 +111,34 @@ class ClusterPosterior:
         :param num_samples: How many.
         :param own: One-hot rows of the test points in their own cluster space, which tells unseen clusters apart.
         """
-        sizes = [min(_BLOCK_COLUMNS, num_samples - start) for start in range(0, num_samples, _BLOCK_COLUMNS)]
-        posterior = self._prepared(num_samples)
-        blocks = [posterior._deviations(size, None, own) for size in progress(sizes, "posterior samples")]
-        return torch.cat(blocks, -1).mT
+        posterior, none = self._prepared(num_samples), self.noisy._diag_tensor._diagonal().new_empty(own.num_rows, 0)
+        sizes = progress(posterior._block_sizes(num_samples), "posterior samples")
+        return torch.cat([none, *(posterior._deviations(size, None, own) for size in sizes)], -1).mT
+
+    def _block_sizes(self, num_samples: int) -> list[int]:
+        """How many samples are solved for at once."""
+        columns = _ORDERED_COLUMNS if self.is_ordered else _COLUMNS
+        return [min(columns, num_samples - start) for start in range(0, num_samples, columns)]
 
     def _prepared(self, num_samples: int) -> ClusterPosterior:
         """
         The same posterior, ready for that many samples.
 
-        Many come from rows in the order of the first partition's clusters, where neighbours share clusters of the
-        others too, so that sums find them in the cache. Held meanwhile: 8 bytes per (row, partition), and four times
-        the rank in numbers per row.
+        Many come from rows in the order of one partition's clusters: neighbours share clusters of the others too, so
+        that sums find them in the cache. Held meanwhile: 8 bytes per (row, partition), and a preconditioner of four
+        times the rank, 2 GiB at most, whose set-up takes three times its size.
         """
         if num_samples < _MANY or self._is_dense:
             return self
-        noisy = self.noisy.restricted_to(self.covariance.left.codes[:, 0].argsort())
-        rank = preconditioner_rank.value()
-        with preconditioner_rank(max(rank, min(_RANKS * rank, _MOST_NUMBERS // noisy.size(-1)))):
-            noisy._solve_preconditioner()
-        return ClusterPosterior(noisy, self.points)
+        codes, rank = self.covariance.left.codes, preconditioner_rank.value()
+        finest = int((codes.amax(0) - codes.amin(0)).argmax())
+        prepared = ClusterPosterior(
+            self.noisy.restricted_to(codes[:, finest].argsort(stable=True)), self.points, is_ordered=True
+        )
+        most = _MOST_BYTES // (codes.shape[0] * self.noisy.dtype.itemsize)
+        with preconditioner_rank(max(rank, min(_RANKS * rank, most))):
+            _ = prepared._inverse
+        return prepared
 
     def _deviations(self, num_samples: int, generator: torch.Generator | None, own: Incidence | None = None) -> Tensor:
         """Posterior samples less their mean, `N_test x num_samples`; only jointly right if `own` is given."""
@@ -138,7 +149,7 @@ class ClusterPosterior:
         errors = self._noise_diagonal.sqrt() * torch.randn(function.shape, **options)
         weights = self._solve(function, errors)
         table = effects - covariance.scale * covariance.cluster_product(covariance.to_clusters(weights))
-        if own is None or own is self.points:
+        if own is None or _same_codes(own, self.points):
             return self.points.matmul(table)
         return self._with_unseen(table, own, torch.randn(own.num_clusters, num_samples, **options))
 
@@ -160,22 +171,40 @@ class ClusterPosterior:
         return conjugate_gradients(
             self.noisy._matmul,
             function + errors,
-            partial(self._is_near, errors),
-            preconditioner=self.noisy._solve_preconditioner(),
+            self._nearness(function, errors),
+            preconditioner=self._inverse,
             max_iterations=linear_settings.max_cg_iterations.value(),
         ).solution
 
-    def _is_near(self, errors: Tensor, state: CGState) -> Tensor:
+    def _nearness(self, function: Tensor, errors: Tensor) -> Callable[[CGState], Tensor]:
         r"""
-        Whether the variance of a sample's error at the training rows is a small fraction of the sample's own.
+        The rule to stop when the error of a sample has a small fraction of the variance of the sample itself.
 
-        With the residual :math:`r = f + e - A w` the sample deviates from its mean by :math:`f - K w = D w + r - e`,
-        and by :math:`K A^{-1} r` from the exact one, no longer than r where D is constant.
+        With the residual :math:`r = f + e - A w` the sample deviates from its mean by :math:`f - K w = D w + r - e` at
+        the training rows, and by :math:`K A^{-1} r` from the exact one, where
+        :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`: means over the rows are weighted by their precision.
         """
-        deviation = torch.addcmul(state.residual - errors, self._noise_diagonal, state.solution)
-        allowed = variance_tolerance.value() ** 0.5 * deviation.norm(dim=-2, keepdim=True)
-        smallest = _ROUNDOFFS * torch.finfo(self.noisy.dtype).eps * state.rhs_norm
-        return state.residual_norm <= allowed.maximum(smallest)
+        noise, norm = self._noise_diagonal, self._weighted_norm
+        share, roundoff = variance_tolerance.value() ** 0.5, _ROUNDOFFS * torch.finfo(self.noisy.dtype).eps
+        smallest = roundoff * norm(function + errors)
+
+        def is_near(state: CGState) -> Tensor:
+            deviation = torch.addcmul(state.residual - errors, noise, state.solution)
+            return norm(state.residual) <= (share * norm(deviation)).maximum(smallest)
+
+        return is_near
+
+    def _weighted_norm(self, columns: Tensor) -> Tensor:
+        r""":math:`|D^{-1/2} v|` (`1 x t`), in units that make it :math:`|v|` where D is constant."""
+        noise = self._noise_diagonal
+        number = torch.finfo(noise.dtype)
+        least = noise.min().clamp_min(number.eps * noise.max()).clamp_min(number.tiny)
+        return (columns * (least / noise.clamp_min(least)).sqrt()).norm(dim=-2, keepdim=True)
+
+    @cached_property
+    def _inverse(self) -> Callable[[Tensor], Tensor] | None:
+        """The preconditioner's; a larger one for many samples."""
+        return self.noisy._solve_preconditioner()
 
     @property
     def _is_dense(self) -> bool:

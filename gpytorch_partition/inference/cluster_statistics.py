@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.partitions.cluster_index import BoundedClusterIndex, SeenClusterIndex
-from gpytorch_partition.partitions.co_occurrence import cluster_sums, coarsened, count_co_occurrences
+from gpytorch_partition.partitions.co_occurrence import cluster_sums, coarsened, count_co_occurrences, no_counts
 from gpytorch_partition.partitions.partition import Partition
 
 # What statistics consist of, beside the labels.
@@ -23,11 +23,13 @@ class ClusterStatistics:
     Rows are added, and removed again, a chunk at a time; counts are exact, so that removing undoes adding. The
     statistics of two shards add up to those of both. Balog et al. 2016, section 5, learn online in this way.
 
-    A chunk of n rows costs its labels and :math:`O(n m^2)`; held are `8 p^2` bytes for p clusters. Where labels are
+    A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; held are `8 p^2` bytes, and as many
+    more while a chunk is counted: one that fails, or is interrupted, leaves everything as it was. Where labels are
     unbounded (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its
     example: `8 p D` bytes more. They tell where the cluster lies in coarser partitions (:meth:`coarsened`).
 
     :param partition: The partitions.
+    :raises ValueError: If they have more than 65,536 clusters, here or later.
 
     Example:
         >>> from gpytorch_partition.partitions import CallablePartition
@@ -48,7 +50,7 @@ class ClusterStatistics:
             SeenClusterIndex.of_values([]) if counts is None else BoundedClusterIndex(counts, num_rows=1)
         )
         size = self.index.num_clusters
-        self.counts = torch.zeros(size, size, dtype=torch.float64)
+        self.counts = no_counts(size)
         self.sums = torch.zeros(size, 2, dtype=torch.float64)
         self.squares = torch.zeros(2, 2, dtype=torch.float64)
         self.examples = torch.zeros(size, 0, dtype=torch.float64)  # p x D; null clusters have zeros, bounded ones none
@@ -71,8 +73,7 @@ class ClusterStatistics:
         codes = self.codes(labels)
         if isinstance(self.index, SeenClusterIndex):
             self._keep_examples(x, codes)
-        count_co_occurrences(self.counts, codes)
-        self._sum(codes, y, 1)
+        self._count(codes, y, 1)
 
     def remove(self, x: Tensor, y: Tensor) -> None:
         """
@@ -82,12 +83,7 @@ class ClusterStatistics:
         :param y: `n` finite targets.
         :raises ValueError: If such rows were not added, as far as counts can tell.
         """
-        codes = self.codes(self.partition.labels(x))
-        count_co_occurrences(self.counts, codes, -1)
-        if bool((self.counts < 0).any()):
-            count_co_occurrences(self.counts, codes, 1)
-            raise ValueError("expected rows that were added before: too few rows lie where some of these do")
-        self._sum(codes, y, -1)
+        self._count(self.codes(self.partition.labels(x)), y, -1)
 
     @property
     def null_clusters(self) -> Tensor:
@@ -167,10 +163,16 @@ class ClusterStatistics:
         for name in _TENSORS:
             setattr(self, name, state[name].clone())
 
-    def _sum(self, codes: Tensor, y: Tensor, sign: int) -> None:
+    def _count(self, codes: Tensor, y: Tensor, sign: int) -> None:
+        """In copies that take their places last, so that an error or an interruption leaves everything as it was."""
+        counts = self.counts.clone()
+        count_co_occurrences(counts, codes, sign)
+        if sign < 0 and bool((counts < 0).any()):
+            raise ValueError("expected rows that were added before: too few rows lie where some of these do")
         columns = torch.stack([y.double(), torch.ones_like(y, dtype=torch.float64)], -1)
-        self.sums += sign * cluster_sums(codes, columns, self.sums.shape[0])
-        self.squares += sign * (columns.mT @ columns)
+        sums = self.sums + sign * cluster_sums(codes, columns, self.sums.shape[0])
+        squares = self.squares + sign * (columns.mT @ columns)
+        self.counts, self.sums, self.squares = counts, sums, squares
 
     def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
         """Add other statistics, each of whose clusters lies in the one of these at its place."""
@@ -200,7 +202,7 @@ class ClusterStatistics:
         size, places = index.num_clusters, index.codes_of(old.values)
         if size > old.num_clusters:
             examples = self.examples.reshape(len(places), num_columns)  # without rows there are no columns either
-            counts = self.counts.new_zeros(size, size)
+            counts = no_counts(size)
             counts[places.unsqueeze(1), places] = self.counts
             sums = self.sums.new_zeros(size, 2).index_copy_(0, places, self.sums)
             examples = examples.new_zeros(size, num_columns).index_copy_(0, places, examples)

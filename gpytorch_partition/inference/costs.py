@@ -6,6 +6,8 @@ In seconds on two cores of a server CPU, rough: what is decided by them are rati
 
 from __future__ import annotations
 
+import os
+
 import torch
 from linear_operator.operators import LinearOperator
 
@@ -18,13 +20,16 @@ from gpytorch_partition.partitions.incidence import Incidence
 # partition) and one row (vectors kept orthogonal) of a column of a Lanczos step, in float64.
 _COUNT, _FACTOR, _STEP_VISIT, _STEP_ROW = 2e-9, 1.7e-11, 1e-9, 4e-8
 # One column of an iteration of conjugate gradients with a dozen or more: a (row, partition), a row (the preconditioner
-# and the vectors' own algebra), and a node of a tree, in float32.
-_VISIT, _ROW, _NODE = 1.5e-10, 2e-8, 2e-9
+# and the vectors' own algebra), and a node of a tree, in float32; and how many times as long it takes in float64.
+_VISIT, _ROW, _NODE, _DOUBLE = 1.5e-10, 2e-8, 2e-9, 5
 # Lanczos steps of a fit, and iterations of a sample's solve: 10 for 5,000 rows at a noise of .1 outputscales; 23 to 37
 # were measured for 50,000, 35 to 100 with a tenth of that noise. A variance to within 1 % takes four times as many.
 _STEPS, _ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 100, 10, (5_000, 0.1), 0.45, 4
-# Beyond so many clusters neither is chosen: 4 p^2 numbers are held meanwhile, 2 and 4.6 GB.
-_MOST_DECOMPOSED, _MOST_FACTORED = 8_192, 12_000
+# The feature space is chosen for so many clusters at most, and while the bytes for each pair of them that are held
+# meanwhile, five numbers, fit in half of the memory.
+_MOST_CLUSTERS, _PAIR_BYTES = 20_000, 5 * 8
+# What the preparation for samples costs, in iterations of one column.
+_PREPARATION = 800
 
 # Pathwise samples that variances are estimated from: a standard deviation is then within 3.1 % (one standard error).
 NUM_SAMPLES = 512
@@ -35,7 +40,7 @@ def decomposition_seconds(rows: Incidence) -> float:
     space = known_feature_space(rows)
     if space is not None and space.is_decomposed:
         return 0.0
-    if rows.num_clusters > _MOST_DECOMPOSED:
+    if rows.num_clusters > _most_clusters():
         return float("inf")
     return _count_seconds(rows) + rows.num_clusters**3 * DECOMPOSITION_SECONDS
 
@@ -45,9 +50,20 @@ def factor_seconds(rows: Incidence, outputscale: float, noise: float) -> float:
     space = known_feature_space(rows)
     if space is not None and space.has_root(outputscale, noise):
         return 0.0
-    if rows.num_clusters > _MOST_FACTORED:
+    if rows.num_clusters > _most_clusters():
         return float("inf")
     return _count_seconds(rows) + rows.num_clusters**3 * _FACTOR
+
+
+def _most_clusters() -> float:
+    return min(_MOST_CLUSTERS, (_memory() / 2 / _PAIR_BYTES) ** 0.5)
+
+
+def _memory() -> float:
+    """Bytes of this machine's memory, or 8 GiB where it does not say."""
+    if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 2**33
 
 
 def _count_seconds(rows: Incidence) -> float:
@@ -67,7 +83,7 @@ def conjugate_gradient_seconds(noisy: PartitionAddedDiagLinearOperator, num_poin
 
 def sample_seconds(noisy: PartitionAddedDiagLinearOperator) -> float:
     """To solve for pathwise samples."""
-    return NUM_SAMPLES * _iterations(noisy) * _iteration_seconds(noisy._linear_op)
+    return (NUM_SAMPLES * _iterations(noisy) + _PREPARATION) * _iteration_seconds(noisy._linear_op)
 
 
 def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
@@ -86,4 +102,5 @@ def _iteration_seconds(covariance: LinearOperator) -> float:
     """One column of one iteration."""
     rows, clusters = covariance.left, covariance.cluster_operator
     nodes = clusters.layout.num_nodes if isinstance(clusters, PathSumLinearOperator) else 0
-    return rows.num_rows * (rows.num_partitions * _VISIT + _ROW) + nodes * _NODE
+    seconds = rows.num_rows * (rows.num_partitions * _VISIT + _ROW) + nodes * _NODE
+    return seconds * (_DOUBLE if covariance.dtype == torch.float64 else 1)

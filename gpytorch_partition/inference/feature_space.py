@@ -18,7 +18,7 @@ from torch import Tensor
 from gpytorch_partition.inference.spectral_likelihood import SpectralMeasure, with_ones
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.remembered import remembered
-from gpytorch_partition.partitions.co_occurrence import cluster_sums, count_co_occurrences
+from gpytorch_partition.partitions.co_occurrence import cluster_sums, count_co_occurrences, no_counts
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.progress import LONG, progress
 
@@ -116,18 +116,21 @@ class FeatureSpace:
         A root (`p x p`) of the posterior covariance of the cluster effects: variances are sums of positive terms.
 
         From the eigenpairs, if they are there, :math:`F V (s \sigma^2 / (s \Lambda + \sigma^2))^{1/2}`; else
-        :math:`\sqrt s F L^{-\top}` with :math:`L L^\top = I + \tfrac{s}{\sigma^2} F^\top G F`.
+        :math:`\sqrt s F L^{-\top}` with :math:`L L^\top = I + \tfrac{s}{\sigma^2} F^\top G F`, unless noise is so
+        little that rounding leaves no such L.
         """
-        if self.is_decomposed:
-            return self.basis * (outputscale * noise / (outputscale * self.values + noise)).sqrt()
-        if self._factored is None or self._factored[0] != (outputscale, noise):
-            self._factored = (outputscale, noise), self._factored_root(outputscale, noise)
-        return self._factored[1]
+        if not self.has_root(outputscale, noise) and (root := self._factored_root(outputscale, noise)) is not None:
+            self._factored = (outputscale, noise), root
+        if self._factored is not None and self._factored[0] == (outputscale, noise):
+            return self._factored[1]
+        return self.basis * (outputscale * noise / (outputscale * self.values + noise)).sqrt()
 
-    def _factored_root(self, outputscale: float, noise: float) -> Tensor:
+    def _factored_root(self, outputscale: float, noise: float) -> Tensor | None:
         inner = self._gram * (outputscale / noise)
         inner.diagonal().add_(1)
-        inner = torch.linalg.cholesky(inner)
+        inner, failed = torch.linalg.cholesky_ex(inner)
+        if failed:
+            return None
         scaled = torch.eye(len(inner), dtype=inner.dtype, device=inner.device).mul_(outputscale**0.5)
         return self._times_root(torch.linalg.solve_triangular(inner, scaled, upper=False).mT)
 
@@ -160,8 +163,7 @@ def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
     unit, codes = covariance.without_scale(), covariance.left.codes
 
     def compute() -> FeatureSpace:
-        size = covariance.left.num_clusters
-        counts = torch.zeros(size, size, dtype=torch.float64, device=codes.device)
+        counts = no_counts(covariance.left.num_clusters, codes.device)
         count_co_occurrences(counts, codes)
         return FeatureSpace(counts, covariance.cluster_operator)
 

@@ -106,7 +106,7 @@ class FeatureSpaceGP:
         """
         Count the rows of many chunks, with a progress bar.
 
-        After an interruption, :attr:`num_rows` tells where to go on.
+        A chunk counts whole or not at all: after an error or an interruption, :attr:`num_rows` tells where to go on.
 
         :param chunks: Pairs of points `n x D` and targets `n`, as from
             :func:`~gpytorch_partition.models.array_chunks`.

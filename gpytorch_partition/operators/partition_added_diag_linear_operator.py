@@ -95,11 +95,12 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     def restricted_to(self, rows: Tensor) -> PartitionAddedDiagLinearOperator:
         """The covariance plus noise (`*batch x n x n`) of some of the points, given their row numbers (`n`, int64)."""
         covariance, diagonal = self._terms
+        covariance = covariance[..., rows, :][..., :, rows]
         if isinstance(diagonal, ConstantDiagLinearOperator):
-            chosen: DiagLinearOperator = ConstantDiagLinearOperator(diagonal.diag_values, diag_shape=rows.numel())
+            noise: DiagLinearOperator = ConstantDiagLinearOperator(diagonal.diag_values, covariance.size(-1))
         else:
-            chosen = DiagLinearOperator(diagonal._diag[..., rows])
-        return self.__class__(covariance[..., rows, :][..., :, rows], chosen)
+            noise = DiagLinearOperator(diagonal._diag[..., rows])
+        return self.__class__(covariance, noise)
 
     def _unsqueeze_batch(self, dim: int) -> LinearOperator:
         return self.__class__(*(term._unsqueeze_batch(dim) for term in self._terms))

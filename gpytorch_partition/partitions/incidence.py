@@ -7,7 +7,7 @@ partition r lie in a range of their own.
 
 Codes have 32 bits where they can. Compiled loops over 8 and 16 bits were measured: no faster for one column, and slower
 for many, than PyTorch's sums. Rows in the order of one partition's clusters are summed 1.0 to 1.7 times as fast, most
-with tables beyond the cache; solves for hundreds of samples put a copy in order, and nothing else does.
+with tables beyond the cache; solves for many samples put a copy in order, and nothing else does.
 """
 
 from __future__ import annotations

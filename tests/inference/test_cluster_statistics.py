@@ -7,9 +7,9 @@ import io
 import pytest
 import torch
 
-from gpytorch_partition import RandomForestKernel
+from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.inference.cluster_statistics import ClusterStatistics
-from gpytorch_partition.partitions import CallablePartition, MondrianPartition
+from gpytorch_partition.partitions import CallablePartition, MondrianPartition, co_occurrence
 
 GENERATOR = torch.Generator().manual_seed(2)
 X = torch.cat([torch.randn(80, 3, generator=GENERATOR), 20 * torch.randn(10, 3, generator=GENERATOR)]).double()
@@ -154,3 +154,39 @@ def test_an_add_that_fails_changes_nothing():
     statistics.add(9 + torch.rand(5, 3), torch.rand(5))
     assert statistics.num_rows == 10
     assert torch.equal(statistics.counts.diagonal(), torch.tensor([5.0, 5.0, 0.0], dtype=torch.float64))
+
+
+def test_a_chunk_that_is_interrupted_counts_not_at_all(monkeypatch):
+    """Counting again from `num_rows` on, as the docs say, gives the counts of an undisturbed run."""
+    kernel = FastClusterKernel(torch.rand(200, 3), 6, height=3, random_state=0)
+    x, y = torch.rand(900, 3), torch.rand(900)
+    whole, resumed = ClusterStatistics(kernel.partition), ClusterStatistics(kernel.partition)
+    whole.add(x, y)
+    resumed.add(x[:300], y[:300])
+    count = co_occurrence._count_pairs
+
+    def interrupted(*arguments):
+        count(*arguments)
+        if arguments[-1] == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(co_occurrence, "_count_pairs", interrupted)
+    for change in (resumed.add, resumed.remove):
+        with pytest.raises(KeyboardInterrupt):
+            change(x[:300], y[:300])
+    monkeypatch.setattr(co_occurrence, "_count_pairs", count)
+    assert resumed.num_rows == 300
+    resumed.add(x[300:], y[300:])
+    assert torch.equal(resumed.counts, whole.counts)
+    torch.testing.assert_close(resumed.sums, whole.sums)
+
+
+def test_too_many_clusters_are_refused_before_any_work():
+    x = torch.rand(20_000, 2)
+    forest = RandomForestKernel(x, x[:, 0], 40, min_samples_leaf=1, max_samples=4_000, random_state=0)
+    with pytest.raises(ValueError, match="at most 65,536 clusters in all to count pairs of, got"):
+        ClusterStatistics(forest.partition)
+    cells = ClusterStatistics(CallablePartition(lambda x: (1e9 * x[..., :1]).floor().long()))
+    with pytest.raises(ValueError, match="fewer partitions, or coarser ones"):
+        cells.add(torch.rand(70_000, 1, dtype=torch.float64), torch.rand(70_000))
+    assert cells.num_rows == 0

@@ -101,3 +101,16 @@ def _counts(rows):
     counts = torch.zeros(rows.num_clusters, rows.num_clusters, dtype=torch.float64)
     count_co_occurrences(counts, rows.codes)
     return counts
+
+
+@pytest.mark.parametrize("name", ["forest", "more clusters than rows"])
+def test_noise_too_little_for_a_factor(name):
+    """Rounding leaves no Cholesky factor; eigenpairs know which directions the rows say nothing about."""
+    covariance = KERNELS[name]().double()(X.double()).evaluate_kernel()
+    space = feature_space_of(covariance)
+    assert space._factored_root(1.0, 1e-18) is None
+    root = space.covariance_root(1.0, 1e-18)
+    rows = covariance.left.matmul(root).square().sum(-1)
+    assert torch.isfinite(root).all()
+    assert rows.max() < 1e-12  # the rows are interpolated
+    torch.testing.assert_close(space.covariance_root(1.0, NOISE), space.basis * (NOISE / (space.values + NOISE)).sqrt())
