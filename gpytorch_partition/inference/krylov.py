@@ -61,7 +61,7 @@ def _measure(run: LanczosRun, num_rows: int) -> SpectralMeasure:
     trace_nodes, trace_weights = run.probe_quadratures()
     # Rounding can push the smallest eigenvalues of a positive semidefinite matrix just below zero.
     return SpectralMeasure(
-        nodes.clamp_min(0).cpu().numpy(),
+        nodes.cpu().numpy(),
         coefficients.cpu().numpy(),
         trace_nodes.clamp_min(0).cpu().numpy(),
         num_rows * trace_weights.cpu().numpy(),

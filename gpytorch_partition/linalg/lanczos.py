@@ -29,7 +29,7 @@ class LanczosRun:
     Each step costs one product with K for b + q columns and :math:`O(N b (64 + b))`. Holds `64 + 2 b + 2 q` numbers
     per row.
 
-    :param matmul: :math:`V \mapsto K V` for symmetric K, `N x t`.
+    :param matmul: :math:`V \mapsto K V` for positive semidefinite K, `N x t`.
     :param block: `N x b` vectors that start the block.
     :param probes: `N x q` probe vectors of any length.
     :param generator: Source of the vectors that go on where a Krylov space is exhausted.
@@ -134,13 +134,17 @@ class LanczosRun:
         r"""
         Nodes (`k`) and coefficients (`k x b`) with :math:`V^\top f(K) V \approx \sum_i f(\theta_i) c_i c_i^\top`.
 
-        The matrix Gauss quadrature of the block tridiagonal matrix (Golub & Meurant 2010), in float64.
+        The matrix Gauss-Radau quadrature of the block tridiagonal matrix, with b nodes at 0, the left end of the
+        spectrum of a positive semidefinite K (Golub & Meurant 2010, theorem 6.4), in float64. Of
+        :math:`f(x) = (x + \lambda)^{-1}` it is an upper bound, where the Gauss quadrature of :meth:`probe_quadratures`
+        is one of log determinants: what Lanczos has not resolved yet makes a likelihood too small, never too large.
         """
-        matrix, end = torch.block_diag(*[0.5 * (diagonal + diagonal.mT) for diagonal in self.diagonal]), 0
-        for below in self.below[:-1]:
-            begin, end = end, end + below.shape[1]
-            matrix[end : end + below.shape[0], begin:end] = below
-        nodes, vectors = torch.linalg.eigh(matrix)  # reads the lower triangle
+        matrix = _block_tridiagonal(self.diagonal, self.below[:-1])
+        last = self.below[-1]
+        if last.shape[0]:
+            matrix = _block_tridiagonal([*self.diagonal, _corner(matrix, last)], self.below)
+        nodes, vectors = torch.linalg.eigh(matrix)
+        nodes = torch.where(nodes > _rounding(matrix), nodes, 0)
         return nodes, vectors[: self.start.shape[0]].mT @ self.start
 
     def probe_quadratures(self) -> tuple[Tensor, Tensor]:
@@ -149,3 +153,27 @@ class LanczosRun:
         matrix = torch.diag_embed(alphas) + torch.diag_embed(betas[:, :-1], -1)
         nodes, vectors = torch.linalg.eigh(matrix)
         return nodes, vectors[:, 0].square()
+
+
+def _block_tridiagonal(diagonal: list[Tensor], below: list[Tensor]) -> Tensor:
+    """The symmetric matrix with these blocks on its diagonal and below it."""
+    matrix, end = torch.block_diag(*[0.5 * (block + block.mT) for block in diagonal]), 0
+    for block in below:
+        begin, end = end, end + block.shape[1]
+        matrix[end : end + block.shape[0], begin:end] = block
+        matrix[begin:end, end : end + block.shape[0]] = block.mT
+    return matrix
+
+
+def _corner(matrix: Tensor, last: Tensor) -> Tensor:
+    r"""The block :math:`B [T^{-1}]_{kk} B^\top` that, appended to T below B, makes it singular once per row of B."""
+    regular = matrix + _rounding(matrix) * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    ends = regular.new_zeros(len(matrix), last.shape[1])
+    ends[-last.shape[1] :].fill_diagonal_(1)
+    return last @ torch.linalg.solve(regular, ends)[-last.shape[1] :] @ last.mT
+
+
+def _rounding(matrix: Tensor) -> Tensor:
+    """How far rounding moves eigenvalues."""
+    number = torch.finfo(matrix.dtype)
+    return (10 * len(matrix) * number.eps * matrix.diagonal().max()).clamp_min(number.tiny)

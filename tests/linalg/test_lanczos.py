@@ -102,7 +102,8 @@ def test_the_weights_of_a_probe_sum_to_one_and_the_coefficients_to_the_gram_matr
     block = normal(90, 3)
     run = run_of(ordinary(), block, steps=4)
     nodes, coefficients = run.block_quadrature()
-    assert nodes.shape == (12,)
+    assert nodes.shape == (15,)
+    assert (nodes == 0).sum() == 3
     torch.testing.assert_close(coefficients.mT @ coefficients, block.mT @ block)
     nodes, weights = run.probe_quadratures()
     assert nodes.shape == weights.shape == (1, 4)
@@ -110,13 +111,23 @@ def test_the_weights_of_a_probe_sum_to_one_and_the_coefficients_to_the_gram_matr
 
 
 def test_few_steps_integrate_polynomials_exactly():
-    """Gauss: k steps are exact for degree 2 k - 1, and not for the next one."""
+    """Gauss-Radau: k steps are exact for degree 2 k, and not for the next one."""
     matrix, block = ordinary(), normal(90, 2)
     run = run_of(matrix, block, steps=3)
-    for degree, is_exact in ((4, True), (5, True), (6, False)):
+    for degree, is_exact in ((5, True), (6, True), (7, False)):
         expected = dense_forms(lambda x, d=degree: x**d, matrix, block)
         error = (block_forms(lambda x, d=degree: x**d, run) - expected).abs().max() / expected.abs().max()
         assert (error < 1e-12) == is_exact
+
+
+def test_block_quadratures_bound_inverse_forms_from_above():
+    """However few the steps: what is not resolved yet makes no likelihood too large."""
+    matrix, block = ordinary(), normal(90, 2)
+    for steps in (2, 4, 8):
+        run = run_of(matrix, block, steps=steps)
+        for shift in (1e-8, 1e-3, 1.0):
+            exact = dense_forms(lambda x, by=shift: 1 / (x + by), matrix, block).diagonal()
+            assert (block_forms(lambda x, by=shift: 1 / (x + by), run).diagonal() >= exact * (1 - 1e-9)).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
