@@ -22,9 +22,11 @@ _COUNT, _FACTOR, _STEP_VISIT, _STEP_ROW = 2e-9, 1.7e-11, 1e-9, 4e-8
 # One column of an iteration of conjugate gradients with a dozen or more: a (row, partition), a row (the preconditioner
 # and the vectors' own algebra), and a node of a tree, in float32; and how many times as long it takes in float64.
 _VISIT, _ROW, _NODE, _DOUBLE = 1.5e-10, 2e-8, 2e-9, 5
-# Lanczos steps of a fit, and iterations of a sample's solve: 10 for 5,000 rows at a noise of .1 outputscales; 23 to 37
-# were measured for 50,000, 35 to 100 with a tenth of that noise. A variance to within 1 % takes four times as many.
-_STEPS, _ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 100, 10, (5_000, 0.1), 0.45, 4
+# Lanczos steps of a fit: 40 to 100 were measured for 20,000 rows, 75 for 60,000, 165 for 1,000,000.
+_STEPS, _STEPS_AT, _STEPS_GROWTH = 60, 20_000, 0.3
+# Iterations of a sample's solve: 10 for 5,000 rows at a noise of .1 outputscales; 23 to 37 were measured for 50,000, 35
+# to 100 with a tenth of that noise. A variance to within 1 % takes four times as many.
+_ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 10, (5_000, 0.1), 0.45, 4
 # The feature space is chosen for so many clusters at most, and while the bytes for each pair of them that are held
 # meanwhile, five numbers, fit in half of the memory.
 _MOST_CLUSTERS, _PAIR_BYTES = 20_000, 5 * 8
@@ -73,7 +75,8 @@ def _count_seconds(rows: Incidence) -> float:
 
 def krylov_seconds(rows: Incidence, num_columns: int) -> float:
     """To fit by one Lanczos run of so many vectors."""
-    return _STEPS * rows.num_rows * num_columns * (rows.num_partitions * _STEP_VISIT + _STEP_ROW)
+    steps = _STEPS * (rows.num_rows / _STEPS_AT) ** _STEPS_GROWTH
+    return steps * rows.num_rows * num_columns * (rows.num_partitions * _STEP_VISIT + _STEP_ROW)
 
 
 def conjugate_gradient_seconds(noisy: PartitionAddedDiagLinearOperator, num_points: int) -> float:

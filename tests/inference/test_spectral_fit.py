@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
 import scipy.optimize
 import torch
+from linear_operator.operators import DiagLinearOperator
 
 from gpytorch_partition import MondrianKernel
+from gpytorch_partition.inference.krylov import krylov_measures
 from gpytorch_partition.inference.spectral_fit import Bounds, maximize
 from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood, SpectralMeasure, dense_measure
 
@@ -211,3 +214,34 @@ def test_targets_that_the_kernel_does_not_explain_have_no_outputscale():
     found = maximize(likelihood_of(vectors[:, 0]), Bounds((0.0, np.inf), POSITIVE))
     assert found.outputscale < 1e-5 * found.noise
     assert found.noise == pytest.approx(1 / ROWS, rel=0.01)
+
+
+@pytest.mark.parametrize(("largest", "noise", "is_resolved"), [(2e5, 0.1, False), (2e5, 0.01, False), (1e3, 0.1, True)])
+def test_what_lanczos_has_not_resolved_yet_is_never_more_likely_than_the_truth(largest, noise, is_resolved):
+    """
+    Many more rows than clusters: probes find the eigenvalue 0 at once, the targets' own Krylov space does not.
+
+    With Gauss nodes for the targets, fits to 1,000,000 rows with 10,000 clusters ended at the least noise allowed.
+    """
+    num_rows, num_clusters, generator = 200_000, 2_000, torch.Generator().manual_seed(0)
+    values = torch.zeros(num_rows, dtype=torch.float64)
+    values[:num_clusters] = torch.logspace(-1, np.log10(largest), num_clusters, dtype=torch.float64)
+    targets = (0.5 * values + noise).sqrt() * torch.randn(num_rows, generator=generator, dtype=torch.float64)
+    exact = SpectralLikelihood(dense_measure_of_diagonal(values, targets))
+    bounds = Bounds((0.0, np.inf), (1e-4, np.inf), 0.0)
+    true = maximize(exact, bounds)
+    assert true.noise == pytest.approx(noise, rel=0.02)
+    for measure in islice(krylov_measures(DiagLinearOperator(values), targets.unsqueeze(-1), 2, seed=0), 6):
+        found = maximize(SpectralLikelihood(measure), bounds)
+        error = 4 * SpectralLikelihood(measure).standard_error(found.outputscale, found.noise)
+        assert found.log_likelihood < true.log_likelihood + error
+        assert found.noise > 0.5 * noise
+    is_close = (found.outputscale, found.noise) == pytest.approx((true.outputscale, true.noise), rel=0.1)
+    assert is_close == is_resolved
+
+
+def dense_measure_of_diagonal(values, targets):
+    """What `dense_measure` returns for a diagonal covariance."""
+    coefficients = torch.stack([targets, torch.ones_like(targets)], -1).numpy()
+    nodes = values.numpy()
+    return SpectralMeasure(nodes, coefficients, nodes[None], np.ones((1, len(nodes))), len(nodes))
