@@ -66,7 +66,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--smoke", action="store_true", help="the smallest sizes, for the tests")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of NAME.npz files with arrays X and y")
     parser.add_argument("--output", type=Path, metavar="DIR", default=Path("benchmarks"), help="where results go")
-    parser.add_argument("--resume", action="store_true", help="leave out rows of `sizes` that are there already")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="leave out rows of `sizes` that are there already, whatever version measured them",
+    )
     return parser
 
 
