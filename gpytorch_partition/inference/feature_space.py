@@ -9,8 +9,10 @@ variances and samples for every outputscale and noise. The rows themselves are n
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import cached_property
 
+import numpy as np
 import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
@@ -174,12 +176,22 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
     """
     The exact spectral measure of a covariance of unit scale and of targets.
 
+    Targets are centred and scaled meanwhile, and their coefficients moved back: products of targets far from zero, or
+    of very different sizes, would leave nothing but rounding of what the clusters do not explain.
+
     :param covariance: `N x N`.
     :param targets: `N x t`.
     """
-    columns = with_ones(targets)
+    targets = targets.detach().double()
+    centres = targets.mean(0)
+    sizes = (targets - centres).norm(dim=0)
+    sizes = torch.where(sizes > 0, sizes, 1)
+    columns = with_ones((targets - centres) / sizes)
     sums = cluster_sums(covariance.left.codes, columns, covariance.left.num_clusters)
-    return feature_space_of(covariance).measure(sums, columns.mT @ columns)
+    measure = feature_space_of(covariance).measure(sums, columns.mT @ columns)
+    own, ones = measure.coefficients[:, :-1], measure.coefficients[:, -1:]
+    moved = own * sizes.cpu().numpy() + ones * centres.cpu().numpy()
+    return replace(measure, coefficients=np.concatenate([moved, ones], -1))
 
 
 def _root(cluster_operator: LinearOperator) -> Tensor:

@@ -85,7 +85,8 @@ class FeatureSpaceGP:
         Count more rows; outputscale, noise and mean stay as they are.
 
         :param x: `n x D` points.
-        :param y: `n` targets.
+        :param y: `n` targets. Centre them first where their mean is 10,000 standard deviations or more from zero: what
+            is left of their squares is rounding.
         :raises ValueError: If they do not match, or hold NaN or infinity.
         """
         self.statistics.add(*self._checked(x, y))

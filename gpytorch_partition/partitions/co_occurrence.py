@@ -25,8 +25,8 @@ def no_counts(num_clusters: int, device: torch.device | None = None) -> Tensor:
         raise ValueError(
             f"expected at most {_MOST_CLUSTERS:,} clusters in all to count pairs of, got {num_clusters:,}, which would "
             f"take {8 * num_clusters**2 / 2**30:,.0f} GiB: use fewer partitions, or coarser ones (a smaller height or "
-            "lifetime; for trees a larger min_samples_leaf), or a method that counts no pairs (a PartitionGP and its "
-            "default settings)"
+            "lifetime; for trees a larger min_samples_leaf), or a method that counts no pairs (of a "
+            'PartitionGP all but "feature_space")'
         )
     return torch.zeros(num_clusters, num_clusters, dtype=torch.float64, device=device)
 

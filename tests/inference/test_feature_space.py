@@ -114,3 +114,16 @@ def test_noise_too_little_for_a_factor(name):
     assert torch.isfinite(root).all()
     assert rows.max() < 1e-12  # the rows are interpolated
     torch.testing.assert_close(space.covariance_root(1.0, NOISE), space.basis * (NOISE / (space.values + NOISE)).sqrt())
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e7])
+def test_targets_far_from_zero_and_of_different_sizes(offset, kernel):
+    """A constant mean takes up the offset; one target's size does not blur another's likelihood."""
+    y = Y.double()
+    targets = torch.stack([y + offset, 1e6 * y, 1e-6 * y, torch.full_like(y, 3.0)], -1)
+    measure = measure_of(kernel(X.double()).evaluate_kernel(), targets)
+    exact = dense_measure(_dense(kernel), torch.stack([y, 1e6 * y, 1e-6 * y, torch.zeros_like(y)], -1))
+    for target, (unit, mean) in enumerate([(1.0, offset), (1e6, 0.0), (1e-6, 0.0), (1.0, 3.0)]):
+        values = SCALE * unit**2, NOISE * unit**2
+        expected = SpectralLikelihood(exact, target).value(*values, 0.0)
+        assert SpectralLikelihood(measure, target).value(*values, mean) == pytest.approx(expected, rel=1e-6, abs=1e-4)
