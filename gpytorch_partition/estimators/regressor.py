@@ -107,7 +107,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         """
         Build the kernel and choose the hyperparameters.
 
-        :param X: `N x D` rows, finite.
+        :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
         :param y: `N` targets: one output.
         :return: The regressor itself.
         :raises ValueError: If the data or a parameter cannot be used.
@@ -115,7 +115,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=self._finiteness)
         y = y.astype(np.float64)
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
@@ -280,9 +280,19 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         self.likelihood_ = GaussianLikelihood()
         self.model_ = PartitionGP(x, y, self.likelihood_, kernel).eval()
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = isinstance(self.kernel, str) and self.kernel == "forest"
+        return tags
+
     def _checked_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
-        return validate_data(self, X, dtype=np.float64, reset=False)
+        return validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=self._finiteness)
+
+    @property
+    def _finiteness(self) -> bool | str:
+        """What scikit-learn is to check: trees know missing values."""
+        return "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
 
     def _predictive(self, rows: np.ndarray) -> Any:
         """The distribution of new observations in standardized units, lazily."""
@@ -313,10 +323,11 @@ def check_magnitudes(values: np.ndarray, name: str) -> None:
     """
     Refuse numbers whose squares leave the range of floating point numbers.
 
-    :param values: `N` or `N x D` finite numbers.
+    :param values: `N` or `N x D` finite numbers, or NaN.
     :param name: What they are, for the error.
     :raises ValueError: If one is beyond 1e100, or all differ by less than 1e-100 but are not the same.
     """
+    values = np.where(np.isnan(values), 0.0, values)
     ranges = np.ptp(values, axis=0)
     if np.abs(values).max() > _LARGEST or np.any((ranges > 0) & (ranges < 1 / _LARGEST)):
         raise ValueError(
@@ -326,7 +337,8 @@ def check_magnitudes(values: np.ndarray, name: str) -> None:
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations of columns, 1 for those that are constant up to rounding."""
-    mean, scale = values.mean(0), values.std(0)
+    """Means and standard deviations of columns without NaN, 1 for those that are constant up to rounding."""
+    known = np.ma.masked_invalid(values)
+    mean, scale = np.ma.filled(known.mean(0), 0.0), np.ma.filled(known.std(0), 0.0)
     is_constant = scale <= 10 * np.finfo(np.float64).eps * np.abs(mean)
     return mean, np.where(is_constant, 1.0, scale)

@@ -74,7 +74,8 @@ def fit_exact_gp(
         as small as a ten-thousandth of the outputscale.)
     :param max_iterations: Of L-BFGS, where it takes over.
     :return: The likelihood reached, how, and which values sit at a bound (with a warning for each).
-    :raises ValueError: If the method is unknown, `num_probes` is not positive, or a training target is NaN or infinite.
+    :raises ValueError: If the method is unknown, `num_probes` is not positive, a training target is NaN or infinite, or
+        training inputs hold NaN.
 
     Example:
         >>> import torch
@@ -95,6 +96,8 @@ def fit_exact_gp(
         raise ValueError(f"expected at least one probe vector, got num_probes={num_probes}")
     if not torch.isfinite(model.train_targets).all():
         raise ValueError("expected finite training targets, got NaN or infinity: drop these rows")
+    if any(bool(torch.isnan(inputs).any()) for inputs in model.train_inputs):
+        raise ValueError("GPyTorch cannot train on inputs that hold NaN: give the model encode_missing(train_x)")
     if method == "l-bfgs":
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     mode = model.training

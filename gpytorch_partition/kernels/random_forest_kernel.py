@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import torch
+from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
@@ -122,17 +123,19 @@ class RandomForestKernel(PartitionKernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> RandomForestKernel:
         r"""
-        The kernel of a fitted scikit-learn forest. Costs :math:`O(V)` for the V nodes of its trees.
+        The kernel of a fitted tree ensemble. Costs :math:`O(V)` for the V nodes of its trees.
 
-        :param forest: A fitted random forest or extra-trees regressor or classifier, or a bagging of trees. With
+        Where the ensemble weighs its trees (AdaBoost), so does the kernel; k(x, x) stays 1.
+
+        :param forest: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
+            bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn. With
             `active_dims` it must have been fitted on these columns only.
         :param heights: `"all"`, `"sampled"` or `"leaf"`. (Default: `"all"`.)
         :param random_state: Seed of the sampled heights, as above.
         :param batch_shape: Batch shape of the kernel. (Default: none.)
         :param active_dims: Columns of x that the trees see. (Default: all.)
-        :raises TypeError: If it is anything else, or a bagging of other things than trees.
-        :raises ValueError: If it is not fitted, is a bagging whose trees see a subset of the columns, or an option
-            cannot be used.
+        :raises TypeError: If it is anything else, or an ensemble of other things than trees.
+        :raises ValueError: If it is not fitted, its categories are not numbers, or an option cannot be used.
 
         Example:
             >>> from sklearn.ensemble import ExtraTreesRegressor
@@ -150,12 +153,22 @@ class RandomForestKernel(PartitionKernel):
         return self._heights.name
 
     def _cluster_operator(self, num_clusters: int, like: Tensor) -> ClusterOperator:
-        """S: path sums of the height average's node weights, or I / m for flat partitions."""
-        if self.heights != "all":
+        """S: path sums of the height average's node weights, or the trees' shares for flat partitions."""
+        forest = self._forest
+        shares = forest.weights / self.num_partitions
+        if self.heights == "all":
+            weights = height_average_weights(forest.layout) * forest.layout.of_node(shares)
+            return PathSumLinearOperator(weights.to(like), layout=forest.layout)
+        if (shares == shares[0]).all():
             return super()._cluster_operator(num_clusters, like)
-        layout = cast(ForestPartition, self.partition).layout
-        weights = height_average_weights(layout) / self.num_partitions
-        return PathSumLinearOperator(weights.to(like), layout=layout)
+        counts = cast(Tensor, self.partition.cluster_counts)
+        return DiagLinearOperator(shares.repeat_interleave(counts).to(like))
+
+    @property
+    def _forest(self) -> ForestPartition:
+        """The whole trees."""
+        partition = self.partition
+        return partition.forest if isinstance(partition, TreeCutPartition) else cast(ForestPartition, partition)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take over the saved kernel's heights, whose partitions are cut trees or whole ones."""

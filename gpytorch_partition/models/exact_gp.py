@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
@@ -10,6 +12,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
+from gpytorch_partition.partitions import encode_missing
 
 
 class PartitionGP(ExactGP):
@@ -24,12 +27,14 @@ class PartitionGP(ExactGP):
     Above `max_cholesky_size` training rows the likelihood and the predictions cost products with the kernel,
     :math:`O(N m)` each for a partition kernel, and memory linear in N; up to there they are dense.
 
-    :param train_x: `N x D` training inputs.
+    :param train_x: `N x D` training inputs. NaN is a missing value, for kernels of trees that take it; the model
+        holds, and reads at any time, inputs that :func:`~gpytorch_partition.encode_missing` has encoded.
     :param train_y: `N` training targets. Standardized ones suit the default initial values and the noise's lower bound
         of 1e-4.
     :param likelihood: A Gaussian likelihood, which holds the noise.
     :param kernel: k.
-    :raises RuntimeError: If the inputs are not a tensor, or the likelihood is not Gaussian.
+    :raises TypeError: If the inputs are not a tensor of float32 or float64.
+    :raises RuntimeError: If the likelihood is not Gaussian.
 
     Example:
         >>> import torch
@@ -43,11 +48,14 @@ class PartitionGP(ExactGP):
     """
 
     def __init__(self, train_x: Tensor, train_y: Tensor, likelihood: Likelihood, kernel: Kernel) -> None:
-        super().__init__(train_x, train_y, likelihood)
+        super().__init__(encode_missing(train_x), train_y, likelihood)
         solves_itself = isinstance(kernel, PartitionKernel | IterativeKernel)
         self.mean_module = ConstantMean()
         self.covar_module = ScaleKernel(kernel if solves_itself else IterativeKernel(kernel))
         self.to(train_x)
+
+    def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
+        return super().__call__(*map(encode_missing, inputs), **kwargs)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at points `*batch x N x D`."""

@@ -5,5 +5,6 @@ from gpytorch_partition.partitions.fast_cluster import FastClusterPartition as F
 from gpytorch_partition.partitions.forest import ForestPartition as ForestPartition
 from gpytorch_partition.partitions.forest import TreeCutPartition as TreeCutPartition
 from gpytorch_partition.partitions.forest import grow_forest as grow_forest
+from gpytorch_partition.partitions.missing import encode_missing as encode_missing
 from gpytorch_partition.partitions.mondrian import MondrianPartition as MondrianPartition
 from gpytorch_partition.partitions.partition import Partition as Partition

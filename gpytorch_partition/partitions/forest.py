@@ -1,14 +1,14 @@
 """
-Forests: the leaves of scikit-learn's trees as clusters, and the trees cut at a depth (Algorithm 1).
+Forests: the leaves of an ensemble's trees as clusters, and the trees cut at a depth (Algorithm 1).
 
-The trees are taken over once as integers; from then on labels need neither scikit-learn nor the forest's
-data. It is therefore imported only where trees are grown or taken over.
+The trees are taken over once as integers; from then on labels need neither the library that grew them nor its data.
+It is therefore imported only where trees are grown or taken over.
 """
 
 from __future__ import annotations
 
 from copy import deepcopy
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.partitions.cluster_index import code_dtype
+from gpytorch_partition.partitions.ensembles import Trees, trees_of
 from gpytorch_partition.partitions.levels import TreeLayout, cut_at_depth, lay_out_trees
+from gpytorch_partition.partitions.missing import decode_missing
 from gpytorch_partition.partitions.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
 from gpytorch_partition.partitions.seeds import random_state_of
@@ -33,22 +35,24 @@ _SHARE, _FEWEST_SAMPLES, _MOST_SAMPLES = 0.2, 128, 20_000
 
 class ForestPartition(Partition):
     r"""
-    The trees of a forest as m nested partitions; a point's label is its leaf (Davies & Ghahramani 2014,
+    The trees of an ensemble as m nested partitions; a point's label is its leaf (Davies & Ghahramani 2014,
     section 4.3.1).
 
-    Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with scikit-learn's `apply` to
-    the last bit, points on thresholds included: points are rounded to float32, as scikit-learn does, and
-    compared with the largest float32 not above the threshold. Points may be of any floating dtype and any
-    finite magnitude.
+    Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves to the last
+    bit, points on thresholds included: points are rounded as the ensemble rounds them (scikit-learn's trees to
+    float32) and compared in its precision. Points may be of any floating dtype and any finite magnitude; NaN stands for
+    a missing value where the ensemble takes it (:attr:`handles_missing`). Columns of categories hold the numbers that
+    the ensemble was fitted on; others count as missing.
 
     Taking over V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
-    workspace. Held are 16 bytes per node, and 36 more from the first labels on.
+    workspace. Held are 16 bytes per node (5 more where values may be missing, 4 more each for float64 and for
+    categories), and 36 more from the first labels on.
 
-    :param forest: A fitted random forest or extra-trees regressor or classifier, or a bagging of decision
-        trees that see all columns (:func:`grow_forest` makes one); `None` makes an unfitted partition that
-        `load_state_dict` fits.
-    :raises TypeError: If it is anything else, or a bagging of other things than trees.
-    :raises ValueError: If it is not fitted, or is a bagging whose trees see a subset of the columns.
+    :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
+        bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn
+        (:func:`grow_forest` makes one); `None` makes an unfitted partition that `load_state_dict` fits.
+    :raises TypeError: If it is anything else, or an ensemble of other things than trees.
+    :raises ValueError: If it is not fitted, or its categories are not numbers.
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor
@@ -66,36 +70,47 @@ class ForestPartition(Partition):
     """
 
     feature: Tensor  # (V,) column that each node compares
-    threshold: Tensor  # (V,) bit patterns of float32: larger values go right; infinity at leaves
+    threshold: Tensor  # (V,) bit patterns of float32 or float64: larger values go right; infinity at leaves
     child_nodes: Tensor  # (V, 2) left and right child; a leaf is its own
+    missing_left: Tensor  # (V,) whether NaN goes left; empty if there must be none
+    category_set: Tensor  # (V,) row of `category_sets`, or -1 for a threshold; empty if there are no categories
+    category_sets: Tensor  # (S, 8) words of 32 bits: which categories go left
+    categories: Tensor  # (C,) bit patterns of float64: the values that are categories, column by column
+    category_starts: Tensor  # (D + 1,) where those of each column begin
     tree_nodes: Tensor  # (m + 1,) where the nodes of each tree begin, with its root
+    tree_weights: Tensor  # (m,) bit patterns of float64, 1 on average
     num_columns: Tensor  # (1,)
 
-    def __init__(self, forest: Any = None) -> None:
+    def __init__(self, ensemble: Any = None) -> None:
         super().__init__()
-        self.register_buffer("feature", torch.empty(0, dtype=torch.int32))
-        self.register_buffer("threshold", torch.empty(0, dtype=torch.int32))
+        for name in ("feature", "threshold", "category_set"):
+            self.register_buffer(name, torch.empty(0, dtype=torch.int32))
+        for name in ("categories", "category_starts", "tree_weights"):
+            self.register_buffer(name, torch.empty(0, dtype=torch.int64))
         self.register_buffer("child_nodes", torch.empty(0, 2, dtype=torch.int32))
+        self.register_buffer("category_sets", torch.empty(0, 8, dtype=torch.int32))
+        self.register_buffer("missing_left", torch.empty(0, dtype=torch.bool))
         self.register_buffer("tree_nodes", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("num_columns", torch.zeros(1, dtype=torch.int64))
         self._layout: TreeLayout | None = None
-        if forest is not None:
-            self._take_over(_trees_of(forest))
-            self.num_columns = torch.tensor([forest.n_features_in_])
+        if ensemble is not None:
+            self._take_over(trees_of(ensemble))
 
-    def _take_over(self, trees: list[Any]) -> None:
-        """The trees' arrays one after another."""
-        starts = np.cumsum([0, *(tree.node_count for tree in trees)])
-        is_inner = np.concatenate([tree.children_left >= 0 for tree in trees])
-        pairs = [np.stack([tree.children_left, tree.children_right], 1) for tree in trees]
-        children = np.concatenate([pair + start for pair, start in zip(pairs, starts)])
-        itself = np.arange(starts[-1])[:, None]
-        feature = np.where(is_inner, np.concatenate([tree.feature for tree in trees]), 0)
-        threshold = np.where(is_inner, np.concatenate([tree.threshold for tree in trees]), np.inf)
-        self.feature = torch.from_numpy(feature).to(torch.int32)
-        self.threshold = bits_of(_rounded_down(torch.from_numpy(threshold)))
-        self.child_nodes = torch.from_numpy(np.where(is_inner[:, None], children, itself)).to(torch.int32)
-        self.tree_nodes = torch.from_numpy(starts).to(torch.int64)
+    def _take_over(self, trees: Trees) -> None:
+        self.feature, self.child_nodes = torch.from_numpy(trees.column), torch.from_numpy(trees.children)
+        self.threshold = bits_of(torch.from_numpy(trees.threshold))
+        self.tree_nodes, self.tree_weights = (
+            torch.from_numpy(trees.tree_nodes),
+            bits_of(torch.from_numpy(trees.weights)),
+        )
+        self.num_columns = torch.tensor([len(trees.categories)])
+        if trees.handles_missing:
+            self.missing_left = torch.from_numpy(trees.missing_left)
+        if len(trees.category_sets):
+            self.category_set = torch.from_numpy(trees.category_set)
+            self.category_sets = torch.from_numpy(trees.category_sets.view(np.int32))
+            self.categories = bits_of(torch.from_numpy(np.concatenate(trees.categories)))
+            self.category_starts = torch.tensor([0, *np.cumsum([len(values) for values in trees.categories])])
 
     @property
     def num_partitions(self) -> int:
@@ -113,6 +128,16 @@ class ForestPartition(Partition):
         return (self.tree_nodes.diff() + 1) // 2
 
     @property
+    def handles_missing(self) -> bool:
+        """Whether NaN has a leaf, as a missing value."""
+        return self.missing_left.numel() > 0
+
+    @property
+    def weights(self) -> Tensor:
+        """`m` weights that the ensemble gives its trees (float64), 1 on average."""
+        return floats_of(self.tree_weights)
+
+    @property
     def layout(self) -> TreeLayout:
         """How the leaves nest: the same nodes, as intervals of leaves. Computed once, in :math:`O(V)`, and held."""
         if self._layout is None:
@@ -122,7 +147,7 @@ class ForestPartition(Partition):
 
     @property
     def leaf_ids(self) -> Tensor:
-        """`p` numbers that scikit-learn gives the leaves within their trees, as returned by its `apply`."""
+        """`p` numbers that the ensemble gives the leaves within their trees, as returned by scikit-learn's `apply`."""
         return self.layout.leaf_nodes - self.layout.of_leaf(self.tree_nodes[:-1])
 
     def cut(self, depths: Tensor) -> TreeCutPartition:
@@ -152,7 +177,7 @@ class ForestPartition(Partition):
 
     def _labels(self, x: Tensor) -> Tensor:
         labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
-        values, layout = x.to(torch.float32), self.layout
+        values, layout = self._values(x), self.layout
         first_leaves, heights = layout.tree_leaves[:-1].unsqueeze(1), layout.heights.tolist()
 
         def label(piece: tuple[slice, slice]) -> None:
@@ -171,11 +196,45 @@ class ForestPartition(Partition):
         row_starts = torch.arange(0, x.numel(), x.shape[1], device=x.device, dtype=code_dtype(x.numel(), 0))
         row_starts = row_starts.repeat(roots.numel())
         node = roots.to(torch.int32).repeat_interleave(x.shape[0])
+        may_miss = self.handles_missing and bool(values.isnan().any())
         for _ in range(height):
             value = values.index_select(0, row_starts + self.feature.index_select(0, node))
             goes_right = value > threshold.index_select(0, node)
+            if self.category_sets.numel():
+                goes_right = self._sorted_by_category(value, node, goes_right)
+            if may_miss:
+                goes_right = torch.where(value.isnan(), ~self.missing_left.index_select(0, node), goes_right)
             node = children.index_select(0, node.mul_(2).add_(goes_right))
         return node
+
+    def _values(self, x: Tensor) -> Tensor:
+        """Points in the precision of the ensemble; categories as their ranks, unknown ones as NaN."""
+        x = decode_missing(x)
+        values, known = x.to(floats_of(self.threshold).dtype), floats_of(self.categories)
+        values = values.clone() if known.numel() else values
+        for column, (start, end) in enumerate(pairwise(self.category_starts.tolist())):
+            if start < end:
+                own, wanted = known[start:end], x[:, column].double().contiguous()
+                rank = torch.searchsorted(own, wanted).clamp(max=end - start - 1)
+                values[:, column] = torch.where(own[rank] == wanted, rank, torch.nan)
+        return values
+
+    def _sorted_by_category(self, value: Tensor, node: Tensor, goes_right: Tensor) -> Tensor:
+        """Which rows go right, where nodes with a set of categories decide by it."""
+        row = self.category_set.index_select(0, node).long()
+        category = value.nan_to_num().clamp(0, 32 * self.category_sets.shape[1] - 1).long()
+        word = self.category_sets[row.clamp_min(0), category >> 5]
+        return torch.where(row < 0, goes_right, (word >> (category & 31)) & 1 == 0)
+
+    def _check_values(self, x: Tensor) -> None:
+        """Missing values have leaves where the ensemble takes them."""
+        super()._check_values(_without_missing(x) if self.handles_missing else x)
+
+    def _check_saved(self, name: str, saved: Tensor, buffer: Tensor) -> None:
+        """Thresholds have the precision of the ensemble."""
+        if name.endswith("threshold") and saved.dtype == torch.int64:
+            buffer = buffer.to(torch.int64)
+        super()._check_saved(name, saved, buffer)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
         new = super().__deepcopy__(memo)
@@ -283,7 +342,7 @@ def grow_forest(
     :math:`O(n d \log n)` for its n rows with d columns tried. A tree holds at most 2 n / `min_samples_leaf` nodes;
     while it grows, a float32 copy of the rows.
 
-    :param x: `N x D` training rows.
+    :param x: `N x D` training rows; NaN is a missing value.
     :param y: `N` or `N x k` targets: real numbers, or indicators of k classes.
     :param num_trees: Number m of trees. (Default: 200.)
     :param max_samples: Rows of each tree: a fraction of N, but at least 128 rows (or all), or a number of
@@ -294,8 +353,8 @@ def grow_forest(
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn; the forest does not depend on it. (Default: None, one.)
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
-    :raises ValueError: If rows and targets do not match, are empty or not finite, or an option is out of range
-        (scikit-learn's `InvalidParameterError` among them).
+    :raises ValueError: If rows and targets do not match, are empty or infinite, targets are NaN, or an option is out of
+        range (scikit-learn's `InvalidParameterError` among them).
 
     Example:
         >>> x = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
@@ -306,7 +365,7 @@ def grow_forest(
     from sklearn.ensemble import BaggingRegressor
     from sklearn.tree import ExtraTreeRegressor
 
-    rows = checked_rows(x, "grow_forest")
+    rows = decode_missing(checked_rows(x, "grow_forest", missing=True))
     targets = _checked_targets(y, rows.shape[0])
     num_columns = _num_columns(max_features, rows.shape[1])
     tree = ExtraTreeRegressor(min_samples_leaf=min_samples_leaf, max_features=num_columns)
@@ -321,51 +380,9 @@ def grow_forest(
     return forest.fit(rows.cpu().numpy(), targets)
 
 
-def _trees_of(forest: Any) -> list[Any]:
-    """The tree structures of a fitted ensemble, checked."""
-    from sklearn.ensemble import (
-        BaggingClassifier,
-        BaggingRegressor,
-        ExtraTreesClassifier,
-        ExtraTreesRegressor,
-        RandomForestClassifier,
-        RandomForestRegressor,
-    )
-    from sklearn.tree import BaseDecisionTree
-
-    forests = (RandomForestRegressor, RandomForestClassifier, ExtraTreesRegressor, ExtraTreesClassifier)
-    baggings = (BaggingRegressor, BaggingClassifier)
-    name = type(forest).__name__
-    if not isinstance(forest, forests + baggings):
-        raise TypeError(
-            "ForestPartition expected a fitted random forest, extra-trees or bagging of trees "
-            f"from scikit-learn, got {name}."
-        )
-    if not hasattr(forest, "estimators_"):
-        raise ValueError(f"ForestPartition expected a fitted forest: call fit(X, y) of the {name} first.")
-    others = [tree for tree in forest.estimators_ if not isinstance(tree, BaseDecisionTree)]
-    if others:
-        kind = type(others[0]).__name__
-        raise TypeError(f"ForestPartition expected a {name} of decision trees, got one of {kind}.")
-    if isinstance(forest, baggings) and not _see_all_columns(forest):
-        raise ValueError(
-            f"ForestPartition expected trees that see all columns, got a {name} with a subset per tree: "
-            "set its max_features=1.0 and bootstrap_features=False; to try a subset at each split, "
-            "set max_features of the tree."
-        )
-    return [tree.tree_ for tree in forest.estimators_]
-
-
-def _see_all_columns(bagging: Any) -> bool:
-    columns = np.arange(bagging.n_features_in_)
-    return all(np.array_equal(seen, columns) for seen in bagging.estimators_features_)
-
-
-def _rounded_down(values: Tensor) -> Tensor:
-    """The largest float32 not above each float64: x <= value is the same for every float32 x."""
-    nearest = values.to(torch.float32)
-    below = torch.nextafter(nearest, torch.tensor(-torch.inf))
-    return torch.where(nearest.to(torch.float64) > values, below, nearest)
+def _without_missing(x: Tensor) -> Tensor:
+    """Points with 0 for missing values; infinities stay."""
+    return decode_missing(x).nan_to_num(posinf=torch.inf, neginf=-torch.inf)
 
 
 def _pieces(num_trees: int, x: Tensor) -> product[tuple[slice, slice]]:

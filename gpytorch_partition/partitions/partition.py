@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gpytorch_partition.partitions.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
 from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.missing import MISSING
 from gpytorch_partition.progress import progress
 
 logger = logging.getLogger(__name__)
@@ -218,6 +219,8 @@ class Partition(torch.nn.Module):
             raise ValueError(
                 f"{type(self).__name__} expected finite points, got NaN or infinity: drop or impute these rows."
             )
+        if (x == MISSING).any():
+            raise ValueError(f"{type(self).__name__} has no clusters for missing values: drop or impute these rows.")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
         new = copy(self)

@@ -7,24 +7,27 @@ import warnings
 import torch
 from torch import Tensor
 
+from gpytorch_partition.partitions.missing import MISSING
+
 _SCALE_RATIO = 100.0
 
 
-def checked_rows(x: Tensor, owner: str) -> Tensor:
+def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
     r"""
     The rows in float64, if they can be used at all.
 
     :param x: `N x D` floating point tensor.
     :param owner: Who asks, for the error.
+    :param missing: Whether NaN may stand for missing values. (Default: no.)
     :return: `N x D` float64, detached.
-    :raises ValueError: If x is anything else, is empty, or holds NaN or infinity.
+    :raises ValueError: If x is anything else, is empty, or holds infinity or what is not allowed.
     """
     if not torch.is_tensor(x) or not x.is_floating_point():
         kind = x.dtype if torch.is_tensor(x) else type(x).__name__
         raise ValueError(f"{owner} expected a floating point tensor of rows (N x D), got {kind}.")
     if x.dim() != 2 or x.numel() == 0:
         raise ValueError(f"{owner} expected at least one row and one column (N x D), got shape {tuple(x.shape)}.")
-    if not torch.isfinite(x).all():
+    if x.isinf().any() or (not missing and bool((x.isnan() | (x == MISSING)).any())):
         raise ValueError(f"{owner} expected finite rows, got NaN or infinity: drop or impute these rows.")
     return x.detach().to(torch.float64)
 

@@ -22,6 +22,7 @@ from gpytorch_partition import (
     MondrianKernel,
     PartitionKernel,
     RandomForestKernel,
+    encode_missing,
 )
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 
@@ -340,9 +341,17 @@ class TestErrors:
 
     def test_nan(self, kernel):
         x = X.clone()
-        x[3, 2] = float("nan")
+        x[3, 2] = torch.inf if isinstance(kernel, RandomForestKernel) else torch.nan
         with pytest.raises(ValueError, match="finite"):
             kernel(x)
+
+    def test_missing_values_are_for_trees_that_know_them(self, kernel):
+        if isinstance(kernel, RandomForestKernel):
+            pytest.skip("its trees know them")
+        x = X.clone()
+        x[3, 2] = torch.nan
+        with pytest.raises(ValueError, match="no clusters for missing values"):
+            kernel(encode_missing(x))
 
     def test_wrong_width(self, kernel):
         with pytest.raises(ValueError, match="built on 10 columns, got points with 3"):

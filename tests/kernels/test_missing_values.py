@@ -1,0 +1,113 @@
+"""Missing values and categories in models: forests whose trees know them give kernels that do."""
+
+from __future__ import annotations
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.kernels import ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing, fit_exact_gp
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.partitions import ForestPartition, grow_forest
+
+GENERATOR = torch.Generator().manual_seed(0)
+COMPLETE = torch.randn(300, 4, generator=GENERATOR, dtype=torch.float64)
+IS_MISSING = torch.rand(300, 4, generator=GENERATOR) < 0.2
+X = COMPLETE.masked_fill(IS_MISSING, torch.nan)
+Y = COMPLETE[:, 0].sin() + 2.0 * IS_MISSING[:, 1]
+NEW = X[:50].flip(-2)
+
+
+class UserModel(gpytorch.models.ExactGP):
+    def __init__(self, x, y, kernel):
+        super().__init__(x, y, GaussianLikelihood())
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = ScaleKernel(kernel)
+
+    def forward(self, x):
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_code_is_nan_to_the_trees(dtype):
+    partition = ForestPartition(grow_forest(X, Y, num_trees=20, random_state=0))
+    labels = partition.labels(X.to(dtype))
+    assert torch.equal(partition.labels(encode_missing(X.to(dtype))), labels)
+    assert torch.equal(partition.labels(encode_missing(X).to(dtype)), labels)
+
+
+def test_trees_grow_on_missing_values_as_scikit_learn_grows_them():
+    forest = grow_forest(encode_missing(X), Y, num_trees=20, random_state=0)
+    assert np.array_equal(forest.predict(X), grow_forest(X, Y, num_trees=20, random_state=0).predict(X))
+    partition = ForestPartition(forest)
+    codes = partition.labels(X) + partition.layout.tree_leaves[:-1]
+    assert np.array_equal(partition.leaf_ids[codes], np.stack([tree.apply(X) for tree in forest.estimators_], 1))
+
+
+def test_missing_values_pass_through_the_model():
+    """Whether a value is missing explains the targets: trees that split on it predict the size of the step."""
+    model = PartitionGP(X, Y, GaussianLikelihood(), RandomForestKernel(X, Y, 50, random_state=0))
+    fit_exact_gp(model, model.likelihood)
+    is_missing = torch.tensor([[0.0, torch.nan, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]], dtype=torch.float64)
+    missing, there = model.eval()(is_missing).mean.tolist()
+    assert missing - there == pytest.approx(2.0, abs=0.4)
+
+
+def test_a_users_own_model_takes_the_code():
+    kernel = RandomForestKernel(X, Y, 20, random_state=0)
+    with pytest.raises(ValueError, match="encode_missing"):
+        fit_exact_gp(UserModel(X, Y, kernel), GaussianLikelihood())
+    own, ready = UserModel(encode_missing(X), Y, kernel).double(), PartitionGP(X, Y, GaussianLikelihood(), kernel)
+    for model in (own, ready):
+        fit_exact_gp(model, model.likelihood)
+    torch.testing.assert_close(own.eval()(encode_missing(NEW)).mean, ready.eval()(NEW).mean)
+
+
+def test_categories_pass_through_the_model():
+    x = torch.stack([torch.randint(0, 12, (300,), generator=GENERATOR).double(), COMPLETE[:, 1]], 1)
+    y = torch.where(x[:, 0] % 2 == 0, 1.0, -1.0).double()
+    boosting = HistGradientBoostingRegressor(max_iter=5, categorical_features=[0], max_depth=2).fit(x, y)
+    model = PartitionGP(x, y, GaussianLikelihood(), RandomForestKernel.from_forest(boosting))
+    fit_exact_gp(model, model.likelihood)
+    points = torch.tensor([[2.0, 0.0], [3.0, 0.0], [torch.nan, 0.0]], dtype=torch.float64)
+    even, odd, _ = model.eval()(points).mean
+    assert even > 0.8
+    assert odd < -0.8
+
+
+def test_the_regressor_predicts_rows_with_missing_values():
+    x, y = X.numpy(), Y.numpy()
+    model = PartitionGPRegressor(num_partitions=50, random_state=0).fit(x, y)
+    mean, std = model.predict(x, return_std=True)
+    assert np.sqrt(np.mean((mean - y) ** 2)) < 0.5 * y.std()
+    assert np.isfinite(std).all()
+    same_scale = PartitionGPRegressor(num_partitions=50, random_state=0).fit(1e3 * x + 7, y).predict(1e3 * x + 7)
+    np.testing.assert_allclose(same_scale, mean, atol=1e-6)
+    with pytest.raises(ValueError, match="infinity"):
+        model.predict(np.full((1, 4), np.inf))
+    with pytest.raises(ValueError, match="NaN"):
+        PartitionGPRegressor("mondrian").fit(x, y)
+
+
+def test_a_column_without_any_value():
+    x = X.numpy().copy()
+    x[:, 2] = np.nan
+    model = PartitionGPRegressor(num_partitions=20, random_state=0).fit(x, Y.numpy())
+    assert np.isfinite(model.predict(x)).all()
+
+
+def test_partitions_of_distances_refuse_missing_values():
+    with pytest.raises(ValueError, match="finite rows"):
+        FastClusterKernel(encode_missing(X))
+
+
+@pytest.mark.parametrize("x", [torch.ones(2, 2, dtype=torch.float16), torch.ones(2, 2, dtype=torch.int64), [[1.0]]])
+def test_numbers_without_room_for_the_code(x):
+    with pytest.raises(TypeError, match="float32 or float64"):
+        encode_missing(x)
