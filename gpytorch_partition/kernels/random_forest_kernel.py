@@ -125,17 +125,20 @@ class RandomForestKernel(PartitionKernel):
         r"""
         The kernel of a fitted tree ensemble. Costs :math:`O(V)` for the V nodes of its trees.
 
-        Where the ensemble weighs its trees (AdaBoost), so does the kernel; k(x, x) stays 1.
+        Where the ensemble weighs its trees (AdaBoost, and DART of XGBoost), so does the kernel; k(x, x) stays 1.
 
         :param forest: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
-            bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn. With
-            `active_dims` it must have been fitted on these columns only.
+            bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or
+            estimator of LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost
+            (:class:`~gpytorch_partition.partitions.ForestPartition` says how each is read). With `active_dims` it must
+            have been fitted on these columns only.
         :param heights: `"all"`, `"sampled"` or `"leaf"`. (Default: `"all"`.)
         :param random_state: Seed of the sampled heights, as above.
         :param batch_shape: Batch shape of the kernel. (Default: none.)
         :param active_dims: Columns of x that the trees see. (Default: all.)
         :raises TypeError: If it is anything else, or an ensemble of other things than trees.
-        :raises ValueError: If it is not fitted, its categories are not numbers, or an option cannot be used.
+        :raises ValueError: If it is not fitted or cannot be read, its categories are not numbers, or an option cannot
+            be used.
 
         Example:
             >>> from sklearn.ensemble import ExtraTreesRegressor

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.partitions.cluster_index import code_dtype
-from gpytorch_partition.partitions.ensembles import Trees, trees_of
+from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
 from gpytorch_partition.partitions.levels import TreeLayout, cut_at_depth, lay_out_trees
 from gpytorch_partition.partitions.missing import decode_missing
 from gpytorch_partition.partitions.parallel import SERIAL_NUMEL, for_each
@@ -39,10 +39,15 @@ class ForestPartition(Partition):
     section 4.3.1).
 
     Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves to the last
-    bit, points on thresholds included: points are rounded as the ensemble rounds them (scikit-learn's trees to
-    float32) and compared in its precision. Points may be of any floating dtype and any finite magnitude; NaN stands for
-    a missing value where the ensemble takes it (:attr:`handles_missing`). Columns of categories hold the numbers that
-    the ensemble was fitted on; others count as missing.
+    bit, points on thresholds included: points are rounded as the ensemble rounds them (to float32 but for histogram
+    gradient boosting and LightGBM) and compared in its precision. Points may be of any floating dtype and any finite
+    magnitude; NaN stands for a missing value where the ensemble takes it (:attr:`handles_missing`). Columns of
+    categories hold the numbers that the ensemble was fitted on (of a data frame's categories, LightGBM and XGBoost see
+    the codes); unknown ones go where the ensemble sends them.
+
+    The trees are those that the ensemble's own `predict` uses: up to the best iteration of a LightGBM model and of an
+    XGBoost estimator (not of its `Booster`) that stopped early. They weigh what the ensemble gives them (AdaBoost, and
+    DART of XGBoost).
 
     Taking over V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
     workspace. Held are 16 bytes per node (5 more where values may be missing, 4 more each for float64 and for
@@ -50,9 +55,12 @@ class ForestPartition(Partition):
 
     :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
         bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn
-        (:func:`grow_forest` makes one); `None` makes an unfitted partition that `load_state_dict` fits.
+        (:func:`grow_forest` makes one); a `Booster` or estimator of LightGBM or XGBoost; a `CatBoost` or estimator of
+        CatBoost. `None` makes an unfitted partition that `load_state_dict` fits.
     :raises TypeError: If it is anything else, or an ensemble of other things than trees.
-    :raises ValueError: If it is not fitted, or its categories are not numbers.
+    :raises ValueError: If it is not fitted or has no trees, its categories are not numbers, an XGBoost model is linear
+        or has another `missing` than NaN, or CatBoost compares statistics of categories (a `one_hot_max_size` of at
+        least their number avoids that).
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor
@@ -74,9 +82,10 @@ class ForestPartition(Partition):
     child_nodes: Tensor  # (V, 2) left and right child; a leaf is its own
     missing_left: Tensor  # (V,) whether NaN goes left; empty if there must be none
     category_set: Tensor  # (V,) row of `category_sets`, or -1 for a threshold; empty if there are no categories
-    category_sets: Tensor  # (S, 8) words of 32 bits: which categories go left
-    categories: Tensor  # (C,) bit patterns of float64: the values that are categories, column by column
+    category_sets: Tensor  # (S, W) words of 32 bits: which ranges of numbers go left
+    category_bounds: Tensor  # bit patterns of float64: where ranges begin, column by column
     category_starts: Tensor  # (D + 1,) where those of each column begin
+    zero_is_missing: Tensor  # (D,) whether zeros are missing values; empty if there are no such columns
     tree_nodes: Tensor  # (m + 1,) where the nodes of each tree begin, with its root
     tree_weights: Tensor  # (m,) bit patterns of float64, 1 on average
     num_columns: Tensor  # (1,)
@@ -85,11 +94,12 @@ class ForestPartition(Partition):
         super().__init__()
         for name in ("feature", "threshold", "category_set"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int32))
-        for name in ("categories", "category_starts", "tree_weights"):
+        for name in ("category_bounds", "category_starts", "tree_weights"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64))
         self.register_buffer("child_nodes", torch.empty(0, 2, dtype=torch.int32))
-        self.register_buffer("category_sets", torch.empty(0, 8, dtype=torch.int32))
-        self.register_buffer("missing_left", torch.empty(0, dtype=torch.bool))
+        self.register_buffer("category_sets", torch.empty(0, 1, dtype=torch.int32))
+        for name in ("missing_left", "zero_is_missing"):
+            self.register_buffer(name, torch.empty(0, dtype=torch.bool))
         self.register_buffer("tree_nodes", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("num_columns", torch.zeros(1, dtype=torch.int64))
         self._layout: TreeLayout | None = None
@@ -103,14 +113,16 @@ class ForestPartition(Partition):
             torch.from_numpy(trees.tree_nodes),
             bits_of(torch.from_numpy(trees.weights)),
         )
-        self.num_columns = torch.tensor([len(trees.categories)])
+        self.num_columns = torch.tensor([len(trees.category_bounds)])
         if trees.handles_missing:
             self.missing_left = torch.from_numpy(trees.missing_left)
         if len(trees.category_sets):
             self.category_set = torch.from_numpy(trees.category_set)
             self.category_sets = torch.from_numpy(trees.category_sets.view(np.int32))
-            self.categories = bits_of(torch.from_numpy(np.concatenate(trees.categories)))
-            self.category_starts = torch.tensor([0, *np.cumsum([len(values) for values in trees.categories])])
+            self.category_bounds = bits_of(torch.from_numpy(np.concatenate(trees.category_bounds)))
+            self.category_starts = torch.tensor([0, *np.cumsum([len(bounds) for bounds in trees.category_bounds])])
+        if trees.zero_is_missing.any():
+            self.zero_is_missing = torch.from_numpy(trees.zero_is_missing)
 
     @property
     def num_partitions(self) -> int:
@@ -147,7 +159,11 @@ class ForestPartition(Partition):
 
     @property
     def leaf_ids(self) -> Tensor:
-        """`p` numbers that the ensemble gives the leaves within their trees, as returned by scikit-learn's `apply`."""
+        """
+        `p` node numbers of the leaves within their trees, as returned by the `apply` of scikit-learn and XGBoost.
+
+        In trees of LightGBM and symmetric ones of CatBoost with L leaves, their leaf j is node L - 1 + j.
+        """
         return self.layout.leaf_nodes - self.layout.of_leaf(self.tree_nodes[:-1])
 
     def cut(self, depths: Tensor) -> TreeCutPartition:
@@ -208,15 +224,17 @@ class ForestPartition(Partition):
         return node
 
     def _values(self, x: Tensor) -> Tensor:
-        """Points in the precision of the ensemble; categories as their ranks, unknown ones as NaN."""
+        """Points in the precision of the ensemble, NaN where missing; in columns of categories, which range it is."""
         x = decode_missing(x)
-        values, known = x.to(floats_of(self.threshold).dtype), floats_of(self.categories)
-        values = values.clone() if known.numel() else values
+        values, bounds = x.to(floats_of(self.threshold).dtype), floats_of(self.category_bounds)
+        if self.zero_is_missing.numel():
+            values = values.masked_fill(self.zero_is_missing & (values.abs() <= ZERO), torch.nan)
+        values = values.clone() if bounds.numel() else values
         for column, (start, end) in enumerate(pairwise(self.category_starts.tolist())):
             if start < end:
-                own, wanted = known[start:end], x[:, column].double().contiguous()
-                rank = torch.searchsorted(own, wanted).clamp(max=end - start - 1)
-                values[:, column] = torch.where(own[rank] == wanted, rank, torch.nan)
+                value = values[:, column].double().contiguous()
+                rank = torch.searchsorted(bounds[start:end], value, right=True)
+                values[:, column] = torch.where(value.isnan(), value, rank)
         return values
 
     def _sorted_by_category(self, value: Tensor, node: Tensor, goes_right: Tensor) -> Tensor:

@@ -1,0 +1,113 @@
+"""The trees of LightGBM, which compares in float64, read from its text format."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpytorch_partition.partitions.ensembles.trees import (
+    ZERO,
+    Tree,
+    Trees,
+    check_fitted,
+    joined,
+    whole_number_categories,
+)
+
+# Bits of a node's `decision_type`, and the kinds of missing values that the third and fourth stand for.
+_IS_CATEGORY, _DEFAULT_LEFT, _MISSING_SHIFT = 1, 2, 2
+_ZERO_IS_MISSING, _NAN_IS_MISSING = 1, 2
+
+
+def lightgbm_trees(model: Any) -> Trees:
+    """
+    The trees of a model of LightGBM that its `predict` uses: those up to the best iteration, if it stopped early.
+
+    Leaf j of a tree with L leaves has the node number L - 1 + j. Shrinkage and the weights of DART are in the values
+    of the leaves, so all trees weigh the same. Missing values go where LightGBM sends them, zeros as well if it was
+    told `zero_as_missing`; categories are numbers without their fractions, and unknown, negative or missing ones go
+    right.
+
+    :param model: A `Booster`, `LGBMRegressor`, `LGBMClassifier` or `LGBMRanker`.
+    :raises ValueError: If it is not fitted or has no trees, or if trees of different training runs disagree on what is
+        missing in a column, or on which columns hold categories.
+    """
+    if hasattr(model, "get_params"):
+        check_fitted(model, hasattr(model, "booster_"))
+        model = model.booster_
+    header, *texts = re.split(r"^Tree=\d+\n", model.model_to_string(), flags=re.MULTILINE)
+    num_columns = int(_fields(header)["max_feature_idx"]) + 1
+    fields = [_fields(text) for text in texts]
+    trees = [_tree(tree) for tree in fields]
+    return joined(
+        trees,
+        num_columns,
+        # The fraction is cut off toward zero.
+        categories=whole_number_categories(trees, num_columns, on_left=True, zero_begins=np.nextafter(-1.0, 0.0)),
+        zero_is_missing=_zero_is_missing(fields, num_columns),
+    )
+
+
+def _fields(text: str) -> dict[str, str]:
+    """The lines `name=value` up to the first empty one."""
+    return dict(line.split("=", 1) for line in text.split("\n\n", 1)[0].splitlines() if "=" in line)
+
+
+def _numbers(fields: dict[str, str], name: str, kind: type = int) -> NDArray[Any]:
+    return np.array([*map(kind, fields.get(name, "").split())], np.int64 if kind is int else np.float64)
+
+
+def _tree(fields: dict[str, str]) -> Tree:
+    """Inner nodes first, then the leaves: child -1 is leaf 0, -2 is leaf 1, ..."""
+    num_leaves = int(fields["num_leaves"])
+    num_inner = num_leaves - 1
+    kind = _numbers(fields, "decision_type")[:num_inner]
+    children = np.stack([_numbers(fields, name)[:num_inner] for name in ("left_child", "right_child")], 1)
+    children = np.where(children < 0, num_inner + ~children, children)
+    written = _numbers(fields, "threshold", float)[:num_inner]
+    is_category, threshold = kind & _IS_CATEGORY > 0, _around_zero(written)
+    # What is not missing to LightGBM is a zero to it.
+    missing_left = np.where(kind >> _MISSING_SHIFT > 0, kind & _DEFAULT_LEFT > 0, threshold >= 0) & ~is_category
+    return Tree(
+        np.concatenate([children, np.full((num_leaves, 2), -1)]),
+        _padded(_numbers(fields, "split_feature")[:num_inner], num_leaves),
+        _padded(threshold, num_leaves),
+        _padded(missing_left, num_leaves),
+        _categories(fields, np.flatnonzero(is_category), written),
+    )
+
+
+def _padded(values: NDArray[Any], num_leaves: int) -> NDArray[Any]:
+    return np.concatenate([values, np.zeros(num_leaves, values.dtype)])
+
+
+def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Thresholds that treat values from -`ZERO` to `ZERO` as 0, which LightGBM makes them before it compares."""
+    threshold = np.where((threshold >= -ZERO) & (threshold < 0), np.nextafter(-ZERO, -np.inf), threshold)
+    return np.where((threshold >= 0) & (threshold < ZERO), ZERO, threshold)
+
+
+def _categories(
+    fields: dict[str, str], nodes: NDArray[np.int64], threshold: NDArray[np.float64]
+) -> dict[int, NDArray[np.int64]]:
+    """The categories that go left at the nodes whose "threshold" is the number of a set of bits."""
+    starts, words = _numbers(fields, "cat_boundaries"), _numbers(fields, "cat_threshold").astype(np.uint32)
+    sets = {int(node): words[starts[int(threshold[node])] : starts[int(threshold[node]) + 1]] for node in nodes}
+    return {node: np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")) for node, bits in sets.items()}
+
+
+def _zero_is_missing(trees: list[dict[str, str]], num_columns: int) -> NDArray[np.bool_]:
+    found = np.zeros((3, num_columns), bool)
+    for fields in trees:
+        kind = _numbers(fields, "decision_type")
+        found[kind >> _MISSING_SHIFT, _numbers(fields, "split_feature")] |= kind & _IS_CATEGORY == 0
+    both = np.flatnonzero(found[_ZERO_IS_MISSING] & found[_NAN_IS_MISSING])
+    if len(both):
+        raise ValueError(
+            f"expected one kind of missing values per column, got NaN in some trees and zero in others in column "
+            f"{both[0]}: train all trees with the same zero_as_missing"
+        )
+    return found[_ZERO_IS_MISSING]

@@ -1,0 +1,44 @@
+"""Which reader takes over which ensemble: boosting libraries are known by name, so that none is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpytorch_partition.partitions.ensembles.catboost_trees import catboost_trees
+from gpytorch_partition.partitions.ensembles.lightgbm_trees import lightgbm_trees
+from gpytorch_partition.partitions.ensembles.scikit_learn import scikit_learn_trees
+from gpytorch_partition.partitions.ensembles.trees import Trees
+from gpytorch_partition.partitions.ensembles.xgboost_trees import xgboost_trees
+
+# The classes from which a library's models are derived.
+_READERS = {
+    ("lightgbm", "Booster"): lightgbm_trees,
+    ("lightgbm", "LGBMModel"): lightgbm_trees,
+    ("xgboost", "Booster"): xgboost_trees,
+    ("xgboost", "XGBModel"): xgboost_trees,
+    ("catboost", "CatBoost"): catboost_trees,
+}
+
+
+def trees_of(ensemble: Any) -> Trees:
+    """
+    The trees of a fitted ensemble. Costs :math:`O(V)` for V nodes.
+
+    :param ensemble: A random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or bagging
+        of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or estimator of
+        LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost.
+    :raises TypeError: If it is anything else, or an ensemble of other things than trees.
+    :raises ValueError: If it is not fitted or has no trees, has a negative weight, its categories are not numbers, or
+        it needs more than numbers to find a leaf (statistics of categories in CatBoost).
+
+    Example:
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> trees = trees_of(DecisionTreeRegressor().fit([[0.0], [1.0], [2.0]], [5.0, 5.0, 8.0]))
+        >>> trees.threshold, trees.children.tolist()
+        (array([1.5, inf, inf], dtype=float32), [[1, 2], [1, 1], [2, 2]])
+    """
+    for kind in type(ensemble).__mro__:
+        reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
+        if reader is not None:
+            return reader(ensemble)
+    return scikit_learn_trees(ensemble)

@@ -1,0 +1,127 @@
+"""
+The trees of scikit-learn's ensembles.
+
+Its decision trees compare in float32, those of histogram gradient boosting in float64.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpytorch_partition.partitions.ensembles.trees import Categories, Tree, Trees, check_fitted, joined
+
+
+def scikit_learn_trees(ensemble: Any) -> Trees:
+    """
+    The trees of a fitted ensemble of scikit-learn; leaves are numbered as its `apply` does.
+
+    :param ensemble: The ensemble, as :func:`~gpytorch_partition.partitions.ensembles.trees_of` lists them.
+    :raises TypeError: If it is anything else, or an ensemble of other things than trees.
+    :raises ValueError: If it is not fitted, has a negative weight, or its categories are not numbers.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    if isinstance(ensemble, (HistGradientBoostingClassifier, HistGradientBoostingRegressor)):
+        check_fitted(ensemble, hasattr(ensemble, "_predictors"))
+        return _histogram_trees(ensemble)
+    return _decision_trees(ensemble)
+
+
+def _decision_trees(ensemble: Any) -> Trees:
+    from sklearn.utils import get_tags
+
+    members = _members(ensemble)
+    trees = [
+        Tree(
+            np.stack([tree.children_left, tree.children_right], 1),
+            tree.feature if seen is None else seen[tree.feature],
+            _rounded_down(tree.threshold),
+            tree.missing_go_to_left,
+        )
+        for tree, seen in members
+    ]
+    return joined(
+        trees,
+        ensemble.n_features_in_,
+        # AdaBoost keeps room for more weights than trees.
+        weights=getattr(ensemble, "estimator_weights_", np.ones(len(trees)))[: len(trees)],
+        handles_missing=get_tags(ensemble).input_tags.allow_nan,
+    )
+
+
+def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:
+    """The tree structures of an ensemble, and of each which columns it sees (None for all)."""
+    from sklearn.ensemble import BaseEnsemble
+    from sklearn.tree import BaseDecisionTree
+
+    name = type(ensemble).__name__
+    if isinstance(ensemble, BaseDecisionTree):
+        check_fitted(ensemble, hasattr(ensemble, "tree_"))
+        return [(ensemble.tree_, None)]
+    if not isinstance(ensemble, BaseEnsemble):
+        raise TypeError(
+            "expected a fitted tree ensemble of scikit-learn (a random forest, extra-trees, gradient boosting, "
+            "AdaBoost or bagging of trees, isolation forest, random trees embedding, or a single tree), LightGBM, "
+            f"XGBoost or CatBoost, got {name}"
+        )
+    check_fitted(ensemble, hasattr(ensemble, "estimators_"))
+    estimators = ensemble.estimators_
+    estimators = list(estimators.ravel() if isinstance(estimators, np.ndarray) else estimators)
+    for member in estimators:
+        if not isinstance(member, BaseDecisionTree):
+            raise TypeError(f"expected a {name} of decision trees, got one of {type(member).__name__}")
+    seen = getattr(ensemble, "estimators_features_", repeat(None))
+    return [(member.tree_, columns) for member, columns in zip(estimators, seen)]
+
+
+def _histogram_trees(boosting: Any) -> Trees:
+    predictors = [predictor for iteration in boosting._predictors for predictor in iteration]
+    order, categories = _categories(boosting)
+    trees = []
+    for nodes in (predictor.nodes for predictor in predictors):
+        children = np.stack([nodes["left"], nodes["right"]], 1).astype(np.int64)
+        children[nodes["is_leaf"] == 1] = -1
+        trees.append(Tree(children, order[nodes["feature_idx"]], nodes["num_threshold"], nodes["missing_go_to_left"]))
+    return joined(trees, boosting.n_features_in_, categories=_category_sets(predictors, categories))
+
+
+def _categories(boosting: Any) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+    """The column of the data that each column of the trees is, and for each of the data its categories."""
+    categories = [np.empty(0)] * boosting.n_features_in_
+    if boosting.is_categorical_ is None:
+        return np.arange(boosting.n_features_in_), categories
+    places = np.flatnonzero(boosting.is_categorical_)
+    found = boosting._preprocessor.named_transformers_["encoder"].categories_
+    for column, values in zip(places, found):
+        if not np.issubdtype(np.asarray(values).dtype, np.number):
+            raise ValueError(
+                f"expected categories that are numbers, got {values[0]!r} in column {column}: encode the columns, and "
+                "fit the ensemble on the numbers that the kernel will see"
+            )
+        categories[column] = np.asarray(values, np.float64)[~np.isnan(np.asarray(values, np.float64))]
+    return np.concatenate([places, np.flatnonzero(~boosting.is_categorical_)]), categories
+
+
+def _category_sets(predictors: list[Any], categories: list[NDArray[np.float64]]) -> Categories:
+    """Sets of the numbers themselves; those between them are unknown, and go where missing values go."""
+    nodes = np.concatenate([predictor.nodes for predictor in predictors])
+    sets = [predictor.raw_left_cat_bitsets for predictor in predictors]
+    first = np.repeat(np.cumsum([0, *map(len, sets)])[:-1], [len(predictor.nodes) for predictor in predictors])
+    by_category = (nodes["is_leaf"] == 0) & (nodes["is_categorical"] == 1)
+    row = np.where(by_category, first + nodes["bitset_idx"], -1).astype(np.int32)
+    known = np.unpackbits(np.concatenate(sets).view(np.uint8), axis=1, bitorder="little")
+    unknown = np.zeros_like(known)
+    unknown[row[by_category]] = nodes["missing_go_to_left"][by_category, None]
+    ranges = np.stack([unknown, known], 2).reshape(-1, 2 * known.shape[1])
+    bounds = [np.stack([values, np.nextafter(values, np.inf)], 1).ravel() for values in categories]
+    return Categories(row, np.packbits(ranges, axis=1, bitorder="little").view(np.uint32), bounds)
+
+
+def _rounded_down(values: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The largest float32 not above each float64: x <= value is the same for every float32 x."""
+    nearest = values.astype(np.float32)
+    return np.where(nearest > values, np.nextafter(nearest, np.float32(-np.inf)), nearest)
