@@ -151,6 +151,11 @@ class TestLightGBM:
         points = _data(3000, 1600)
         assert self.check(model, points).category_sets.shape[1] > 8
 
+    def test_missing_categories_of_a_training_without_them(self):
+        """All categories are common, so that LightGBM knows no missing ones."""
+        x = _data(400, 3)
+        self.check(self.fit(x, Y + x[:, 1] % 2, categories=[1]), _with_missing(_data(400, 5)))
+
     def test_classes_and_groups(self):
         points = _points({})
         assert self.check(self.fit(y=CLASSES, kind="LGBMClassifier"), points).num_partitions == 3 * 8
@@ -372,6 +377,18 @@ class TestCatBoost:
         assert bool(partition.category_sets.numel()) == bool(categories)
         assert partition.num_features == 5
         _check_state(partition, points)
+
+    def test_categories_of_a_saved_model(self, tmp_path):
+        model = self.fit(categories=[1, 2])
+        model.save_model(str(tmp_path / "model.cbm"))
+        partition = ForestPartition(self.library.CatBoost().load_model(str(tmp_path / "model.cbm")))
+        points = _data(200)
+        points[:, 2] = RANDOM.randint(-6, 7, 200)
+        own = model.calc_leaf_indexes(self.pool(points, [1, 2]))
+        assert np.array_equal(_leaf_numbers(partition, points), own)
+        unseen, missing = points.copy(), points.copy()
+        unseen[:, 1], missing[:, 1] = 1000, np.nan  # CatBoost refuses NaN there
+        assert np.array_equal(_node_numbers(partition, missing), _node_numbers(partition, unseen))
 
     def test_missing_values_are_forbidden_in_training_only(self):
         self.check(self.fit(nan_mode="Forbidden"), X_MISSING)

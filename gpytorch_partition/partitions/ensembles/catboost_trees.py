@@ -60,7 +60,7 @@ def _description(model: Any) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "model.json")
         model.save_model(str(path), format="json", pool=_pool(model))
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _pool(model: Any) -> Any:
