@@ -152,6 +152,13 @@ def test_histogram_boosting(kind, missing, categories):
         np.testing.assert_allclose(np.ravel(total), boosting.predict(x), rtol=1e-12)
 
 
+def test_bagging_of_single_columns():
+    for x, options in ((X[:, :1], {}), (X, {"max_features": 1})):
+        ensemble = BaggingRegressor(n_estimators=5, random_state=0, **options).fit(x, Y)
+        points = POINTS[:, : x.shape[1]]
+        assert np.array_equal(_leaves(ForestPartition(ensemble), points), _own_leaves(ensemble, points))
+
+
 def test_points_stay_as_they_are():
     x = _with_categories(X, 1)
     partition = ForestPartition(HistGradientBoostingRegressor(max_iter=3, categorical_features=[1]).fit(x, Y))

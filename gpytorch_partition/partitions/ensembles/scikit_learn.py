@@ -38,7 +38,7 @@ def _decision_trees(ensemble: Any) -> Trees:
     trees = [
         Tree(
             np.stack([tree.children_left, tree.children_right], 1),
-            tree.feature if seen is None else seen[tree.feature],
+            tree.feature if seen is None else seen[tree.feature.clip(0)],
             _rounded_down(tree.threshold),
             tree.missing_go_to_left,
         )
