@@ -132,7 +132,8 @@ class _Objective:
         self.move_to(position)
         self.model.zero_grad()
         with torch.enable_grad():
-            loss = -self.likelihood(self.model(*self.model.train_inputs), self.model.train_targets).sum()
+            inputs = self.model.train_inputs
+            loss = -self.likelihood(self.model(*inputs), self.model.train_targets, *inputs).sum()
         if not torch.isfinite(loss):
             values = {name: value.tolist() for name, value, *_ in _constrained(self.model)}
             raise FloatingPointError(f"the marginal likelihood is not finite at {values}: use float64, check the data")

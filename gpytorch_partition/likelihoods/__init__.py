@@ -1,0 +1,6 @@
+"""Gaussian noise that a forest knows more about than its mean level."""
+
+from gpytorch_partition.likelihoods.forest_noise_likelihood import ForestNoise as ForestNoise
+from gpytorch_partition.likelihoods.forest_noise_likelihood import (
+    ForestNoiseGaussianLikelihood as ForestNoiseGaussianLikelihood,
+)

@@ -1,0 +1,194 @@
+"""Noise that varies with x: its logarithm is a sum over the leaves of a forest that was grown on squared residuals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.constraints import GreaterThan, Interval
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.likelihoods.noise_models import Noise
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+from gpytorch_partition.partitions.forest import ForestPartition
+from gpytorch_partition.partitions.missing import decode_missing
+from gpytorch_partition.partitions.seeds import random_state_of
+from gpytorch_partition.partitions.training_rows import checked_rows
+
+# Added to squared residuals in units of their mean: the logarithms of the smallest tell nothing about the noise.
+_FLOOR = 0.02
+_MOST_SAMPLES = 20_000
+_LARGEST_EXPONENT = 3.0
+
+
+class ForestNoise(Noise):
+    r"""
+    The covariance of noise whose variance is :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
+
+    z(x) is a forest's prediction of the log squared residuals, less their mean: an average over trees of the leaves'
+    means, so that one product with the one-hot rows gives all variances, :math:`O(N m)`. Two parameters are trained:
+    `noise`, :math:`\sigma^2`, and `exponent`, b between 0 (the noise is constant) and 3; where the forest predicts
+    what it was grown on, b = 1 takes it at its word.
+
+    Held are the trees, and 4 bytes per (row, tree) of the rows last seen.
+
+    :param train_x: `N x D` rows; NaN is a missing value. (Default: None, an unfitted noise for `load_state_dict`.)
+    :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Their size does not
+        matter, only where they are large.
+    :param num_trees: Number m of trees. (Default: 100.)
+    :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
+    :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
+    :raises ValueError: If rows and residuals do not match, are empty or infinite, all residuals are 0, or an option
+        cannot be used.
+    """
+
+    leaf_values: Tensor  # (p,) mean of the log squared residuals in each leaf, over m
+
+    def __init__(
+        self,
+        train_x: Tensor | None = None,
+        residuals: Tensor | None = None,
+        *,
+        num_trees: int = 100,
+        min_samples_leaf: int | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        noise_constraint: Any = None,
+    ) -> None:
+        super().__init__()
+        self.register_parameter("raw_noise", torch.nn.Parameter(torch.zeros(1)))
+        self.register_parameter("raw_exponent", torch.nn.Parameter(torch.zeros(1)))
+        self.register_constraint("raw_noise", noise_constraint or GreaterThan(1e-4))
+        self.register_constraint("raw_exponent", Interval(0.0, _LARGEST_EXPONENT, initial_value=1.0))
+        self.register_buffer("leaf_values", torch.empty(0))
+        self.partition = ForestPartition()
+        if (train_x is None) != (residuals is None):
+            raise ValueError("expected both rows and residuals, or neither for an unfitted noise")
+        if train_x is not None and residuals is not None:
+            options = {"n_estimators": num_trees, "min_samples_leaf": min_samples_leaf, "n_jobs": n_jobs}
+            self._grow(train_x, residuals, random_state_of(random_state), options)
+
+    def _grow(self, x: Tensor, residuals: Tensor, random_state: Any, options: dict[str, Any]) -> None:
+        from sklearn.ensemble import RandomForestRegressor
+
+        rows = decode_missing(checked_rows(x, "ForestNoise", missing=True)).cpu().numpy()
+        squares = _checked_residuals(residuals, len(rows)) ** 2
+        logs = np.log(squares / squares.mean() + _FLOOR)
+        leaf = options.pop("min_samples_leaf")
+        forest = RandomForestRegressor(
+            min_samples_leaf=max(5, int(len(rows) ** 0.5 / 2)) if leaf is None else leaf,
+            max_features=0.5,
+            max_samples=min(1.0, _MOST_SAMPLES / len(rows)),
+            random_state=random_state,
+            **options,
+        ).fit(rows, logs - logs.mean())
+        self.partition = ForestPartition(forest)
+        values = np.concatenate([tree.tree_.value[:, 0, 0] for tree in forest.estimators_])
+        self.leaf_values = torch.from_numpy(values)[self.partition.layout.leaf_nodes].float() / len(forest)
+
+    @property
+    def noise(self) -> Tensor:
+        """The level of the noise, its variance where z(x) is 0."""
+        return self.raw_noise_constraint.transform(self.raw_noise)
+
+    @noise.setter
+    def noise(self, value: Tensor | float) -> None:
+        self._set("noise", value)
+
+    @property
+    def exponent(self) -> Tensor:
+        """How far the noise follows the forest: 0 for not at all."""
+        return self.raw_exponent_constraint.transform(self.raw_exponent)
+
+    @exponent.setter
+    def exponent(self, value: Tensor | float) -> None:
+        self._set("exponent", value)
+
+    def _set(self, name: str, value: Tensor | float) -> None:
+        raw = getattr(self, f"raw_{name}")
+        constraint = getattr(self, f"raw_{name}_constraint")
+        self.initialize(**{f"raw_{name}": constraint.inverse_transform(torch.as_tensor(value).to(raw))})
+
+    def log_ratio(self, x: Tensor) -> Tensor:
+        """
+        z(x), the logarithm of the noise at points (`*batch x N x D`) over its level, for an exponent of 1.
+
+        :return: `*batch x N`.
+        :raises RuntimeError: If the noise is not fitted.
+        :raises ValueError: If the trees have no leaf for the points.
+        """
+        rows, _ = self.partition.incidences(x, x)
+        return rows.matmul(self.leaf_values.to(x).unsqueeze(-1)).squeeze(-1)
+
+    def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
+        """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
+        if not params:
+            raise ValueError("expected the points that the noise is for: call likelihood(model(x), x)")
+        x = params[0] if torch.is_tensor(params[0]) else params[0][0]
+        x = x.unsqueeze(-1) if x.dim() == 1 else x
+        return DiagLinearOperator(self.noise.to(x) * (self.exponent.to(x) * self.log_ratio(x)).exp())
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        saved = state_dict.get(prefix + "leaf_values")
+        if torch.is_tensor(saved):
+            self.leaf_values = self.leaf_values.new_empty(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
+    r"""
+    Gaussian noise whose variance varies with x as a forest says: :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
+
+    z is a forest's prediction of log squared residuals, which must be out of sample: those of the model's own training
+    rows are too small where it is flexible. Level and exponent are trained with the model; an exponent of 0 is a
+    constant noise.
+
+    Like GPyTorch's other likelihoods of noise that varies, it must be told the points: `likelihood(model(x), x)`, and
+    `mll(model(train_x), train_y, train_x)` in a training loop of your own.
+
+    All parameters are those of :class:`ForestNoise`.
+
+    Example:
+        >>> from gpytorch.distributions import MultivariateNormal
+        >>> x = torch.linspace(0, 1, 400).unsqueeze(-1)
+        >>> residuals = (0.1 + x.squeeze(-1)) * torch.randn(400, generator=torch.Generator().manual_seed(0))
+        >>> likelihood = ForestNoiseGaussianLikelihood(x, residuals, random_state=0)
+        >>> prior = MultivariateNormal(torch.zeros(2), torch.eye(2))
+        >>> low, high = (likelihood(prior, torch.tensor([[0.1], [0.9]])).variance - 1).tolist()
+        >>> high > 5 * low
+        True
+    """
+
+    def __init__(self, train_x: Tensor | None = None, residuals: Tensor | None = None, **options: Any) -> None:
+        super().__init__(ForestNoise(train_x, residuals, **options))
+
+    @property
+    def noise(self) -> Tensor:
+        """The level of the noise, its variance where the forest predicts the mean of the log squared residuals."""
+        return self.noise_covar.noise
+
+    @noise.setter
+    def noise(self, value: Tensor | float) -> None:
+        self.noise_covar.noise = value
+
+    @property
+    def exponent(self) -> Tensor:
+        """How far the noise follows the forest: 0 for not at all."""
+        return self.noise_covar.exponent
+
+    @exponent.setter
+    def exponent(self, value: Tensor | float) -> None:
+        self.noise_covar.exponent = value
+
+
+def _checked_residuals(residuals: Any, num_rows: int) -> np.ndarray:
+    values = residuals.detach().cpu().double().numpy() if torch.is_tensor(residuals) else np.asarray(residuals, float)
+    if values.shape != (num_rows,) or not np.isfinite(values).all():
+        raise ValueError(f"expected {num_rows} finite residuals, one per row, got shape {values.shape}")
+    if not values.any():
+        raise ValueError("expected residuals that are not all 0: are they out of sample?")
+    return values
