@@ -4,3 +4,4 @@ from gpytorch_partition.likelihoods.forest_noise_likelihood import ForestNoise a
 from gpytorch_partition.likelihoods.forest_noise_likelihood import (
     ForestNoiseGaussianLikelihood as ForestNoiseGaussianLikelihood,
 )
+from gpytorch_partition.likelihoods.forest_noise_likelihood import grow_residual_forest as grow_residual_forest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.partitions.missing import decode_missing
 from gpytorch_partition.partitions.seeds import random_state_of
 from gpytorch_partition.partitions.training_rows import checked_rows
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import RandomForestRegressor
 
 # Added to squared residuals in units of their mean: the logarithms of the smallest tell nothing about the noise.
 _FLOOR = 0.02
@@ -69,23 +72,29 @@ class ForestNoise(Noise):
         if (train_x is None) != (residuals is None):
             raise ValueError("expected both rows and residuals, or neither for an unfitted noise")
         if train_x is not None and residuals is not None:
-            options = {"n_estimators": num_trees, "min_samples_leaf": min_samples_leaf, "n_jobs": n_jobs}
-            self._grow(train_x, residuals, random_state_of(random_state), options)
+            forest = grow_residual_forest(
+                train_x,
+                residuals,
+                num_trees=num_trees,
+                min_samples_leaf=min_samples_leaf,
+                random_state=random_state,
+                n_jobs=n_jobs,
+            )
+            self._take_over(forest)
 
-    def _grow(self, x: Tensor, residuals: Tensor, random_state: Any, options: dict[str, Any]) -> None:
-        from sklearn.ensemble import RandomForestRegressor
+    @classmethod
+    def from_forest(cls, forest: RandomForestRegressor, noise_constraint: Any = None) -> ForestNoise:
+        """
+        The noise that a forest of :func:`grow_residual_forest` predicts.
 
-        rows = decode_missing(checked_rows(x, "ForestNoise", missing=True)).cpu().numpy()
-        squares = _checked_residuals(residuals, len(rows)) ** 2
-        logs = np.log(squares / squares.mean() + _FLOOR)
-        leaf = options.pop("min_samples_leaf")
-        forest = RandomForestRegressor(
-            min_samples_leaf=max(5, int(len(rows) ** 0.5 / 2)) if leaf is None else leaf,
-            max_features=0.5,
-            max_samples=min(1.0, _MOST_SAMPLES / len(rows)),
-            random_state=random_state,
-            **options,
-        ).fit(rows, logs - logs.mean())
+        :param forest: The forest.
+        :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
+        """
+        noise = cls(noise_constraint=noise_constraint)
+        noise._take_over(forest)
+        return noise
+
+    def _take_over(self, forest: RandomForestRegressor) -> None:
         self.partition = ForestPartition(forest)
         values = np.concatenate([tree.tree_.value[:, 0, 0] for tree in forest.estimators_])
         self.leaf_values = torch.from_numpy(values)[self.partition.layout.leaf_nodes].float() / len(forest)
@@ -183,6 +192,54 @@ class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
     @exponent.setter
     def exponent(self, value: Tensor | float) -> None:
         self.noise_covar.exponent = value
+
+
+def grow_residual_forest(
+    x: Tensor,
+    residuals: Tensor,
+    *,
+    num_trees: int = 100,
+    min_samples_leaf: int | None = None,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+) -> RandomForestRegressor:
+    """
+    A forest that predicts the logarithms of squared residuals, less their mean.
+
+    Its leaves are large, since single residuals say little; its `oob_prediction_` says what trees predict for rows that
+    they have not seen. Trees see at most 20,000 rows each.
+
+    :param x: `N x D` rows; NaN is a missing value.
+    :param residuals: `N` out-of-sample residuals.
+    :param num_trees: Number m of trees. (Default: 100.)
+    :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
+    :raises ValueError: As :class:`ForestNoise` does.
+
+    Example:
+        >>> x = torch.linspace(0, 1, 300).unsqueeze(-1)
+        >>> residuals = x.squeeze(-1) * torch.randn(300, generator=torch.Generator().manual_seed(0))
+        >>> forest = grow_residual_forest(x, residuals, random_state=0)
+        >>> low, high = forest.predict([[0.1], [0.9]])
+        >>> bool(low < -1 < 0 < high)
+        True
+    """
+    from sklearn.ensemble import RandomForestRegressor
+
+    rows = decode_missing(checked_rows(x, "ForestNoise", missing=True)).cpu().numpy()
+    squares = _checked_residuals(residuals, len(rows)) ** 2
+    logs = np.log(squares / squares.mean() + _FLOOR)
+    forest = RandomForestRegressor(
+        num_trees,
+        min_samples_leaf=max(5, int(len(rows) ** 0.5 / 2)) if min_samples_leaf is None else min_samples_leaf,
+        max_features=0.5,
+        max_samples=min(1.0, _MOST_SAMPLES / len(rows)),
+        oob_score=True,
+        random_state=random_state_of(random_state),
+        n_jobs=n_jobs,
+    )
+    return forest.fit(rows, logs - logs.mean())
 
 
 def _checked_residuals(residuals: Any, num_rows: int) -> np.ndarray:

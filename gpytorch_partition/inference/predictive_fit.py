@@ -1,0 +1,154 @@
+r"""
+The K-fold predictive likelihood: weights of a sum of covariances, and a noise, chosen by how well rows are predicted
+that the model has not seen.
+
+A covariance that was built on targets (a forest's) fits these targets too well: the marginal likelihood takes noise for
+signal. Here each fold has covariances of its own, built without the rows left out, so that these are as new to it as
+test rows will be (Rasmussen & Williams 2006, section 5.3, with folds).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+# Bounds of the weights, the noise, and the exponent of its variation; the first two are logarithms.
+_WEIGHTS, _NOISE, _EXPONENT = (-9.0, 5.0), (math.log(1e-4), 1.0), (0.0, 3.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    r"""
+    What is known when some rows are left out.
+
+    :param covariances: `c x N x N` covariances of all rows, of unit scale; none has seen targets of the rows left out.
+    :param kept: Numbers of the rows to learn from (int64).
+    :param left_out: Numbers of the rows to predict (int64).
+    """
+
+    covariances: Tensor
+    kept: Tensor
+    left_out: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class PredictiveFit:
+    r"""
+    The values found: :math:`y \sim N(0, \sum_i s_i K_i + \sigma^2 \mathrm{diag}(e^{b z}))`.
+
+    :param outputscales: `c` weights s.
+    :param noise: :math:`\sigma^2`.
+    :param exponent: b; 0 where no log ratios z were given.
+    :param log_density: Mean log predictive density of the rows left out, in nats.
+    """
+
+    outputscales: Tensor
+    noise: float
+    exponent: float
+    log_density: float
+
+    def noise_at(self, log_ratios: Tensor) -> Tensor:
+        """The variances of the noise (`N`) where the logarithms of its ratio to the level are these (`N`)."""
+        return self.noise * (self.exponent * log_ratios).exp()
+
+
+def maximize_predictive_density(
+    folds: Sequence[Fold],
+    targets: Tensor,
+    *,
+    log_ratios: Tensor | None = None,
+    start: PredictiveFit | None = None,
+    max_iterations: int = 40,
+) -> PredictiveFit:
+    r"""
+    Weights and noise that predict left-out rows best: L-BFGS-B on their mean log density.
+
+    An evaluation costs a Cholesky factor for each fold and a few products, :math:`O(c N^2 + N^3)`; held are the folds'
+    covariances and a few matrices beside them. Meant for some hundred to two thousand rows.
+
+    :param folds: The folds.
+    :param targets: `N` targets, of mean 0 (float64).
+    :param log_ratios: `N` logarithms z of the noise's ratio to its level; then the exponent is chosen as well.
+        (Default: a constant noise.)
+    :param start: Values to start from. (Default: weights that sum to .5, a noise of .2, an exponent of .5.)
+    :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
+    :return: The values found.
+
+    Example:
+        >>> x = torch.linspace(-3, 3, 60, dtype=torch.float64)
+        >>> smooth = torch.exp(-(x[:, None] - x).square())
+        >>> folds = [Fold(smooth[None], (torch.arange(60) % 3 != k).nonzero()[:, 0],
+        ...               (torch.arange(60) % 3 == k).nonzero()[:, 0]) for k in range(3)]
+        >>> noise = 0.1 * torch.randn(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> fit = maximize_predictive_density(folds, x.sin() + noise)
+        >>> 0.005 < fit.noise < 0.02
+        True
+    """
+    ratios = torch.zeros_like(targets) if log_ratios is None else log_ratios
+    exponents = (0.0, 0.0) if log_ratios is None else _EXPONENT
+    num_weights = len(folds[0].covariances)
+    start = start or PredictiveFit(torch.full((num_weights,), 0.5 / num_weights), 0.2, 0.0, -math.inf)
+    exponent = start.exponent or (0.0 if log_ratios is None else 0.5)
+    position = np.array([*start.outputscales.log().tolist(), math.log(start.noise), exponent])
+    bounds = [_WEIGHTS] * num_weights + [_NOISE, exponents]
+
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        total, gradient = 0.0, np.zeros_like(values)
+        for fold in folds:
+            part, part_gradient = _loss_of(fold, targets, ratios, values)
+            total, gradient = total + part / len(targets), gradient + part_gradient / len(targets)
+        return total, gradient
+
+    found = minimize(loss, position, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": max_iterations})
+    weights = torch.from_numpy(found.x[:num_weights]).exp()
+    return PredictiveFit(weights, math.exp(found.x[-2]), float(found.x[-1]), -float(found.fun))
+
+
+def left_out_predictions(
+    folds: Sequence[Fold], targets: Tensor, fit: PredictiveFit, log_ratios: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """
+    What each fold predicts for the rows that it leaves out.
+
+    :param folds: The folds, which together leave out every row once.
+    :param targets: `N` targets, of mean 0.
+    :param fit: The values to predict with.
+    :param log_ratios: `N` logarithms of the noise's ratio to its level. (Default: a constant noise.)
+    :return: `N` means, and `N` variances without the noise.
+    """
+    noise = fit.noise_at(torch.zeros_like(targets) if log_ratios is None else log_ratios)
+    means, variances = torch.empty_like(targets), torch.empty_like(targets)
+    for fold in folds:
+        means[fold.left_out], variances[fold.left_out] = _predicted(fold, targets, fit.outputscales, noise)
+    return means, variances
+
+
+def _loss_of(fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray) -> tuple[float, np.ndarray]:
+    """Minus the log predictive density of the rows left out, and its gradient."""
+    position = torch.tensor(values, requires_grad=True)
+    noise = (position[-2] + position[-1] * log_ratios).exp()
+    mean, variance = _predicted(fold, targets, position[:-2].exp(), noise)
+    variance = variance + noise[fold.left_out]
+    squares = (targets[fold.left_out] - mean).square() / variance
+    loss = 0.5 * ((2 * math.pi * variance).log() + squares).sum()
+    loss.backward()
+    assert position.grad is not None
+    return loss.item(), position.grad.numpy()
+
+
+def _predicted(fold: Fold, targets: Tensor, outputscales: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and variances, without the noise, of the rows left out (Rasmussen & Williams 2006, algorithm 2.1)."""
+    kept, left_out = fold.kept, fold.left_out
+    covariance = torch.einsum("i,inm->nm", outputscales, fold.covariances[:, kept])
+    root = torch.linalg.cholesky(covariance[:, kept] + torch.diag(noise[kept]))
+    columns = torch.cat([targets[kept, None], covariance[:, left_out]], 1)
+    solved = torch.linalg.solve_triangular(root, columns, upper=False)
+    prior = outputscales @ fold.covariances[:, left_out, left_out]
+    variance = prior - solved[:, 1:].square().sum(0)
+    return solved[:, 1:].T @ solved[:, 0], variance.clamp_min(1e-10)
