@@ -74,10 +74,7 @@ class PathSumLinearOperator(LinearOperator):
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         if not self.node_weights.requires_grad:
             return (None,)
-        sums = self.layout.sums
-        gradient = torch.empty_like(self.node_weights)
-        gradient[sums.nodes] = (sums.up(left_vecs) * sums.up(right_vecs)).sum(-1)
-        return (gradient,)
+        return (self.layout.sums.inner_products(left_vecs, right_vecs),)
 
 
 class NodeLinearOperator(LinearOperator):

@@ -32,6 +32,7 @@ class Trees(NamedTuple):
     tree_nodes: NDArray[np.int64]  # (m + 1,) where the nodes of each tree begin
     weights: NDArray[np.float64]  # (m,) weight of each tree, 1 on average
     handles_missing: bool  # whether the ensemble takes missing values
+    impurity: NDArray[np.float64] | None = None  # (V,) spread of the targets in each node, where the ensemble keeps it
 
 
 def trees_of(ensemble: Any) -> Trees:
@@ -76,6 +77,7 @@ def _decision_trees(ensemble: Any) -> Trees:
         tree_nodes=starts,
         weights=_weights(ensemble, len(trees)),
         handles_missing=get_tags(ensemble).input_tags.allow_nan,
+        impurity=np.concatenate([tree.impurity for tree in trees]),
     )
 
 
