@@ -98,7 +98,7 @@ class Incidence:
         :param table: `*batch x p x t` values per cluster.
         :return: `*batch x N x t`.
         """
-        return self._over_batch(table, _spread)
+        return self._over_batch(table, _Spread.apply)
 
     def t_matmul(self, values: Tensor) -> Tensor:
         r"""
@@ -107,7 +107,7 @@ class Incidence:
         :param values: `*batch x N x t` values per row.
         :return: `*batch x p x t`.
         """
-        return self._over_batch(values, _collect)
+        return self._over_batch(values, _Collect.apply)
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
         """
@@ -234,6 +234,32 @@ def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -
     cluster_of_block, blocks = torch.sort(clusters.long()[run], stable=True)
     starts = torch.searchsorted(cluster_of_block, torch.arange(num_clusters, device=sizes.device))
     return _Members(rows, *(part.to(rows.dtype) for part in (block_starts, blocks, starts)))
+
+
+class _Spread(torch.autograd.Function):
+    """Z C, whose derivative is the product with the transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, incidence: Incidence, table: Tensor) -> Tensor:
+        ctx.incidence = incidence
+        return _spread(incidence, table)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, _Collect.apply(ctx.incidence, gradient)
+
+
+class _Collect(torch.autograd.Function):
+    """Z^T V, whose derivative is the product with the transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, incidence: Incidence, values: Tensor) -> Tensor:
+        ctx.incidence = incidence
+        return _collect(incidence, values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, _Spread.apply(ctx.incidence, gradient)
 
 
 def _spread(incidence: Incidence, table: Tensor) -> Tensor:

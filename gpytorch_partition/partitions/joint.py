@@ -42,11 +42,12 @@ class JointPartition(Partition):
         >>> from types import SimpleNamespace
         >>> from gpytorch_partition.kernels.columns import Columns
         >>> from gpytorch_partition.partitions import CallablePartition
-        >>> floor = CallablePartition(lambda x: x.floor().long())
-        >>> joint = JointPartition([SimpleNamespace(partition=floor, columns=Columns(dims)) for dims in ((0, 1), (1,))])
-        >>> joint.labels(torch.tensor([[0.5, 1.5], [2.5, 1.2]]))
-        tensor([[0, 1, 1],
-                [2, 1, 1]])
+        >>> floor, half = CallablePartition(lambda x: x.floor().long()), CallablePartition(lambda x: (x / 2).long())
+        >>> every, second = Columns(), Columns((1,))
+        >>> sources = [SimpleNamespace(partition=p, columns=c) for p, c in ((floor, every), (half, second))]
+        >>> JointPartition(sources).labels(torch.tensor([[0.5, 1.5], [2.5, 5.2]]))
+        tensor([[0, 1, 0],
+                [2, 5, 2]])
     """
 
     def __init__(self, sources: Sequence[Source]) -> None:
