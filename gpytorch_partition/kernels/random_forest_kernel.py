@@ -173,8 +173,12 @@ class RandomForestKernel(PartitionKernel):
             >>> RandomForestKernel.from_forest(forest, heights="leaf").num_partitions
             10
         """
-        options = {"learn_tree_weights": learn_tree_weights, "batch_shape": batch_shape, "active_dims": active_dims}
-        kernel = cls(heights=heights, **options)
+        kernel = cls(
+            heights=heights,
+            learn_tree_weights=learn_tree_weights,
+            batch_shape=batch_shape,
+            active_dims=active_dims,
+        )
         kernel.partition = _partition_of(forest, heights, random_state)
         kernel._set_logits()
         return kernel

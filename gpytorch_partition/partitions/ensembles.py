@@ -62,9 +62,8 @@ def _decision_trees(ensemble: Any) -> Trees:
     from sklearn.utils import get_tags
 
     trees, seen = zip(*_members(ensemble))
-    columns = [
-        tree.feature if names is None else names[np.maximum(tree.feature, 0)] for tree, names in zip(trees, seen)
-    ]
+    # Of leaves the column is negative.
+    columns = [t.feature if names is None else names[np.maximum(t.feature, 0)] for t, names in zip(trees, seen)]
     starts, children = _side_by_side([np.stack([tree.children_left, tree.children_right], 1) for tree in trees])
     is_inner = np.concatenate([tree.children_left >= 0 for tree in trees])
     threshold = _rounded_down(np.concatenate([tree.threshold for tree in trees]))
