@@ -66,7 +66,12 @@ class RandomForestKernel(PartitionKernel):
 
     With `learn_tree_weights` each tree has a trained weight, 1 on average, the ensemble's own at first. Trained weights
     have no batch dimensions: all elements of a `batch_shape` share them. They are trained like everything else in
-    GPyTorch; :func:`~gpytorch_partition.fit_exact_gp` uses L-BFGS for them. Each gradient costs about one product.
+    GPyTorch; :func:`~gpytorch_partition.fit_exact_gp` uses L-BFGS for them. A gradient costs about one product; above
+    `max_cholesky_size` rows each evaluation also renews the preconditioner, a quarter more products.
+
+    A few levels, or kernels of a :class:`~gpytorch_partition.PartitionMixtureKernel`, are learned safely. As many
+    weights as trees are not, where the trees were grown on the same targets: the likelihood then favors a few of them
+    (on two of three sets with 800 rows predictive densities were .02 and .07 nats worse, on the third .05 better).
 
     The kernel is fitted on the targets that the Gaussian process is then trained on. With an ordinary bootstrap forest
     that makes the process overconfident (90 % intervals that cover 70 to 85 % on noisy data); the defaults are

@@ -268,10 +268,16 @@ def test_predictive_variances(name, way):
     torch.testing.assert_close(variance, expected.diagonal(), atol=1e-4, **tolerance)
 
 
-@pytest.mark.parametrize("name", ["mixture", "impurity", "both", "flat mixture"])
+def grown_elsewhere():
+    """Some leaves hold no training row, but nodes above them do; beside cells of which that is true as well."""
+    trees = RandomForestKernel(NEW, NEW[:, 0], 5, max_samples=1.0, min_samples_leaf=1, random_state=0)
+    return PartitionMixtureKernel([trees, MondrianKernel(X, 5, random_state=0)])
+
+
+@pytest.mark.parametrize("name", ["mixture", "impurity", "both", "flat mixture", "grown elsewhere"])
 def test_posterior_samples_have_the_posterior_covariance(name):
     """Also of points in clusters and cells without a training row, beside trees."""
-    model = model_of(KERNELS[name]())
+    model = model_of(grown_elsewhere() if name == "grown elsewhere" else KERNELS[name]())
     model.eval()
     covariance = model.covar_module(X).evaluate_kernel().detach()
     noisy = covariance.add_diagonal(model.likelihood.noise.detach())
