@@ -11,6 +11,7 @@ from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels import IterativeKernel as IterativeKernel
 from gpytorch_partition.kernels import MondrianKernel as MondrianKernel
 from gpytorch_partition.kernels import PartitionKernel as PartitionKernel
+from gpytorch_partition.kernels import PartitionMixtureKernel as PartitionMixtureKernel
 from gpytorch_partition.kernels import RandomForestKernel as RandomForestKernel
 from gpytorch_partition.partitions import encode_missing as encode_missing
 

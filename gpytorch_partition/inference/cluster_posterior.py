@@ -21,6 +21,7 @@ from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gra
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.side_by_side_linear_operator import has_own_effects
 from gpytorch_partition.partitions.co_occurrence import cluster_sums
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.progress import LONG, progress
@@ -155,13 +156,17 @@ class ClusterPosterior:
 
     def _with_unseen(self, table: Tensor, own: Incidence, normal: Tensor) -> Tensor:
         """Sums over clusters, in which points in clusters without a training row have effects of their own."""
-        ones = table.new_ones(self.covariance.left.num_rows, 1)
-        is_empty = self.covariance.left.t_matmul(ones).squeeze(-1) == 0
+        ones, clusters = table.new_ones(self.covariance.left.num_rows, 1), self.covariance.cluster_operator
+        # An empty leaf of a tree has the effects of the nodes above, which the table holds.
+        is_empty = (self.covariance.left.t_matmul(ones).squeeze(-1) == 0) & has_own_effects(clusters)
         seen = self.points.matmul(table.masked_fill(is_empty.unsqueeze(-1), 0))
-        is_unseen = is_empty[self.points.codes.long()]
-        deviation = (self.covariance.scale * self.covariance.cluster_operator._diagonal()[0]).sqrt()
-        effects = torch.cat([deviation * normal, torch.zeros_like(normal[:1])])
-        codes = torch.where(is_unseen, own.codes, own.num_clusters)
+        places = self.points.codes.long()
+        deviations = normal.new_zeros(own.num_clusters + 1, 1)
+        variances = self.covariance.scale * clusters._diagonal()
+        deviations[own.codes.long(), 0] = variances.sqrt()[places]
+        deviations[-1] = 0  # for all clusters that training rows are in
+        codes = torch.where(is_empty[places], own.codes, own.num_clusters)
+        effects = deviations * torch.cat([normal, normal[:1]])
         return seen + Incidence(codes, own.num_clusters + 1).matmul(effects)
 
     def _solve(self, function: Tensor, errors: Tensor) -> Tensor:

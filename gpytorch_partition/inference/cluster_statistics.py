@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpytorch_partition.partitions.cluster_index import BoundedClusterIndex, SeenClusterIndex
+from gpytorch_partition.partitions.cluster_index import ClusterIndex, SeenClusterIndex
 from gpytorch_partition.partitions.co_occurrence import cluster_sums, coarsened, count_co_occurrences, no_counts
 from gpytorch_partition.partitions.partition import Partition
 
@@ -45,10 +45,8 @@ class ClusterStatistics:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        counts = partition.cluster_counts
-        self.index: BoundedClusterIndex | SeenClusterIndex = (
-            SeenClusterIndex.of_values([]) if counts is None else BoundedClusterIndex(counts, num_rows=1)
-        )
+        is_bounded = partition.cluster_counts is not None
+        self.index: ClusterIndex = partition.cluster_index(1) if is_bounded else SeenClusterIndex.of_values([])
         size = self.index.num_clusters
         self.counts = no_counts(size)
         self.sums = torch.zeros(size, 2, dtype=torch.float64)
@@ -213,7 +211,7 @@ class ClusterStatistics:
 def fingerprint(partition: Partition) -> str:
     """A digest of what a partition keeps; partitions by a user's function all have the same, and are not told apart."""
     digest = hashlib.sha256(type(partition).__name__.encode())
-    for name, tensor in sorted(partition.state_dict().items()):
+    for name, tensor in sorted(partition.tensors().items()):
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

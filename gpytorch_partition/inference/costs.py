@@ -13,7 +13,7 @@ from linear_operator.operators import LinearOperator
 
 from gpytorch_partition.inference.feature_space import DECOMPOSITION_SECONDS, known_feature_space
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
-from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
+from gpytorch_partition.operators.side_by_side_linear_operator import num_tree_nodes
 from gpytorch_partition.partitions.incidence import Incidence
 
 # One pair of clusters of a row counted; a Cholesky factor with its inverse of a p x p matrix over p^3; one (row,
@@ -103,7 +103,6 @@ def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 def _iteration_seconds(covariance: LinearOperator) -> float:
     """One column of one iteration."""
-    rows, clusters = covariance.left, covariance.cluster_operator
-    nodes = clusters.layout.num_nodes if isinstance(clusters, PathSumLinearOperator) else 0
+    rows, nodes = covariance.left, num_tree_nodes(covariance.cluster_operator)
     seconds = rows.num_rows * (rows.num_partitions * _VISIT + _ROW) + nodes * _NODE
     return seconds * (_DOUBLE if covariance.dtype == torch.float64 else 1)

@@ -118,13 +118,13 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     def _mean_of(self, place: int, term: LinearOperator, alpha: Tensor) -> Tensor:
         """One term's share of the mean, `*batch x N_test x 1`."""
-        if not isinstance(term, PartitionLinearOperator):
-            return term @ alpha
+        if not isinstance(term, PartitionLinearOperator) or term.cluster_operator.requires_grad:
+            return term @ alpha  # with gradients of weights that are trained
         return term.from_clusters(self._weights_of(place, term, alpha))
 
     def _weights_of(self, place: int, term: PartitionLinearOperator, alpha: Tensor) -> Tensor:
         r"""The table :math:`S Z^\top \alpha`, kept for as long as the training rows are coded the same."""
-        if term.left_loadings is not None or term.cluster_operator.requires_grad:
+        if term.left_loadings is not None:
             return term.cluster_product(term.to_clusters(alpha))
         rows, weights = self._cluster_weights.get(place, (None, alpha))
         if rows is not term.right:

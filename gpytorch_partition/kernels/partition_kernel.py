@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from gpytorch.kernels import Kernel
@@ -14,6 +14,7 @@ from gpytorch_partition.inference.prediction_strategy import PartitionPrediction
 from gpytorch_partition.kernels.columns import Columns
 from gpytorch_partition.operators.partition_linear_operator import ClusterOperator, PartitionLinearOperator
 from gpytorch_partition.partitions.callable import CallablePartition
+from gpytorch_partition.partitions.cluster_index import ClusterSizes
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -104,7 +105,7 @@ class PartitionKernel(Kernel):
         x1, x2 = self.columns.select(x1), self.columns.select(x2)
         left, right = self.partition.incidences(x1, x2)
         batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
-        cluster_operator = self._cluster_operator(left.num_clusters, scale)
+        cluster_operator = self._cluster_operator(left.sizes, scale)
         operator = PartitionLinearOperator(scale.expand(batch_shape), cluster_operator, left=left, right=right)
         return operator.diagonal() if diag else operator
 
@@ -123,10 +124,10 @@ class PartitionKernel(Kernel):
                 'optimize_acqf with options={"with_grad": False}).'
             )
 
-    def _cluster_operator(self, num_clusters: int, like: Tensor) -> ClusterOperator:
+    def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         """S, the covariance of cluster effects, in the dtype of `like`: I / m for flat partitions."""
         share = like.new_full((1,), 1 / self.num_partitions)
-        return ConstantDiagLinearOperator(share, diag_shape=num_clusters)
+        return ConstantDiagLinearOperator(share, diag_shape=cast(int, sizes))
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any

@@ -24,6 +24,7 @@ from gpytorch_partition.inference.spectral_fit import Bounds, Maximum, maximize
 from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
 from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
 from gpytorch_partition.partitions.cluster_index import SeenClusterIndex
@@ -54,7 +55,9 @@ class FeatureSpaceGP:
     Of a forest, :meth:`fit_level_weights` learns how much each depth of the trees counts; of Mondrian trees,
     :meth:`fit_lifetime` how early they are best cut. Both need the counts only.
 
-    :param kernel: The kernel; partitions with few clusters keep p moderate.
+    :param kernel: The kernel; partitions with few clusters keep p moderate. Weights that it has learned (of levels, of
+        trees, of a mixture) are taken as they are when the model is fitted.
+    :raises ValueError: If it is a mixture with Mondrian trees, or with a user's function.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -70,6 +73,11 @@ class FeatureSpaceGP:
     """
 
     def __init__(self, kernel: PartitionKernel) -> None:
+        if isinstance(kernel, PartitionMixtureKernel) and kernel.partition.cluster_counts is None:
+            raise ValueError(
+                "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one "
+                "with Mondrian trees or a function of yours: use the kernels one at a time, or a PartitionGP"
+            )
         self.kernel = kernel
         self.statistics = ClusterStatistics(kernel.partition)
         self.values: Maximum | None = None  # outputscale, noise and mean once fitted
@@ -378,8 +386,8 @@ class FeatureSpaceGP:
 
     def _cluster_operator(self) -> ClusterOperator:
         if self._level_weights is None:
-            like = torch.ones((), dtype=torch.float64)
-            return self.kernel._cluster_operator(len(self.statistics.sums), like)
+            with torch.no_grad():
+                return self.kernel._cluster_operator(self.statistics.index.sizes, torch.ones((), dtype=torch.float64))
         return level_operator(_forest_layout(self.kernel), self._level_weights)
 
     def _likelihood(self) -> SpectralLikelihood:
@@ -429,4 +437,7 @@ def _forest_layout(kernel: PartitionKernel) -> TreeLayout:
     if not isinstance(kernel, RandomForestKernel) or kernel.heights != "all":
         got = f"heights={kernel.heights!r}" if isinstance(kernel, RandomForestKernel) else type(kernel).__name__
         raise ValueError(f"level weights are those of a RandomForestKernel with heights='all', got {got}")
+    weights = kernel.tree_weights
+    if not torch.allclose(weights, torch.ones_like(weights)):
+        raise ValueError("level weights are those of trees that weigh the same, got trees with weights of their own")
     return cast(ForestPartition, kernel.partition).layout

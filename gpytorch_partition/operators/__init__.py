@@ -15,3 +15,6 @@ from gpytorch_partition.operators.partition_sum_linear_operator import (
 from gpytorch_partition.operators.path_sum_linear_operator import (
     PathSumLinearOperator as PathSumLinearOperator,
 )
+from gpytorch_partition.operators.side_by_side_linear_operator import (
+    SideBySideLinearOperator as SideBySideLinearOperator,
+)

@@ -15,14 +15,15 @@ from torch import Tensor
 
 from gpytorch_partition.operators.addition import add, as_diagonal
 from gpytorch_partition.operators.guards import Guarded, check_dense
-from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator, as_columns
+from gpytorch_partition.operators.path_sum_linear_operator import as_columns
 from gpytorch_partition.operators.remembered import remembered
+from gpytorch_partition.operators.side_by_side_linear_operator import cluster_root
 from gpytorch_partition.partitions.incidence import Incidence
 
 # Entries looked up at once by index.
 _LOOKUPS = 2**22
 
-# A DiagLinearOperator or a PathSumLinearOperator.
+# A DiagLinearOperator, a PathSumLinearOperator, or a SideBySideLinearOperator of such.
 ClusterOperator: TypeAlias = LinearOperator
 
 
@@ -31,9 +32,9 @@ class PartitionLinearOperator(Guarded):
     :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
 
     Z and Z' are the one-hot rows of two sets of points in cluster space, S is a small operator there (diagonal for
-    flat partitions, path sums for trees) and R, R' are optional loadings of the rows (absent: 1). With :math:`S =
-    I/m` this is the random partition kernel, "how often two points share a cluster" (Davies & Ghahramani 2014,
-    definition 2), and a product is their eq. 8 summed over the partitions.
+    flat partitions, path sums for trees, blocks of both for mixtures) and R, R' are optional loadings of the rows
+    (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two points share a cluster"
+    (Davies & Ghahramani 2014, definition 2), and a product is their eq. 8 summed over the partitions.
 
     A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S;
     nothing of size N x N or N x p is held. The operator keeps its class under scaling, indexing, transposition, batch
@@ -321,10 +322,9 @@ class PartitionLinearOperator(Guarded):
         """
         if not self.is_symmetric:
             raise RuntimeError("only the covariance of points with themselves has a root")
-        root = self.cluster_operator.root() if isinstance(self.cluster_operator, PathSumLinearOperator) else None
         return IncidenceLinearOperator(
             self.scale.sqrt(),
-            root or self.cluster_operator.sqrt(),
+            cluster_root(self.cluster_operator),
             rows=self.left,
             loadings=self.left_loadings,
         )

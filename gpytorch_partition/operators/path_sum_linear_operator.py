@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from linear_operator.operators import LinearOperator
@@ -56,8 +56,7 @@ class PathSumLinearOperator(LinearOperator):
         return self.layout.sums.up_and_down(as_columns(rhs), self.node_weights).view(rhs.shape)
 
     def _diagonal(self) -> Tensor:
-        sums = self.layout.sums
-        return sums.down(self.node_weights[sums.nodes].unsqueeze(-1)).squeeze(-1)
+        return _PathSums.apply(self.layout, self.node_weights)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         row_index, col_index = torch.broadcast_tensors(row_index.long(), col_index.long())
@@ -74,10 +73,23 @@ class PathSumLinearOperator(LinearOperator):
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         if not self.node_weights.requires_grad:
             return (None,)
-        sums = self.layout.sums
-        gradient = torch.empty_like(self.node_weights)
-        gradient[sums.nodes] = (sums.up(left_vecs) * sums.up(right_vecs)).sum(-1)
-        return (gradient,)
+        return (self.layout.sums.inner_products(left_vecs, right_vecs),)
+
+
+class _PathSums(torch.autograd.Function):
+    """For every leaf (`p`) the sum of the weights (`V`) above; derivatives are sums up the trees."""
+
+    @staticmethod
+    def forward(ctx: Any, layout: TreeLayout, node_weights: Tensor) -> Tensor:
+        ctx.layout = layout
+        return layout.sums.down(node_weights[layout.sums.nodes].unsqueeze(-1)).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        sums = ctx.layout.sums
+        node_sums = gradient.new_empty(sums.nodes.numel())
+        node_sums[sums.nodes] = sums.up(gradient.unsqueeze(-1)).squeeze(-1)
+        return None, node_sums
 
 
 class NodeLinearOperator(LinearOperator):

@@ -7,16 +7,24 @@ the clusters of all partitions one after another, in the smallest integers that 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
+# The number of clusters, or those of the parts of a joint cluster space.
+ClusterSizes: TypeAlias = int | tuple["ClusterSizes", ...]
+
 
 class ClusterIndex(Protocol):
-    """Maps labels to codes; `num_clusters` is the number p of codes."""
+    """Maps labels to codes; `num_clusters` is the number p of codes, of all parts that `sizes` may tell apart."""
 
     num_clusters: int
+    dtype: torch.dtype
+
+    @property
+    def sizes(self) -> ClusterSizes: ...
 
     def codes(self, labels: Tensor) -> Tensor:
         """Codes (`... x m`) of labels (`... x m`)."""
@@ -42,6 +50,11 @@ class BoundedClusterIndex:
         self.num_clusters = int(sizes.sum())
         self.dtype = code_dtype(self.num_clusters, num_rows * sizes.numel())
         self.offsets = sizes.cumsum(0) - sizes
+
+    @property
+    def sizes(self) -> ClusterSizes:
+        """The number of clusters: the cluster space has no parts."""
+        return self.num_clusters
 
     def codes(self, labels: Tensor) -> Tensor:
         """Codes (`... x m`) of labels (`... x m`)."""
@@ -84,6 +97,11 @@ class SeenClusterIndex:
         self.num_clusters = int(sizes.sum())
         self.dtype = code_dtype(self.num_clusters, num_visits)
 
+    @property
+    def sizes(self) -> ClusterSizes:
+        """The number of clusters: the cluster space has no parts."""
+        return self.num_clusters
+
     def joined(self, other: SeenClusterIndex) -> SeenClusterIndex:
         """An index of the labels of both."""
         if not (self.values and other.values):
@@ -107,6 +125,42 @@ class SeenClusterIndex:
             rank = torch.searchsorted(values, column)
             seen = values[rank.clamp(max=values.numel() - 1)] == column
             codes[..., partition] = torch.where(seen, rank, values.numel()) + offset
+        return codes
+
+
+class JointClusterIndex:
+    """
+    Several indices side by side: the codes of each follow those of the one before.
+
+    :param indices: One index per group of partitions.
+    :param widths: How many partitions each has.
+    :param num_rows: Rows that will be coded, which decides between 32-bit and 64-bit codes.
+
+    Example:
+        >>> seen = SeenClusterIndex(torch.tensor([[70], [90]]))
+        >>> index = JointClusterIndex([BoundedClusterIndex(torch.tensor([2]), 1), seen], [1, 1], num_rows=1)
+        >>> index.sizes, index.codes(torch.tensor([[1, 70], [0, 80]]))
+        ((2, 3), tensor([[1, 2],
+                [0, 4]], dtype=torch.int32))
+    """
+
+    def __init__(self, indices: Sequence[ClusterIndex], widths: Sequence[int], num_rows: int) -> None:
+        self.indices, self.widths = list(indices), list(widths)
+        self.num_clusters = sum(index.num_clusters for index in indices)
+        self.dtype = code_dtype(self.num_clusters, num_rows * sum(widths))
+
+    @property
+    def sizes(self) -> ClusterSizes:
+        """The numbers of clusters of the parts."""
+        return tuple(index.sizes for index in self.indices)
+
+    def codes(self, labels: Tensor) -> Tensor:
+        """Codes (`... x m`) of labels (`... x m`)."""
+        codes, offset = torch.empty(labels.shape, dtype=self.dtype, device=labels.device), 0
+        parts = zip(self.indices, labels.split(self.widths, -1), codes.split(self.widths, -1), strict=True)
+        for index, part, own in parts:
+            torch.add(index.codes(part), offset, out=own)
+            offset += index.num_clusters
         return codes
 
 

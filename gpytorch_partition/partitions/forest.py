@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gpytorch_partition.partitions.cluster_index import code_dtype
@@ -50,8 +51,8 @@ class ForestPartition(Partition):
     DART of XGBoost).
 
     Taking over V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
-    workspace. Held are 16 bytes per node (5 more where values may be missing, 4 more each for float64 and for
-    categories), and 36 more from the first labels on.
+    workspace. Held are 16 bytes per node (5 more where values may be missing, 4 more each for float64, for categories
+    and for impurities), and 36 more from the first labels on.
 
     :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
         bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn
@@ -88,11 +89,12 @@ class ForestPartition(Partition):
     zero_is_missing: Tensor  # (D,) whether zeros are missing values; empty if there are no such columns
     tree_nodes: Tensor  # (m + 1,) where the nodes of each tree begin, with its root
     tree_weights: Tensor  # (m,) bit patterns of float64, 1 on average
+    impurity: Tensor  # (V,) bit patterns of float32: shares of the root's; empty if the ensemble keeps none
     num_columns: Tensor  # (1,)
 
     def __init__(self, ensemble: Any = None) -> None:
         super().__init__()
-        for name in ("feature", "threshold", "category_set"):
+        for name in ("feature", "threshold", "category_set", "impurity"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int32))
         for name in ("category_bounds", "category_starts", "tree_weights"):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64))
@@ -116,6 +118,8 @@ class ForestPartition(Partition):
         self.num_columns = torch.tensor([len(trees.category_bounds)])
         if trees.handles_missing:
             self.missing_left = torch.from_numpy(trees.missing_left)
+        if trees.impurity is not None:
+            self.impurity = bits_of(torch.from_numpy(_shares_of_root(trees.impurity, trees.tree_nodes)))
         if len(trees.category_sets):
             self.category_set = torch.from_numpy(trees.category_set)
             self.category_sets = torch.from_numpy(trees.category_sets.view(np.int32))
@@ -148,6 +152,14 @@ class ForestPartition(Partition):
     def weights(self) -> Tensor:
         """`m` weights that the ensemble gives its trees (float64), 1 on average."""
         return floats_of(self.tree_weights)
+
+    @property
+    def impurities(self) -> Tensor | None:
+        """
+        `V` impurities of the nodes (float32), as shares of their root's: for regression the variance of the targets
+        that a tree saw in the node. None where the ensemble keeps none (histogram gradient boosting).
+        """
+        return floats_of(self.impurity) if self.impurity.numel() else None
 
     @property
     def layout(self) -> TreeLayout:
@@ -269,6 +281,12 @@ class ForestPartition(Partition):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         self._layout = None
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _shares_of_root(values: NDArray[np.float64], tree_nodes: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Values of nodes over their root's, float32; 0 where that is 0."""
+    roots = np.repeat(values[tree_nodes[:-1]], np.diff(tree_nodes))
+    return np.divide(values, roots, out=np.zeros_like(values), where=roots > 0).astype(np.float32)
 
 
 class TreeCutPartition(Partition):

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from gpytorch_partition.partitions.cluster_index import ClusterSizes
+
 # Sums are taken over blocks of at most this many rows and then over blocks: float32 keeps its digits in clusters of
 # millions of rows (error ~ eps * block, not eps * N), and big clusters are shared out between threads.
 _BLOCK = 1024
@@ -53,6 +55,8 @@ class Incidence:
     :param codes: `*batch x N x m` integer columns of :math:`Z`; the codes of one partition lie in a range of
         their own, and ranges follow one another in the order of the partitions.
     :param num_clusters: Number p of columns of :math:`Z`.
+    :param sizes: Of the parts of a joint cluster space; what is derived from these rows does without.
+        (Default: one part.)
 
     Example:
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
@@ -62,9 +66,10 @@ class Incidence:
         tensor([ 101., 1001., 1010.])
     """
 
-    def __init__(self, codes: Tensor, num_clusters: int) -> None:
+    def __init__(self, codes: Tensor, num_clusters: int, sizes: ClusterSizes | None = None) -> None:
         self.codes = codes
         self.num_clusters = num_clusters
+        self.sizes = num_clusters if sizes is None else sizes
         # What others derive from these rows and want to keep as long as the rows live (a preconditioner's factor).
         self.memo: dict[Any, Any] = {}
 
@@ -93,7 +98,7 @@ class Incidence:
         :param table: `*batch x p x t` values per cluster.
         :return: `*batch x N x t`.
         """
-        return self._over_batch(table, _spread)
+        return self._over_batch(table, _Spread.apply)
 
     def t_matmul(self, values: Tensor) -> Tensor:
         r"""
@@ -102,7 +107,7 @@ class Incidence:
         :param values: `*batch x N x t` values per row.
         :return: `*batch x p x t`.
         """
-        return self._over_batch(values, _collect)
+        return self._over_batch(values, _Collect.apply)
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
         """
@@ -150,7 +155,7 @@ class Incidence:
         return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"codes": self.codes, "num_clusters": self.num_clusters, "memo": {}}
+        return {"codes": self.codes, "num_clusters": self.num_clusters, "sizes": self.sizes, "memo": {}}
 
     @cached_property
     def members(self) -> _Members:
@@ -229,6 +234,32 @@ def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -
     cluster_of_block, blocks = torch.sort(clusters.long()[run], stable=True)
     starts = torch.searchsorted(cluster_of_block, torch.arange(num_clusters, device=sizes.device))
     return _Members(rows, *(part.to(rows.dtype) for part in (block_starts, blocks, starts)))
+
+
+class _Spread(torch.autograd.Function):
+    """Z C, whose derivative is the product with the transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, incidence: Incidence, table: Tensor) -> Tensor:
+        ctx.incidence = incidence
+        return _spread(incidence, table)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, _Collect.apply(ctx.incidence, gradient)
+
+
+class _Collect(torch.autograd.Function):
+    """Z^T V, whose derivative is the product with the transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, incidence: Incidence, values: Tensor) -> Tensor:
+        ctx.incidence = incidence
+        return _collect(incidence, values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, _Spread.apply(ctx.incidence, gradient)
 
 
 def _spread(incidence: Incidence, table: Tensor) -> Tensor:

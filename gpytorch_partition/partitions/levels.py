@@ -191,6 +191,62 @@ def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
     return torch.where(is_leaf, tails[layout.depth], level_weights[layout.depth])
 
 
+def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
+    r"""
+    Weights of nodes that average the random forest kernel over heights drawn from a softmax, that of each tree
+    restricted to the tree's own heights.
+
+    A tree of height h is cut at depth d with the probability :math:`u_d = e^{l_d} / \sum_{e \le h} e^{l_e}`, so that
+
+    .. math:: w_v = u_{\text{depth}_v} \text{ (inner nodes)}, \qquad w_v = \sum_{d = \text{depth}_v}^h u_d
+        \text{ (leaves)}.
+
+    The weights on each path from a root to a leaf sum to 1. Logits of zero give :func:`height_average_weights`, the
+    uniform heights of algorithm 1 of Davies & Ghahramani (2014). :math:`O(V)` time and memory; differentiable, and safe
+    for logits of any size.
+
+    :param layout: The trees.
+    :param logits: `H + 1` logits l of the depths 0 ... H, H the height of the tallest tree.
+    :return: `V` weights, in the dtype of `logits`.
+
+    Example:
+        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
+        >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
+        >>> softmax_node_weights(layout, torch.tensor([0.5, 0.25, 0.25]).log())
+        tensor([0.5000, 0.5000, 0.2500, 0.2500, 0.2500])
+    """
+    # The logarithm of the sum over depths below 0, 1, ..., H + 1.
+    below = torch.cat([logits.new_full((1,), -torch.inf), logits.logcumsumexp(0)])
+    total = layout.of_node(below[layout.heights + 1])
+    is_leaf = layout.node_high - layout.node_low == 1
+    # A leaf has what the inner nodes above it leave of 1.
+    inner = (logits.index_select(0, layout.depth) - total).exp()
+    above = (below.index_select(0, layout.depth) - total).clamp_max(0)
+    return torch.where(is_leaf, -above.expm1(), inner)
+
+
+def impurity_decrease_weights(layout: TreeLayout, impurities: Tensor, floor: float) -> Tensor:
+    r"""
+    Weights of nodes by how much their own split from their siblings explained:
+
+    .. math:: w_v = \max(i_{\text{parent}(v)} - i_v, 0) + \text{floor}.
+
+    A root has no parent, and the floor as its weight: it stands for a constant. :math:`O(V)` time and memory.
+
+    :param layout: The trees.
+    :param impurities: `V` impurities i, as shares of the root's.
+    :param floor: The least weight, of nodes that explained nothing.
+    :return: `V` weights, in the dtype of `impurities`.
+
+    Example:
+        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
+        >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
+        >>> impurity_decrease_weights(layout, torch.tensor([1.0, 0.25, 0.5, 0.0, 0.75]), floor=0.125)
+        tensor([0.1250, 0.8750, 0.6250, 0.6250, 0.1250])
+    """
+    return (impurities[layout.parent] - impurities).clamp_min(0) + floor
+
+
 def height_average_levels(layout: TreeLayout) -> Tensor:
     r"""
     The weights of depths nearest to :func:`height_average_weights`: those of a depth that is drawn from 0 ... h for a

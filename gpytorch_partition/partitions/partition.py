@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -145,22 +145,35 @@ class Partition(torch.nn.Module):
         """Codes of x in the cluster space of other rows."""
         if self.cluster_counts is not None:
             return self._coded(x).incidence
-        return Incidence(anchor.cluster_index.codes(self.labels(x)), anchor.cluster_index.num_clusters)
+        index = anchor.cluster_index
+        return Incidence(index.codes(self.labels(x)), index.num_clusters, index.sizes)
 
     def _code(self, x: Tensor) -> _CodedRows:
         self.check_points(x)
         self._log_forecast(x)
-        counts = self.cluster_counts
-        if counts is None:
+        num_rows = x.shape[:-1].numel()
+        if self.cluster_counts is None:
             labels = self.labels(x)
-            index: ClusterIndex = SeenClusterIndex(labels.view(-1, self.num_partitions))
+            index = self.cluster_index(num_rows, labels.view(-1, self.num_partitions))
             codes = index.codes(labels)
         else:
-            index = BoundedClusterIndex(counts, num_rows=x.shape[:-1].numel())
+            index = self.cluster_index(num_rows)
             codes = self._bounded_codes(x, index)
-        return _CodedRows(x.detach().clone(), index, Incidence(codes, index.num_clusters))
+        return _CodedRows(x.detach().clone(), index, Incidence(codes, index.num_clusters, index.sizes))
 
-    def _bounded_codes(self, x: Tensor, index: BoundedClusterIndex) -> Tensor:
+    def cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
+        """
+        A cluster space: what maps labels to codes.
+
+        :param num_rows: How many rows will be coded.
+        :param labels: `N x m` labels of the rows that define the space, where labels are unbounded.
+        """
+        counts = self.cluster_counts
+        if counts is not None:
+            return BoundedClusterIndex(counts, num_rows=num_rows)
+        return SeenClusterIndex(cast(Tensor, labels))
+
+    def _bounded_codes(self, x: Tensor, index: ClusterIndex) -> Tensor:
         """Codes block by block: the 64-bit labels of all rows are never held."""
         rows = x.detach().reshape(-1, x.shape[-1])
         codes = torch.empty(rows.shape[0], self.num_partitions, dtype=index.dtype, device=x.device)
@@ -221,6 +234,10 @@ class Partition(torch.nn.Module):
             )
         if (x == MISSING).any():
             raise ValueError(f"{type(self).__name__} has no clusters for missing values: drop or impute these rows.")
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What labels depend on, by name."""
+        return dict(self.named_buffers())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
         new = copy(self)

@@ -63,6 +63,14 @@ class TreeSums:
             result[group.leaves] = group.down(table.mul_(node_weights[group.nodes].unsqueeze(-1)))
         return result
 
+    def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
+        """For every node the inner product of its sums of two tables of leaves (`p x t`): `V`, in layout order."""
+        products = left.new_empty(self.nodes.numel())
+        for group in self._groups:
+            sums = group.up(left[group.leaves]).mul_(group.up(right[group.leaves]))
+            products[group.nodes] = sums.sum(-1)
+        return products
+
 
 class _TreeGroup:
     """The order of the nodes of some trees."""

@@ -21,6 +21,7 @@ from gpytorch_partition import (
     IterativeKernel,
     MondrianKernel,
     PartitionKernel,
+    PartitionMixtureKernel,
     RandomForestKernel,
     encode_missing,
 )
@@ -101,6 +102,44 @@ class TestRandomForestLeaf(_KernelSuite, unittest.TestCase):
         return RandomForestKernel(x, Y, 10, heights="leaf", random_state=0, **kwargs)
 
 
+class TestRandomForestLearned(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return RandomForestKernel(x, Y, 10, heights="learned", random_state=0, **kwargs)
+
+
+class TestRandomForestImpurity(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return RandomForestKernel(x, Y, 10, heights="impurity", random_state=0, **kwargs)
+
+
+class TestRandomForestTreeWeights(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return RandomForestKernel(x, Y, 10, heights="leaf", learn_tree_weights=True, random_state=0, **kwargs)
+
+
+class TestMixture(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, active_dims=None, **kwargs):
+        forest = RandomForestKernel(x, Y, 10, "learned", random_state=0, active_dims=active_dims)
+        mondrian = MondrianKernel(x, 20, lifetime=0.3, random_state=0, active_dims=active_dims)
+        return PartitionMixtureKernel([forest, mondrian], [1, 2], **kwargs)
+
+
+class TestScaledMixture(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, batch_shape=(), **kwargs):
+        return ScaleKernel(TestMixture.build(x, batch_shape=batch_shape, **kwargs), batch_shape=torch.Size(batch_shape))
+
+    def _check_active_dims(self, dims):
+        x = self.create_data_no_batch()
+        self.assertAllClose(
+            self.build(X, active_dims=dims)(x).to_dense(), self.build(X[:, dims])(x[:, dims]).to_dense()
+        )
+
+
 class TestIterative(_KernelSuite, unittest.TestCase):
     @staticmethod
     def build(x, **kwargs):
@@ -125,6 +164,8 @@ KERNELS = {
     "forest": TestRandomForest.build,
     "sampled": TestRandomForestSampled.build,
     "leaf": TestRandomForestLeaf.build,
+    "learned": TestRandomForestLearned.build,
+    "tree_weights": TestRandomForestTreeWeights.build,
 }
 
 
@@ -178,7 +219,7 @@ def test_evaluates_to_our_operator(kernel):
     assert isinstance(operator, PartitionLinearOperator)
     assert operator.is_symmetric
     is_tree = isinstance(operator.cluster_operator, PathSumLinearOperator)
-    assert is_tree == (getattr(kernel, "heights", None) == "all")
+    assert is_tree == (getattr(kernel, "heights", None) in ("all", "learned"))
 
 
 def test_positive_semidefinite_with_unit_diagonal(kernel):
@@ -408,8 +449,10 @@ class TestErrors:
         elif isinstance(kernel, MondrianKernel):
             other = MondrianKernel(X + 1, 5, random_state=1, active_dims=(1, 0))
         elif isinstance(kernel, RandomForestKernel):
-            heights = {"all": "sampled", "sampled": "leaf", "leaf": "all"}[kernel.heights]
-            other = RandomForestKernel(X + 1, Y, 5, heights=heights, random_state=1)
+            names = ["all", "sampled", "learned", "leaf", "all"]
+            heights = names[names.index(kernel.heights) + 1]
+            trains = kernel.raw_tree_weights is None
+            other = RandomForestKernel(X + 1, Y, 5, heights=heights, learn_tree_weights=trains, random_state=1)
         else:
             pytest.skip("its partitions are a function, which is no state")
         expected, dense, whole = kernel.cluster_ids(X), kernel(X).to_dense(), other.state_dict()

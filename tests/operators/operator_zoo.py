@@ -5,7 +5,11 @@ from __future__ import annotations
 import torch
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator
 
-from gpytorch_partition.operators import PartitionLinearOperator
+from gpytorch_partition.operators import (
+    PartitionLinearOperator,
+    PathSumLinearOperator,
+    SideBySideLinearOperator,
+)
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.levels import TreeLayout, lay_out_trees
 
@@ -38,6 +42,9 @@ def dense(operator: PartitionLinearOperator) -> torch.Tensor:
 
 
 def cluster_matrix(cluster_operator) -> torch.Tensor:
+    if isinstance(cluster_operator, SideBySideLinearOperator):
+        blocks = zip(cluster_operator.weights, cluster_operator.blocks)
+        return torch.block_diag(*(weight * cluster_matrix(block) for weight, block in blocks))
     if isinstance(cluster_operator, DiagLinearOperator):
         return torch.diag_embed(cluster_operator._diag)
     layout, weights = cluster_operator.layout, cluster_operator.node_weights
@@ -63,3 +70,19 @@ def two_trees() -> tuple[TreeLayout, Incidence]:
     layout = lay_out_trees(left, right, torch.tensor([0, 5, 14]))
     codes = torch.tensor([[0, 3], [1, 4], [2, 5], [2, 6], [0, 7]], dtype=torch.int32)
     return layout, Incidence(codes, layout.num_leaves)
+
+
+def mixture(weights: torch.Tensor) -> tuple[SideBySideLinearOperator, Incidence]:
+    """Two trees, and beside them flat partitions with weights of their own and with a common one: five rows."""
+    layout, trees = two_trees()
+    fine, coarse = rows(4, (5,), (3,)), rows(5, (5,), (2, 2), singletons=False)
+    nodes = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
+    blocks = [
+        PathSumLinearOperator(nodes.requires_grad_(True), layout=layout),
+        DiagLinearOperator(weighted(fine.num_clusters)._diag.requires_grad_(True)),
+        flat_weights(coarse.num_clusters, 2),
+    ]
+    starts = [0, trees.num_clusters, trees.num_clusters + fine.num_clusters]
+    codes = [part.codes + start for part, start in zip((trees, fine, coarse), starts)]
+    operator = SideBySideLinearOperator(weights.requires_grad_(True), *blocks)
+    return operator, Incidence(torch.cat(codes, -1).int(), operator.shape[-1])

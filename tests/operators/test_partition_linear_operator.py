@@ -7,7 +7,7 @@ from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
     RectangularLinearOperatorTestCase,
 )
-from operator_zoo import dense, flat_weights, rows, two_trees, weighted
+from operator_zoo import dense, flat_weights, mixture, rows, two_trees, weighted
 
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 
@@ -51,6 +51,19 @@ class TestTreeBatch(_PartitionSuite, unittest.TestCase):
         trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
         scale = torch.tensor([1.5, 0.7], requires_grad=True)
         return PartitionLinearOperator(scale, trees, left=codes, right=codes)
+
+
+class TestMixture(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        blocks, codes = mixture(torch.tensor([0.5, 0.2, 0.8]))
+        return PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), blocks, left=codes, right=codes)
+
+
+class TestMixtureBatch(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        blocks, codes = mixture(torch.tensor([0.5, 0.2, 0.8]))
+        scale = torch.tensor([1.5, 0.7], requires_grad=True)
+        return PartitionLinearOperator(scale, blocks, left=codes, right=codes)
 
 
 class TestLoaded(_PartitionSuite, unittest.TestCase):

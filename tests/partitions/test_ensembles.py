@@ -206,6 +206,31 @@ def test_weights_of_trees(heights):
         np.testing.assert_allclose(similarity, sum(w * k.numpy() for w, k in zip(expected, singles)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", [name for name in ENSEMBLES if name != "isolation forest"])
+def test_impurities_are_the_ensembles_own(name):
+    ensemble = _fit(ENSEMBLES[name])
+    members = [ensemble] if not hasattr(ensemble, "estimators_") else np.asarray(ensemble.estimators_).ravel()
+    expected = np.concatenate([tree.tree_.impurity / tree.tree_.impurity[0] for tree in members])
+    partition = ForestPartition(ensemble)
+    np.testing.assert_allclose(partition.impurities, expected, rtol=1e-6, atol=1e-7)
+    twin = ForestPartition()
+    twin.load_state_dict(partition.state_dict())
+    assert torch.equal(twin.half().impurities, partition.impurities)
+
+
+def test_impurities_of_equal_targets_are_zero_and_of_boosting_by_histograms_none():
+    assert ForestPartition(DecisionTreeRegressor().fit(X, np.ones(400))).impurities.tolist() == [0.0]
+    assert ForestPartition(_fit(HistGradientBoostingRegressor(max_iter=2))).impurities is None
+
+
+def test_bagged_trees_of_one_column():
+    ensemble = _fit(ENSEMBLES["bagging"], X[:, :1])
+    labels = RandomForestKernel.from_forest(ensemble, "leaf").cluster_ids(torch.from_numpy(X[:, :1]))
+    leaves = _own_leaves(ensemble, X[:, :1])
+    for own, expected in zip(labels.numpy().T, leaves.T):
+        assert len(np.unique(own)) == len(np.unique(expected)) == len(np.unique(np.stack([own, expected]), axis=1).T)
+
+
 def test_what_is_no_ensemble_of_trees_is_refused():
     strings = np.array([["a"], ["b"]] * 50, dtype=object)
     boosting = HistGradientBoostingRegressor(max_iter=2, categorical_features=[0]).fit(strings, Y[:100])

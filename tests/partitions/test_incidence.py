@@ -114,3 +114,13 @@ def test_pickle_keeps_codes_only():
     assert torch.equal(copy.codes, incidence.codes)
     assert copy.memo == {}
     assert "members" not in copy.__dict__
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_products_have_gradients_which_are_those_of_the_dense_matrix(batch):
+    generator, Z = torch.Generator().manual_seed(0), _random((*batch, 6), (3, 2))
+    table = torch.randn(*batch, 5, 2, dtype=torch.float64, generator=generator, requires_grad=True)
+    values = torch.randn(*batch, 6, 2, dtype=torch.float64, generator=generator, requires_grad=True)
+    assert torch.autograd.gradcheck(Z.matmul, table)
+    assert torch.autograd.gradcheck(Z.t_matmul, values)
+    assert torch.autograd.gradgradcheck(lambda table: Z.matmul(table**2), table)

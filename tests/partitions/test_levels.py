@@ -16,8 +16,10 @@ from gpytorch_partition.partitions.levels import (
     cut_at_depth,
     height_average_levels,
     height_average_weights,
+    impurity_decrease_weights,
     lay_out_trees,
     level_node_weights,
+    softmax_node_weights,
 )
 from gpytorch_partition.partitions.tree_sums import TreeSums
 
@@ -118,6 +120,48 @@ def test_level_weights_average_the_agreement_of_two_leaves_over_depths(trees, se
                 assert float(weights[common].sum()) == pytest.approx(sum(agreement), abs=1e-12)
 
 
+@any_trees
+@given(trees_of_any_shape, st.integers(0, 10_000), st.sampled_from([0.0, 1.0, 300.0]))
+def test_softmax_weights_average_the_agreement_of_two_leaves_over_each_trees_own_heights(trees, seed, size):
+    layout, _, number = laid_out(trees)
+    generator = torch.Generator().manual_seed(seed)
+    logits = size * torch.randn(int(layout.heights.max()) + 1, generator=generator, dtype=torch.float64)
+    weights = softmax_node_weights(layout, logits)
+    assert bool((weights >= 0).all())
+    for tree in trees:
+        leaves, height = tree[0].leaves(), max(node.depth for node in tree)
+        chances = logits[: height + 1].softmax(0)
+        for a in leaves:
+            for b in leaves:
+                agreement = sum(float(u) for d, u in enumerate(chances) if a.ancestor(d) is b.ancestor(d))
+                common = [number[id(node)] for node in a.path() if node in b.path()]
+                assert float(weights[common].sum()) == pytest.approx(agreement, abs=1e-12)
+
+
+def test_softmax_weights_of_equal_logits_are_the_height_average():
+    layout, _, _ = laid_out(grow([9, 0, 4], random.Random(0)))
+    for value in (0.0, -700.0):
+        logits = torch.full((int(layout.heights.max()) + 1,), value, dtype=torch.float64)
+        torch.testing.assert_close(softmax_node_weights(layout, logits), height_average_weights(layout))
+
+
+@pytest.mark.parametrize("size", [0.5, 30.0])
+def test_softmax_weights_have_the_right_gradient(size):
+    layout, _, _ = laid_out(grow([9, 0, 4], random.Random(0)))
+    generator = torch.Generator().manual_seed(0)
+    logits = size * torch.randn(int(layout.heights.max()) + 1, generator=generator, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda logits: softmax_node_weights(layout, logits), logits.requires_grad_())
+
+
+def test_impurity_weights_are_what_splits_explained():
+    layout, everyone, number = laid_out(grow([9, 0, 4], random.Random(0)))
+    impurities = torch.rand(len(everyone), generator=torch.Generator().manual_seed(0))
+    weights = impurity_decrease_weights(layout, impurities, 0.25)
+    for node, weight in zip(everyone, weights.tolist()):
+        above = impurities[number[id(node.parent)]] - impurities[number[id(node)]] if node.parent else 0.0
+        assert weight == pytest.approx(max(float(above), 0.0) + 0.25)
+
+
 def test_the_height_average_by_levels():
     equal, _, _ = laid_out(grow([2, 2], random.Random(0)))
     torch.testing.assert_close(level_node_weights(equal, height_average_levels(equal)), height_average_weights(equal))
@@ -200,3 +244,5 @@ def test_groups_of_trees_of_any_size_give_the_same_sums(nodes_at_once, monkeypat
     torch.testing.assert_close(sums.down(table[sums.nodes]), below.mT @ table)
     node_sums = weights.unsqueeze(1) * (below @ values)
     torch.testing.assert_close(sums.up_and_down(values, weights), below.mT @ node_sums)
+    right = torch.randn(layout.num_leaves, 3, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(sums.inner_products(values, right), ((below @ values) * (below @ right)).sum(-1))

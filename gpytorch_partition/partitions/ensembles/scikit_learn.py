@@ -44,13 +44,14 @@ def _decision_trees(ensemble: Any) -> Trees:
         )
         for tree, seen in members
     ]
-    return joined(
+    found = joined(
         trees,
         ensemble.n_features_in_,
         # AdaBoost keeps room for more weights than trees.
         weights=getattr(ensemble, "estimator_weights_", np.ones(len(trees)))[: len(trees)],
         handles_missing=get_tags(ensemble).input_tags.allow_nan,
     )
+    return found._replace(impurity=np.concatenate([tree.impurity for tree, _ in members]))
 
 
 def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:

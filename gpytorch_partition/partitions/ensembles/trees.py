@@ -36,6 +36,7 @@ class Trees(NamedTuple):
     tree_nodes: NDArray[np.int64]  # (m + 1,) where the nodes of each tree begin
     weights: NDArray[np.float64]  # (m,) weight of each tree, 1 on average
     handles_missing: bool  # whether the ensemble takes missing values
+    impurity: NDArray[np.float64] | None = None  # (V,) spread of the targets in each node, where the ensemble keeps it
 
 
 class Tree(NamedTuple):

@@ -1,0 +1,69 @@
+"""Weights that are trained: softmaxes of logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Logits(torch.nn.Module):
+    r"""
+    Named logits of weights that sum to 1, as parameters.
+
+    They lie below the kernel, because GPyTorch indexes and expands a kernel's own parameters as if they began with its
+    batch dimensions; these have none, and all batch elements share them. Saved logits are loaded whatever their number.
+
+    Example:
+        >>> logits = Logits()
+        >>> logits.set("raw_weights", torch.tensor([3.0, 1.0]).log())
+        >>> logits.weights("raw_weights")
+        tensor([0.7500, 0.2500], dtype=torch.float64, grad_fn=<SoftmaxBackward0>)
+    """
+
+    def get(self, name: str) -> torch.nn.Parameter | None:
+        """The logits of a name (`n`); None if there are none."""
+        return self._parameters.get(name)
+
+    def set(self, name: str, values: Tensor) -> None:
+        """Trained logits with a name, from now on or anew."""
+        self.register_parameter(name, torch.nn.Parameter(values.detach().clone()))
+
+    def weights(self, name: str) -> Tensor | None:
+        """The weights (`n`, float64, for the sake of their gradients, which are sums over clusters)."""
+        logits = self.get(name)
+        return None if logits is None else logits.double().softmax(0)
+
+    def write(self, name: str, weights: Any) -> None:
+        """
+        Set the weights in place.
+
+        :param name: Of the logits.
+        :param weights: `n` positive numbers, in any unit.
+        :raises ValueError: If they are not that many positive numbers, or there are no such logits.
+        """
+        logits = self.get(name)
+        if logits is None:
+            raise ValueError(f"expected a kernel that learns {name.removeprefix('raw_')}, got one that does not")
+        with torch.no_grad():
+            logits.copy_(checked_weights(weights, logits.numel()).log())
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name, logits in self._parameters.items():
+            saved = state_dict.get(prefix + name)
+            if logits is not None and saved is not None and saved.shape != logits.shape:
+                logits.data = logits.data.new_empty(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def checked_weights(weights: Any, size: int) -> Tensor:
+    """
+    Weights (`size`, float64) that sum to 1.
+
+    :raises ValueError: If they are not that many positive numbers.
+    """
+    checked = torch.as_tensor(weights).detach().double()
+    if checked.shape != (size,) or not bool(((checked > 0) & (checked < torch.inf)).all()):
+        raise ValueError(f"expected {size} positive weights, got {weights}")
+    return checked / checked.sum()

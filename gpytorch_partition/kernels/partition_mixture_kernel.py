@@ -1,0 +1,113 @@
+"""Mixtures of partition kernels in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+from gpytorch_partition.kernels.logits import Logits, checked_weights
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
+from gpytorch_partition.operators.side_by_side_linear_operator import SideBySideLinearOperator
+from gpytorch_partition.partitions.cluster_index import ClusterSizes
+from gpytorch_partition.partitions.joint import JointPartition
+
+
+class PartitionMixtureKernel(PartitionKernel):
+    r"""
+    A weighted mean of partition kernels, :math:`k = \sum_i w_i k_i` with :math:`w_i > 0, \sum_i w_i = 1`.
+
+    Fine and coarse forests, supervised and random ones, trees beside fast clusters: the marginal likelihood says how
+    much each counts. Unlike a sum of kernels it is a partition kernel itself: all partitions lie side by side, a
+    product is one pass over their codes, and with weights that are not trained one Lanczos run fits outputscale and
+    noise.
+
+    Costs, and what is held, are those of one kernel with all the partitions: 8 bytes per (row, partition). The gradient
+    of the weights costs about one more product with S, O(p) or the nodes of the trees. Weights have no batch
+    dimensions: all elements of a `batch_shape` share them.
+
+    :param kernels: Any partition kernels (mixtures too), each with its own `active_dims` and trained weights, and no
+        `batch_shape`.
+    :param weights: Their weights at first, in any unit. (Default: all the same.)
+    :param learn_weights: Whether weights are trained. (Default: True.)
+    :param batch_shape: Batch shape of the kernel. (Default: none.)
+    :raises TypeError: If a kernel is no :class:`~gpytorch_partition.PartitionKernel`.
+    :raises ValueError: If there are none, one of them has a `batch_shape`, or weights are not as many positive numbers.
+
+    Example:
+        >>> from gpytorch_partition import FastClusterKernel, RandomForestKernel
+        >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
+        >>> forest = RandomForestKernel(x, x[:, 0], 20, random_state=0)
+        >>> clusters = FastClusterKernel(x, 30, random_state=0)
+        >>> kernel = PartitionMixtureKernel([forest, clusters], weights=[3, 1])
+        >>> expected = 0.75 * forest(x).to_dense() + 0.25 * clusters(x).to_dense()
+        >>> kernel.num_partitions, torch.allclose(kernel(x).to_dense(), expected, atol=1e-6)
+        (50, True)
+    """
+
+    def __init__(
+        self,
+        kernels: Iterable[PartitionKernel],
+        weights: Sequence[float] | Tensor | None = None,
+        *,
+        learn_weights: bool = True,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+    ) -> None:
+        kernels = _checked(list(kernels))
+        start = checked_weights([1.0] * len(kernels) if weights is None else weights, len(kernels))
+        super().__init__(JointPartition(kernels), batch_shape=batch_shape)
+        self.kernels = torch.nn.ModuleList(kernels)
+        self.logits = Logits()
+        self.logits.set("raw_mixture_weights", start.log().to(self.unit))
+        self.raw_mixture_weights.requires_grad_(learn_weights)
+
+    @property
+    def raw_mixture_weights(self) -> torch.nn.Parameter:
+        """The logits of :attr:`mixture_weights`."""
+        return cast(torch.nn.Parameter, self.logits.get("raw_mixture_weights"))
+
+    @property
+    def mixture_weights(self) -> Tensor:
+        """The weights of the kernels (`k`, float64), which sum to 1; they can be set to positive numbers."""
+        return cast(Tensor, self.logits.weights("raw_mixture_weights"))
+
+    @mixture_weights.setter
+    def mixture_weights(self, weights: Any) -> None:
+        self.logits.write("raw_mixture_weights", weights)
+
+    def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
+        """None: batch dimensions concern the mixture as a whole."""
+        return iter(())
+
+    def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
+        """S: those of the kernels, weighted, side by side; one diagonal if all of them are."""
+        parts = zip(self.kernels, cast(tuple[ClusterSizes, ...], sizes), strict=True)
+        operators = [cast(PartitionKernel, kernel)._cluster_operator(size, like) for kernel, size in parts]
+        joint = SideBySideLinearOperator(self.mixture_weights.to(like), *operators)
+        is_flat = all(isinstance(operator, DiagLinearOperator) for operator in operators)
+        return DiagLinearOperator(joint._diagonal()) if is_flat else joint
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        """Each kernel takes over its own part of the state, all of it or nothing."""
+        Kernel._load_from_state_dict(self, *args)
+
+
+def _checked(kernels: list[PartitionKernel]) -> list[PartitionKernel]:
+    if not kernels:
+        raise ValueError("expected at least one kernel, got none")
+    for kernel in kernels:
+        if not isinstance(kernel, PartitionKernel):
+            raise TypeError(
+                f"expected partition kernels, got a {type(kernel).__name__}: the mixture has the weights; other "
+                "kernels are added to it with +, inside an IterativeKernel"
+            )
+        if kernel.batch_shape:
+            raise ValueError(
+                f"expected kernels without batch_shape, got {tuple(kernel.batch_shape)}: give it to the mixture"
+            )
+    return kernels

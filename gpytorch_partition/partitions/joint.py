@@ -1,0 +1,115 @@
+"""Partitions of several sources side by side: one set of labels, one cluster space, one matrix of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.partitions.cluster_index import ClusterIndex, JointClusterIndex
+from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.partition import Partition
+
+
+class _Columns(Protocol):
+    def select(self, x: Tensor) -> Tensor: ...
+
+
+class Source(Protocol):
+    """Partitions, and the columns that they see: what a partition kernel has."""
+
+    @property
+    def partition(self) -> Partition: ...
+
+    @property
+    def columns(self) -> _Columns: ...
+
+
+class JointPartition(Partition):
+    r"""
+    The partitions of several sources, one after another, each seeing its own columns.
+
+    Labels cost what they cost the sources. Codes are held here only, 8 bytes per (row, partition) with the members of
+    clusters: the sources are asked for labels, never for codes of their own. Where some labels are unbounded, the
+    others keep their known numbers of clusters. The state is that of the sources, which hold it themselves.
+
+    :param sources: What has a `partition` and `columns`, such as partition kernels.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from gpytorch_partition.kernels.columns import Columns
+        >>> from gpytorch_partition.partitions import CallablePartition
+        >>> floor, half = CallablePartition(lambda x: x.floor().long()), CallablePartition(lambda x: (x / 2).long())
+        >>> every, second = Columns(), Columns((1,))
+        >>> sources = [SimpleNamespace(partition=p, columns=c) for p, c in ((floor, every), (half, second))]
+        >>> JointPartition(sources).labels(torch.tensor([[0.5, 1.5], [2.5, 5.2]]))
+        tensor([[0, 1, 0],
+                [2, 5, 2]])
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        super().__init__()
+        self._sources = tuple(sources)
+        self._coded_by: list[Tensor] = []  # the sources' tensors when the remembered rows were coded
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """Those of the sources."""
+        return [source.partition for source in self._sources]
+
+    @property
+    def num_partitions(self) -> int:
+        """Number m of all partitions."""
+        return sum(self._widths)
+
+    @property
+    def cluster_counts(self) -> Tensor | None:
+        """`m` numbers of clusters; None if some labels are unbounded."""
+        counts = [partition.cluster_counts for partition in self.partitions]
+        known = [count for count in counts if count is not None]
+        return torch.cat(known) if len(known) == len(counts) else None
+
+    @property
+    def _widths(self) -> list[int]:
+        return [partition.num_partitions for partition in self.partitions]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What labels depend on, by name."""
+        parts = enumerate(self.partitions)
+        return {f"{number}.{name}": tensor for number, part in parts for name, tensor in part.tensors().items()}
+
+    def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
+        """As of every partition; rows are forgotten when a source has changed."""
+        tensors = list(self.tensors().values())
+        if len(tensors) != len(self._coded_by) or any(a is not b for a, b in zip(tensors, self._coded_by)):
+            self._coded_by = tensors
+            self._remembered.clear()
+        return super().incidences(x1, x2)
+
+    def cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
+        """The sources' own indices, side by side."""
+        parts = [None] * len(self._sources) if labels is None else labels.split(self._widths, -1)
+        indices = [partition.cluster_index(num_rows, part) for partition, part in zip(self.partitions, parts)]
+        return JointClusterIndex(indices, self._widths, num_rows)
+
+    def _labels(self, x: Tensor) -> Tensor:
+        return torch.cat([source.partition._labels(source.columns.select(x)) for source in self._sources], -1)
+
+    def _check_fitted(self) -> None:
+        for partition in self.partitions:
+            partition._check_fitted()
+
+    def _check_values(self, x: Tensor) -> None:
+        for source in self._sources:
+            source.partition.check_points(source.columns.select(x))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
+        new = super().__deepcopy__(memo)
+        new.__dict__["_sources"] = deepcopy(self._sources, memo)
+        return new
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_coded_by": []}

@@ -1,0 +1,273 @@
+"""Mixtures against weighted sums of their kernels' dense matrices."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from gpytorch_partition import (
+    FastClusterKernel,
+    MondrianKernel,
+    PartitionKernel,
+    PartitionMixtureKernel,
+    RandomForestKernel,
+    encode_missing,
+)
+from gpytorch_partition.operators import PartitionLinearOperator
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(80, 4, generator=GENERATOR)
+Y = X[:, 0].sin() + X[:, 1].abs()
+NEW = 2 * torch.randn(30, 4, generator=GENERATOR)
+
+
+def floors(x):
+    return x.floor().long()
+
+
+def parts():
+    """Trees of every kind, clusters, cells and a function."""
+    return [
+        RandomForestKernel(X, Y, 5, "learned", learn_tree_weights=True, random_state=0),
+        PartitionKernel(floors, active_dims=(3,)),
+        FastClusterKernel(X, 6, active_dims=(2, 0), random_state=0),
+        RandomForestKernel(X, Y, 4, "impurity", random_state=1),
+        MondrianKernel(X, 7, random_state=0),
+        RandomForestKernel(X, Y, 3, "sampled", random_state=2),
+    ]
+
+
+def flat_parts():
+    return [parts()[place] for place in (1, 2, 4, 5)]
+
+
+def bounded_parts():
+    return [parts()[place] for place in (0, 2, 3, 5)]
+
+
+def by_hand(mixture, x1, x2):
+    weights = mixture.mixture_weights.detach()
+    dense = [kernel(x1, x2).to_dense().detach().double() for kernel in mixture.kernels]
+    return sum(weight * part for weight, part in zip(weights, dense, strict=True)).to(x1)
+
+
+@pytest.fixture(params=[parts, flat_parts, bounded_parts])
+def mixture(request):
+    kernels = request.param()
+    return PartitionMixtureKernel(kernels, weights=range(1, len(kernels) + 1))
+
+
+@pytest.mark.parametrize(("x1", "x2"), [(X, X), (NEW, X), (X, NEW), (NEW, NEW)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_weighted_sum(mixture, x1, x2, dtype):
+    x1, x2 = x1.to(dtype), x2.to(dtype)
+    operator, expected = mixture.to(dtype)(x1, x2).evaluate_kernel(), by_hand(mixture, x1, x2)
+    assert isinstance(operator, PartitionLinearOperator)
+    rhs = torch.randn(len(x2), 2, dtype=dtype)
+    tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {}
+    torch.testing.assert_close(operator.to_dense().detach(), expected, **tolerance)
+    torch.testing.assert_close((operator @ rhs).detach(), expected @ rhs, **tolerance)
+    torch.testing.assert_close(operator[2:7, 1:5].to_dense().detach(), expected[2:7, 1:5], **tolerance)
+    pairs = torch.arange(20)
+    found = mixture(x1[:20], x2[:20], diag=True).detach()
+    torch.testing.assert_close(found, expected[pairs, pairs], **tolerance)
+
+
+def test_weights_are_equal_at_first_and_can_be_set():
+    mixture = PartitionMixtureKernel(parts())
+    torch.testing.assert_close(mixture.mixture_weights.detach(), torch.full((6,), 1 / 6, dtype=torch.float64))
+    mixture.initialize(mixture_weights=torch.tensor([1.0, 1.0, 1.0, 1.0, 1.0, 5.0]))
+    torch.testing.assert_close(mixture.mixture_weights[-1].detach(), torch.tensor(0.5, dtype=torch.float64))
+
+
+def test_labels_of_all_kernels_side_by_side(mixture):
+    expected = torch.cat([kernel.cluster_ids(NEW) for kernel in mixture.kernels], -1)
+    assert torch.equal(mixture.cluster_ids(NEW), expected)
+    assert mixture.num_partitions == expected.shape[-1] == sum(kernel.num_partitions for kernel in mixture.kernels)
+
+
+def test_training_rows_are_coded_once_and_only_here(mixture):
+    rows = mixture(X).evaluate_kernel().left
+    assert mixture(X).evaluate_kernel().left is rows
+    assert mixture(NEW, X).evaluate_kernel().right is rows
+    assert not any(kernel.partition._remembered for kernel in mixture.kernels)
+
+
+def test_mixtures_of_mixtures():
+    inner = PartitionMixtureKernel(parts(), [1, 2, 3, 4, 5, 6])
+    outer = PartitionMixtureKernel([inner, PartitionMixtureKernel(flat_parts()), parts()[0]], [2, 1, 1])
+    for x1, x2 in ((X, X), (NEW, X), (NEW, NEW)):
+        torch.testing.assert_close(outer(x1, x2).to_dense().detach(), by_hand(outer, x1, x2), rtol=1e-5, atol=1e-5)
+    names = [name for name, parameter in outer.named_parameters() if parameter.requires_grad]
+    (outer(X).to_dense() * torch.randn(80, 80)).sum().backward()
+    gradients = [parameter.grad for name, parameter in outer.named_parameters() if name in names]
+    assert len(names) == 7
+    assert all(gradient is not None and bool(gradient.abs().max() > 0) for gradient in gradients)
+
+
+def test_gradients_of_entries(mixture):
+    mixture = mixture.double()
+    logits, x = mixture.raw_mixture_weights.detach().clone(), X[:12].double()
+    weights = torch.randn(12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def total(values):
+        mixture.logits._parameters["raw_mixture_weights"] = values
+        operator = mixture(x).evaluate_kernel()
+        rows = torch.arange(12)
+        one_by_one = (weights * operator._get_indices(rows[:, None], rows)).sum()
+        return torch.stack([(weights * operator.to_dense()).sum(), one_by_one, operator.diagonal().sum()])
+
+    assert torch.autograd.gradcheck(total, logits.requires_grad_())
+
+
+def test_samples_have_the_covariance(mixture):
+    torch.manual_seed(0)
+    operator = mixture(X[:6]).evaluate_kernel().detach()
+    samples = operator.zero_mean_mvn_samples(100_000)
+    torch.testing.assert_close(samples.mT.cov(correction=0), operator.to_dense(), rtol=0.03, atol=0.02)
+
+
+def test_batches_share_everything_but_the_scale(mixture):
+    expected = mixture(X).to_dense()
+    kernel = ScaleKernel(
+        PartitionMixtureKernel(mixture.kernels, mixture.mixture_weights, batch_shape=(2,)), batch_shape=torch.Size([2])
+    )
+    kernel.outputscale = torch.tensor([1.0, 3.0])
+    torch.testing.assert_close(kernel(X).to_dense(), torch.stack([expected, 3 * expected]))
+    torch.testing.assert_close(kernel[1](X).to_dense(), 3 * expected)
+    torch.testing.assert_close(kernel.expand_batch(3, 2)(X).to_dense()[2, 1], 3 * expected)
+    different = torch.stack([X[:20], NEW[:20]])
+    blocks = torch.stack([mixture(X[:20]).to_dense(), 3 * mixture(NEW[:20]).to_dense()])
+    torch.testing.assert_close(kernel(different).to_dense(), blocks)
+
+
+def unfitted():
+    """Of other heights than the kernels whose state they take over."""
+    return [
+        RandomForestKernel(),
+        PartitionKernel(floors),
+        FastClusterKernel(),
+        RandomForestKernel(heights="sampled", learn_tree_weights=True),
+        MondrianKernel(),
+        RandomForestKernel(heights="learned"),
+    ]
+
+
+def test_state_fits_an_unfitted_twin():
+    mixture = PartitionMixtureKernel(parts(), [1, 2, 3, 4, 5, 6])
+    buffer = io.BytesIO()
+    torch.save(mixture.state_dict(), buffer)
+    buffer.seek(0)
+    twin = PartitionMixtureKernel(unfitted())
+    with pytest.raises(RuntimeError, match="not fitted"):
+        twin(X)
+    twin.load_state_dict(torch.load(buffer, weights_only=True))
+    assert torch.equal(twin(NEW, X).to_dense(), mixture(NEW, X).to_dense())
+    assert torch.equal(twin.cluster_ids(NEW), mixture.cluster_ids(NEW))
+
+
+def test_loading_forgets_the_old_labels():
+    mixture, other = PartitionMixtureKernel(parts()), PartitionMixtureKernel(parts()[:-1] + [unfitted()[0]])
+    mixture(X).to_dense()
+    other.kernels[-1].load_state_dict(RandomForestKernel(X, -Y, 3, "leaf", random_state=9).state_dict())
+    mixture.load_state_dict(other.state_dict())
+    assert torch.equal(mixture(X).to_dense(), other(X).to_dense())
+    mixture.kernels[0].load_state_dict(RandomForestKernel(X, -Y, 9, "all", random_state=7).state_dict())
+    torch.testing.assert_close(mixture(X).to_dense().detach(), by_hand(mixture, X, X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda kernel: pickle.loads(pickle.dumps(kernel))])
+def test_copies_are_kernels_of_their_own(duplicate):
+    mixture = PartitionMixtureKernel(parts())
+    before = mixture(X).to_dense()
+    twin = duplicate(mixture)
+    assert torch.equal(twin(X).to_dense(), before)
+    twin.kernels[0].load_state_dict(RandomForestKernel(X, -Y, 9, "all", random_state=7).state_dict())
+    twin.mixture_weights = [1, 1, 1, 1, 1, 5]
+    torch.testing.assert_close(twin(X).to_dense().detach(), by_hand(twin, X, X), rtol=1e-5, atol=1e-5)
+    assert torch.equal(mixture(X).to_dense(), before)
+    assert twin.double().dtype == torch.float64
+    assert mixture.dtype == torch.float32
+
+
+MODEL = """
+import gpytorch, torch
+from gpytorch_partition import *
+class Model(gpytorch.models.ExactGP):
+    def __init__(self, x, y, kernels):
+        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = gpytorch.kernels.ScaleKernel(PartitionMixtureKernel(kernels))
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+"""
+
+
+def test_another_process_predicts_bit_identically(tmp_path):
+    namespace: dict = {}
+    exec(MODEL, namespace)
+    kernels = [kernel for kernel in parts() if type(kernel) is not PartitionKernel]
+    model = namespace["Model"](X, Y, kernels)
+    model.covar_module.base_kernel.mixture_weights = [1, 2, 3, 4, 5]
+    model.eval()
+    with torch.no_grad():
+        mean = model(NEW).mean
+    torch.save({"state": model.state_dict(), "x": X, "y": Y, "new": NEW, "mean": mean}, tmp_path / "model.pt")
+    code = MODEL + (
+        f"saved = torch.load({str(tmp_path / 'model.pt')!r}, weights_only=True)\n"
+        "forests = [RandomForestKernel() for _ in range(3)]\n"
+        "kernels = [forests[0], FastClusterKernel(), forests[1], MondrianKernel(), forests[2]]\n"
+        "model = Model(saved['x'], saved['y'], kernels)\n"
+        "model.load_state_dict(saved['state']); model.eval()\n"
+        "with torch.no_grad(): mean = model(saved['new']).mean\n"
+        "assert torch.equal(mean, saved['mean'])\n"
+    )
+    result = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_missing_values_where_all_kernels_take_them():
+    x = X.clone()
+    x[::3, 1] = torch.nan
+    forest = RandomForestKernel(x, Y, 5, random_state=0)
+    clusters = FastClusterKernel(X, 6, active_dims=(2, 0), random_state=0)
+    mixture = PartitionMixtureKernel([forest, clusters])
+    torch.testing.assert_close(mixture(x).to_dense().detach(), by_hand(mixture, x, x))
+    torch.testing.assert_close(mixture(encode_missing(x)).to_dense(), mixture(x).to_dense())
+    with pytest.raises(ValueError, match="FastClusterPartition"):
+        PartitionMixtureKernel([forest, FastClusterKernel(X, 6, random_state=0)])(x)
+
+
+class TestErrors:
+    def test_no_kernels(self):
+        with pytest.raises(ValueError, match="at least one kernel"):
+            PartitionMixtureKernel([])
+
+    @pytest.mark.parametrize("kernel", [RBFKernel(), ScaleKernel(parts()[1])])
+    def test_other_kernels(self, kernel):
+        with pytest.raises(TypeError, match=f"expected partition kernels, got a {type(kernel).__name__}"):
+            PartitionMixtureKernel([parts()[0], kernel])
+
+    def test_batches_of_the_parts(self):
+        with pytest.raises(ValueError, match="give it to the mixture"):
+            PartitionMixtureKernel([FastClusterKernel(X, 3, random_state=0, batch_shape=(2,))])
+
+    @pytest.mark.parametrize("weights", [[1.0], [1.0, 0.0], [1.0, -1.0], [1.0, float("inf")]])
+    def test_weights(self, weights):
+        with pytest.raises(ValueError, match="expected 2 positive weights"):
+            PartitionMixtureKernel(parts()[:2], weights)
+
+    def test_gradients_with_respect_to_inputs(self):
+        with pytest.raises(RuntimeError, match="piecewise constant"):
+            PartitionMixtureKernel(parts())(X.clone().requires_grad_())
+
+    def test_columns(self):
+        with pytest.raises(ValueError, match="4 columns, got points with 3"):
+            PartitionMixtureKernel(parts()[:1])(X[:, :3])
