@@ -6,3 +6,4 @@ from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel as Mondria
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel as PartitionMixtureKernel
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel as RandomForestKernel
+from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel as StandardizedKernel

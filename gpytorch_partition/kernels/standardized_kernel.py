@@ -1,0 +1,88 @@
+"""Kernels of standardized columns, for points in any units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gpytorch_partition.partitions.missing import decode_missing
+from gpytorch_partition.partitions.partition import bits_of, floats_of
+
+
+class _Units(torch.nn.Module):
+    """Where the columns lie and how far they reach (buffers of a kernel itself would be taken for batched)."""
+
+    mean: Tensor  # (D,) bit patterns of float64, which no change of dtype can round
+    scale: Tensor  # (D,)
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", bits_of(mean))
+        self.register_buffer("scale", bits_of(scale))
+
+
+class StandardizedKernel(Kernel):
+    r"""
+    A kernel of standardized columns, :math:`k(x, x') = k_0((x - \mu) / \sigma, (x' - \mu) / \sigma)`.
+
+    For kernels that compare columns with each other (fast cluster, Mondrian), or with 0 (linear ones): means and
+    standard deviations are those of the training rows, and points come in their own units. NaN, or what
+    :func:`~gpytorch_partition.encode_missing` makes of it, is NaN to the kernel inside. Costs one pass over the points.
+
+    :param base_kernel: :math:`k_0`, built on standardized rows.
+    :param train_x: `N x D` rows; None for an unfitted kernel for `load_state_dict`.
+
+    Example:
+        >>> from gpytorch.kernels import LinearKernel
+        >>> x = torch.tensor([[100.0], [101.0], [102.0]])
+        >>> kernel = StandardizedKernel(LinearKernel(), x)
+        >>> kernel.base_kernel.variance = 1.0
+        >>> kernel(x, x[:1]).to_dense().squeeze(-1).detach()
+        tensor([ 1.5000,  0.0000, -1.5000])
+    """
+
+    def __init__(self, base_kernel: Kernel, train_x: Tensor | None = None) -> None:
+        super().__init__(batch_shape=base_kernel.batch_shape)
+        self.base_kernel = base_kernel
+        empty = torch.empty(0, dtype=torch.float64)
+        self.units = _Units(*((empty, empty) if train_x is None else column_moments(train_x)))
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+        """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
+        return self.base_kernel(self._standardized(x1), self._standardized(x2), diag=diag, **params)
+
+    def _standardized(self, x: Tensor) -> Tensor:
+        mean, scale = self.units.mean, self.units.scale
+        if not scale.numel():
+            raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
+        if x.shape[-1] != scale.numel():
+            raise ValueError(f"StandardizedKernel was built on {scale.numel()} columns, got points with {x.shape[-1]}")
+        return ((decode_missing(x) - floats_of(mean)) / floats_of(scale)).to(x.dtype)
+
+    def prediction_strategy(self, *args: Any) -> Any:
+        """That of the kernel inside."""
+        return self.base_kernel.prediction_strategy(*args)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in ("mean", "scale"):
+            saved = state_dict.get(f"{prefix}units.{name}")
+            if torch.is_tensor(saved):
+                setattr(self.units, name, torch.empty_like(saved, device=self.units.mean.device))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """
+    Means and standard deviations of columns (`D` each, float64) without their missing values; 1 for the deviations of
+    columns that are constant up to rounding.
+
+    :param x: `N x D`.
+    """
+    values = decode_missing(x).detach().double()
+    mean = values.nanmean(0).nan_to_num()
+    scale = (values - mean).square().nanmean(0).sqrt().nan_to_num()
+    is_constant = scale <= 10 * torch.finfo(torch.float64).eps * mean.abs()
+    return mean, torch.where(is_constant, 1.0, scale)
