@@ -127,4 +127,4 @@ def test_forests_that_have_not_seen_the_fold_are_trusted_less():
     seen = [replace(fold, covariances=covariance(torch.arange(90))[None]) for fold in folds]
     signal = [maximize_predictive_density(some, y).outputscales.item() for some in (honest, seen)]
     assert signal[0] < 0.1
-    assert signal[1] > 0.5
+    assert signal[1] > 0.2
