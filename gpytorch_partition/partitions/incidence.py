@@ -185,6 +185,11 @@ class Incidence:
         return result.permute(back)
 
 
+def one_cluster(num_rows: int, device: torch.device | None = None) -> Incidence:
+    """The rows (`N x 1`) of a single cluster of everything: a column of ones."""
+    return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)
+
+
 def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
     """Whether two tuples of indices select the same."""
 
