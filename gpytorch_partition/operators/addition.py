@@ -99,7 +99,8 @@ def constant_operator(matrix: Tensor) -> LinearOperator:
 
     :param matrix: `*batch x N x M`, one number per batch element expanded.
     """
-    return _one_cluster(the_constant(matrix), *matrix.shape[-2:], is_symmetric=matrix.shape[-2] == matrix.shape[-1])
+    num_rows, num_columns = matrix.shape[-2:]
+    return _one_cluster(the_constant(matrix), num_rows, num_columns, is_symmetric=num_rows == num_columns)
 
 
 def low_rank_operator(scale: Tensor, left: Tensor, right: Tensor) -> LinearOperator:
@@ -146,7 +147,7 @@ def the_constant(matrix: Tensor) -> Tensor:
 
 
 def _one_cluster(scale: Tensor, num_rows: int, num_columns: int, is_symmetric: bool) -> PartitionLinearOperator:
-    """s times ones (`*batch x N x M`), as a partition into a single cluster."""
+    """The matrix (`*batch x N x M`) of one number, as a partition into a single cluster."""
     from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
     left = one_cluster(num_rows, scale.device)

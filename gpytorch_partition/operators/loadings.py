@@ -9,6 +9,8 @@ there is a single cluster, :math:`Z` is a column of ones, and the sums are plain
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
 
 import torch
 from torch import Tensor
@@ -51,10 +53,8 @@ def loaded_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Te
         return rows.matmul(table)
     if rows.num_clusters == 1:
         return tall_product(loadings, _effects(table, loadings).squeeze(-3))
-    values: Tensor | int = 0
-    for part, columns in _in_parts(rows, loadings, table):
-        values = values + (part.unsqueeze(-1) * columns).sum(-2)
-    return values
+    values = ((part.unsqueeze(-1) * columns).sum(-2) for part, columns in _in_parts(rows, loadings, table))
+    return reduce(add, values)
 
 
 def loadings_derivative(rows: Incidence, loadings: Tensor, vectors: Tensor, table: Tensor) -> Tensor:

@@ -233,7 +233,8 @@ class PartitionLinearOperator(Guarded):
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> PartitionLinearOperator:
         left, right = (
-            self._select(rows, index, batch_indices) for rows, index in ((self.left, row_index), (self.right, col_index))
+            self._select(rows, index, batch_indices)
+            for rows, index in ((self.left, row_index), (self.right, col_index))
         )
         loadings = self._select_loadings(self.left_loadings, row_index, batch_indices)
         return self._with(
@@ -292,13 +293,20 @@ class PartitionLinearOperator(Guarded):
         :math:`\sum_r \mathrm{diag}(R_r) K \mathrm{diag}(R'_r)`: K times, entry by entry, :math:`R R'^\top`.
 
         :param left: `*batch x N x k` R.
-        :param right: `*batch x N' x k` R', R itself where K is symmetric.
+        :param right: `*batch x N' x k` R'; R itself (the same tensor) for points with themselves.
         :raises RuntimeError: If K has loadings already.
         """
         if self.left_loadings is not None:
             raise RuntimeError("expected a covariance without loadings, got one that has them already")
         batch_shape = torch.broadcast_shapes(self.batch_shape, left.shape[:-2], right.shape[:-2])
-        return self._with(scale=self.scale.expand(batch_shape), left_loadings=left, right_loadings=right)
+        # A constant says nothing of whether its rows and columns are the same points.
+        is_mixed = self.is_symmetric and left is not right
+        return self._with(
+            scale=self.scale.expand(batch_shape),
+            right=Incidence(self.right.codes, self.right.num_clusters) if is_mixed else self.right,
+            left_loadings=left,
+            right_loadings=right,
+        )
 
     def _mul_constant(self, other: float | Tensor) -> PartitionLinearOperator:
         return self._with(scale=self.scale * other)
@@ -320,13 +328,16 @@ class PartitionLinearOperator(Guarded):
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         device, dtype = device or self.device, dtype or self.dtype
         left = self.left.to(device)
+        loadings = None if self.left_loadings is None else self.left_loadings.to(device, dtype)
         return self._with(
             scale=self.scale.to(device, dtype),
             cluster_operator=self.cluster_operator.to(device, dtype),
             left=left,
             right=left if self.is_symmetric else self.right.to(device),
-            left_loadings=None if self.left_loadings is None else self.left_loadings.to(device, dtype),
-            right_loadings=None if self.right_loadings is None else self.right_loadings.to(device, dtype),
+            left_loadings=loadings,
+            right_loadings=loadings
+            if self.right_loadings is None or self.is_symmetric
+            else self.right_loadings.to(device, dtype),
         )
 
     # Roots and samples: K = (sqrt(s) diag(R) Z F)(...)^T with S = F F^T.

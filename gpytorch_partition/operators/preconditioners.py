@@ -160,9 +160,9 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
     The Nystrom preconditioner of `operator + noise`.
 
     For a partition operator the factor is that of K without its scale, remembered as long as its rows and S are
-    the same; for sums and loadings it is that of the whole at the current hyperparameters. The first costs rank products and
-    :math:`O(N\, \text{rank}^2)` in a training run, the second in every step; rank numbers per row are held. Rank and
-    seed are those of :mod:`gpytorch_partition.settings`.
+    the same; for sums and loadings it is that of the whole at the current hyperparameters. The first costs rank
+    products and :math:`O(N\, \text{rank}^2)` in a training run, the second in every step; rank numbers per row are
+    held. Rank and seed are those of :mod:`gpytorch_partition.settings`.
 
     :param operator: Any operator with a fast product, `*batch x N x N`.
     :param noise: The diagonal, `*batch x N x N`.
