@@ -11,15 +11,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import reduce
 from operator import add
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gpytorch_partition.linalg.tall import tall_product, wide_product
-from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.incidence import Incidence, same_codes
 
 # Numbers held at once beside the values and the table themselves.
 _WORKSPACE = 2**25
+
+
+class LoadedRows(NamedTuple):
+    """Points in cluster space, with their loadings."""
+
+    rows: Incidence  # N x p
+    loadings: Tensor | None = None  # N x k; None for a single 1
+
+    def values(self, table: Tensor) -> Tensor:
+        """The values (`N x t`) of the points, given a table of clusters (`p x kt`)."""
+        return loaded_values(self.rows, self.loadings, table)
+
+    def are_same(self, other: LoadedRows) -> bool:
+        """Whether clusters and loadings are the same: :math:`O(N (m + k))` unless they are the same objects."""
+        if self.loadings is None or other.loadings is None:
+            return self.loadings is other.loadings and same_codes(self.rows, other.rows)
+        is_same = self.loadings is other.loadings or torch.equal(self.loadings, other.loadings)
+        return is_same and same_codes(self.rows, other.rows)
 
 
 def loaded_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Tensor:

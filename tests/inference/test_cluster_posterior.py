@@ -13,6 +13,7 @@ from gpytorch_partition.inference import costs
 from gpytorch_partition.inference.cluster_posterior import ClusterPosterior
 from gpytorch_partition.inference.feature_space import feature_space_of
 from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.operators.loadings import LoadedRows
 
 N, N_TEST = 500, 60
 GENERATOR = torch.Generator().manual_seed(8)
@@ -115,7 +116,7 @@ def test_errors_of_samples_are_within_the_tolerance(name, noise):
     Also for quiet rows among some that a loud noise all but leaves out.
     """
     covariance = KERNELS[name]()(X).double().evaluate_kernel() * 0.8
-    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor(noise).double()), covariance.left)
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor(noise).double()), (LoadedRows(covariance.left),))
     is_quiet = posterior.noisy._diag_tensor._diagonal() < 2
 
     def draw():
@@ -131,7 +132,7 @@ def test_errors_of_samples_are_within_the_tolerance(name, noise):
 
 def test_many_samples_come_from_ordered_rows_and_a_larger_rank():
     covariance = KERNELS["forest"]()(X).evaluate_kernel()
-    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
     assert posterior._prepared(512) is posterior  # dense
     sizes = linear_operator.settings.max_cholesky_size(50), linear_operator.settings.min_preconditioning_size(50)
     with settings.iterative(), sizes[0], sizes[1], settings.preconditioner_rank(20):
@@ -149,7 +150,7 @@ def test_many_samples_come_from_ordered_rows_and_a_larger_rank():
 
 def test_the_larger_rank_is_bounded_by_memory(monkeypatch):
     covariance = KERNELS["forest"]()(X).evaluate_kernel()
-    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
     sizes = linear_operator.settings.max_cholesky_size(50), linear_operator.settings.min_preconditioning_size(50)
     for numbers, rank in ((30 * N, 30), (5 * N, 20)):
         monkeypatch.setattr("gpytorch_partition.inference.cluster_posterior._MOST_BYTES", 4 * numbers)
@@ -210,7 +211,9 @@ def _many_rows(noise, dtype=torch.float32, name="forest"):
         "Mondrian": lambda: MondrianKernel(x, 20, random_state=0),
     }
     covariance = makers[name]()(x).evaluate_kernel()
-    return ClusterPosterior(covariance.add_diagonal(torch.as_tensor(noise, dtype=dtype)), covariance.left)
+    return ClusterPosterior(
+        covariance.add_diagonal(torch.as_tensor(noise, dtype=dtype)), (LoadedRows(covariance.left),)
+    )
 
 
 def _exact_variances_at_rows(posterior):
@@ -260,8 +263,8 @@ def test_no_samples_and_many():
     posterior = _many_rows([0.1])
     exact = _exact_variances_at_rows(posterior)
     with settings.iterative():
-        assert posterior.samples(0, posterior.points).shape == (0, 2_100)
-        variances = posterior.samples(1_000, posterior.points).double().var(0)
+        assert posterior.samples(0, [posterior.points[0].rows]).shape == (0, 2_100)
+        variances = posterior.samples(1_000, [posterior.points[0].rows]).double().var(0)
     assert (variances / exact - 1).abs().max() < 6 * (2 / 1_000) ** 0.5
 
 
@@ -269,7 +272,7 @@ def test_rows_are_ordered_by_the_finest_partition():
     x = torch.randn(2_100, 3, generator=torch.Generator().manual_seed(3))
     kernel = PartitionKernel(lambda x: torch.stack([0 * x[:, 0], (3 * x[:, 1]).floor()], -1).long())
     covariance = kernel(x).evaluate_kernel()
-    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
     with settings.iterative():
         codes = posterior._prepared(512).covariance.left.codes
     assert (codes[:, 0] == codes[0, 0]).all()
@@ -301,7 +304,7 @@ class TestChoice:
     @pytest.fixture
     def posterior(self):
         covariance = KERNELS["fast cluster"]()(X).evaluate_kernel()
-        return ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+        return ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
 
     def _fastest(self, posterior, monkeypatch, num_points, feature_space):
         monkeypatch.setattr(costs, "factor_seconds", lambda *values: feature_space)
