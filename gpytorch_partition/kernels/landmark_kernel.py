@@ -45,8 +45,12 @@ class LandmarkKernel(ClusterKernel):
 
     More landmarks follow :math:`\kappa` more closely: on 10,000 rows of kin40k the root mean squared error falls from
     .42 (250 landmarks) to .32 (500) and .26 (1,000), on elevators from .38 to .37, on protein from .72 to .66 (500).
-    Far from all landmarks (many length scales) the prior variance is 0, and the kernel says, too surely, that the
-    function is its mean there: what the kernels that it is added to say then counts.
+    What the landmarks do not span is missing from the prior variance, all of it far from them (many length scales): the
+    kernel then says too surely that the function is its mean, and only the kernels that it is added to count. Central
+    90 % intervals of this kernel alone cover 90 % of new rows like the training rows; of rows beyond them (the
+    outermost 8 %, none of which were trained on) 73 to 84 % on kin40k, where :math:`\kappa` itself covers 90 to 93 %,
+    and 92 to 93 % on elevators. The missing diagonal is not added as in FITC: it would make intervals cover 99 % of
+    rows like the training rows, and their predictive density on kin40k worse by .3 nats.
 
     Learning costs some seconds (1,000 rows), loadings :math:`O(N k^2)`; held are k numbers per training row in the
     dtype of the kernel, and as many for the two sets of other rows that were used last. A column in other units
