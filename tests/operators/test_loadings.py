@@ -7,6 +7,7 @@ import pytest
 import torch
 from gpytorch.kernels import InducingPointKernel, LinearKernel, RBFKernel, RFFKernel, ScaleKernel
 from linear_operator.operators import (
+    ConstantDiagLinearOperator,
     ConstantMulLinearOperator,
     DenseLinearOperator,
     MatmulLinearOperator,
@@ -18,6 +19,7 @@ from gpytorch_partition import FastClusterKernel, IterativeKernel
 from gpytorch_partition.operators import PartitionLinearOperator, loadings
 from gpytorch_partition.operators.addition import terms
 from gpytorch_partition.operators.loadings import LoadedRows, loaded_sums, loaded_values, loadings_derivative
+from gpytorch_partition.operators.preconditioners import nystrom_preconditioner
 from gpytorch_partition.partitions.incidence import Incidence, one_cluster
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -156,6 +158,17 @@ class TestWithLoadings:
         assert part.left_loadings is part.right_loadings
         moved = operator.to(torch.float32)
         assert moved.left_loadings is moved.right_loadings
+
+
+def test_no_copy_of_loadings_is_kept_for_a_preconditioner():
+    """The factor of a plain covariance is remembered, with a copy of all that it came from."""
+    codes, noise = rows(1, (30,), (3, 4), False), ConstantDiagLinearOperator(torch.ones(1), diag_shape=30)
+    plain = PartitionLinearOperator(torch.tensor(1.0), flat_weights(7, 2), left=codes, right=codes)
+    loaded = plain.with_loadings(R.float(), R.float())
+    nystrom_preconditioner(loaded, noise)
+    assert not codes.memo
+    nystrom_preconditioner(plain, noise)
+    assert codes.memo
 
 
 def test_rows_are_the_same_by_value():
