@@ -9,6 +9,8 @@ from gpytorch_partition import settings as settings
 from gpytorch_partition.inference.exact_fit import fit_exact_gp as fit_exact_gp
 from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels import IterativeKernel as IterativeKernel
+from gpytorch_partition.kernels import LandmarkKernel as LandmarkKernel
+from gpytorch_partition.kernels import LocalLinearKernel as LocalLinearKernel
 from gpytorch_partition.kernels import MondrianKernel as MondrianKernel
 from gpytorch_partition.kernels import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels import PartitionMixtureKernel as PartitionMixtureKernel

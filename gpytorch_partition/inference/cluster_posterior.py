@@ -1,14 +1,16 @@
 r"""
 Predictive variances and joint samples from cluster effects: :math:`f = Z u` with :math:`u \sim N(0, s S)`, so that the
-posterior of f at any points is that of u, summed over their clusters.
+posterior of f at any points is that of u, summed over their clusters. In a sum of covariances every term has effects of
+its own; where rows have loadings, a cluster has several.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 
 import torch
 from linear_operator import settings as linear_settings
@@ -19,11 +21,13 @@ from gpytorch_partition.inference import costs
 from gpytorch_partition.inference.feature_space import feature_space_of, summed_variances
 from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
 from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators.addition import terms
+from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.side_by_side_linear_operator import has_own_effects
 from gpytorch_partition.partitions.co_occurrence import cluster_sums
-from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.incidence import Incidence, same_codes
 from gpytorch_partition.progress import LONG, progress
 from gpytorch_partition.settings import preconditioner_rank, probe_seed, variance_tolerance
 
@@ -44,24 +48,30 @@ class ClusterPosterior:
     """
     The posterior of cluster effects, given noisy training rows, at some test points.
 
-    :param noisy: `N x N` covariance of one partition kernel plus noise, without batch dimensions.
-    :param points: One-hot rows of the test points in the cluster space of the training rows.
+    :param noisy: `N x N` covariance plus noise, without batch dimensions: of a partition kernel, or of a sum in which
+        every term has clusters.
+    :param points: For each term, the test points in the cluster space of its training rows.
     :param is_ordered: Whether training rows are in the order of a partition's clusters.
     """
 
     noisy: PartitionAddedDiagLinearOperator
-    points: Incidence
+    points: tuple[LoadedRows, ...]
     is_ordered: bool = False
 
     @property
     def num_points(self) -> int:
         """Number of test points."""
-        return self.points.num_rows
+        return self.points[0].rows.num_rows
+
+    @property
+    def covariances(self) -> list[PartitionLinearOperator]:
+        """The terms of the training covariance without noise."""
+        return terms(self.noisy._linear_op)
 
     @property
     def covariance(self) -> PartitionLinearOperator:
-        """The training covariance without noise."""
-        return self.noisy._linear_op
+        """The training covariance without noise, where it is that of one partition kernel."""
+        return self.covariances[0]
 
     @property
     def is_ready(self) -> bool:
@@ -87,7 +97,7 @@ class ClusterPosterior:
         r"""Latent variances (`N_test`), exact, in feature space: O(p m) each after :math:`O(N m^2 + p^3)` once."""
         scale = float(self.covariance.scale)
         root = feature_space_of(self.covariance).covariance_root(scale, self._noise).to(self.noisy.dtype)
-        return summed_variances(self.points, root)
+        return summed_variances(self.points[0].rows, root)
 
     def sampled_variances(self) -> Tensor:
         r"""
@@ -103,16 +113,17 @@ class ClusterPosterior:
             total += posterior._deviations(size, generator).square().sum(-1)
         return total / costs.NUM_SAMPLES
 
-    def samples(self, num_samples: int, own: Incidence) -> Tensor:
+    def samples(self, num_samples: int, own: Sequence[Incidence]) -> Tensor:
         r"""
         Joint samples of the latent function less its mean (`num_samples x N_test`), from PyTorch's random numbers.
 
         A solve per sample, whatever the number of points, and :math:`O((N + N_{test}) m)` beside it.
 
         :param num_samples: How many.
-        :param own: One-hot rows of the test points in their own cluster space, which tells unseen clusters apart.
+        :param own: For each term, one-hot rows of the test points in their own cluster space, which tells unseen
+            clusters apart.
         """
-        posterior, none = self._prepared(num_samples), self.noisy._diag_tensor._diagonal().new_empty(own.num_rows, 0)
+        posterior, none = self._prepared(num_samples), self._noise_diagonal.new_empty(self.num_points, 0)
         sizes = progress(posterior._block_sizes(num_samples), "posterior samples")
         return torch.cat([none, *(posterior._deviations(size, None, own) for size in sizes)], -1).mT
 
@@ -126,48 +137,41 @@ class ClusterPosterior:
         The same posterior, ready for that many samples.
 
         Many come from rows in the order of one partition's clusters: neighbours share clusters of the others too, so
-        that sums find them in the cache. Held meanwhile: 8 bytes per (row, partition), and a preconditioner of four
-        times the rank, 2 GiB at most, whose set-up takes three times its size.
+        that sums find them in the cache. Held meanwhile: 8 bytes per (row, partition), a copy of the loadings, and a
+        preconditioner of four times the rank, 2 GiB at most, whose set-up takes three times its size.
         """
         if num_samples < _MANY or self._is_dense:
             return self
-        codes, rank = self.covariance.left.codes, preconditioner_rank.value()
-        finest = int((codes.amax(0) - codes.amin(0)).argmax())
-        prepared = ClusterPosterior(
-            self.noisy.restricted_to(codes[:, finest].argsort(stable=True)), self.points, is_ordered=True
-        )
-        most = _MOST_BYTES // (codes.shape[0] * self.noisy.dtype.itemsize)
+        rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
+        prepared = ClusterPosterior(self.noisy.restricted_to(order), self.points, is_ordered=True)
+        most = _MOST_BYTES // (order.numel() * self.noisy.dtype.itemsize)
         with preconditioner_rank(max(rank, min(_RANKS * rank, most))):
             _ = prepared._inverse
         return prepared
 
-    def _deviations(self, num_samples: int, generator: torch.Generator | None, own: Incidence | None = None) -> Tensor:
-        """Posterior samples less their mean, `N_test x num_samples`; only jointly right if `own` is given."""
-        covariance, root = self.covariance, self.covariance.sparse_root()
-        options = {"dtype": self.noisy.dtype, "device": self.noisy.device, "generator": generator}
-        effects = covariance.scale.sqrt() * root.factor._matmul(torch.randn(root.shape[-1], num_samples, **options))
-        function = covariance.left.matmul(effects)
-        errors = self._noise_diagonal.sqrt() * torch.randn(function.shape, **options)
-        weights = self._solve(function, errors)
-        table = effects - covariance.scale * covariance.cluster_product(covariance.to_clusters(weights))
-        if own is None or _same_codes(own, self.points):
-            return self.points.matmul(table)
-        return self._with_unseen(table, own, torch.randn(own.num_clusters, num_samples, **options))
+    def _finest_codes(self) -> Tensor:
+        """The codes (`N`) of the rows in the partition with the most clusters."""
+        codes = torch.cat([covariance.left.codes for covariance in self.covariances], -1)
+        return codes[:, int((codes.amax(0) - codes.amin(0)).argmax())]
 
-    def _with_unseen(self, table: Tensor, own: Incidence, normal: Tensor) -> Tensor:
-        """Sums over clusters, in which points in clusters without a training row have effects of their own."""
-        ones, clusters = table.new_ones(self.covariance.left.num_rows, 1), self.covariance.cluster_operator
-        # An empty leaf of a tree has the effects of the nodes above, which the table holds.
-        is_empty = (self.covariance.left.t_matmul(ones).squeeze(-1) == 0) & has_own_effects(clusters)
-        seen = self.points.matmul(table.masked_fill(is_empty.unsqueeze(-1), 0))
-        places = self.points.codes.long()
-        deviations = normal.new_zeros(own.num_clusters + 1, 1)
-        variances = self.covariance.scale * clusters._diagonal()
-        deviations[own.codes.long(), 0] = variances.sqrt()[places]
-        deviations[-1] = 0  # for all clusters that training rows are in
-        codes = torch.where(is_empty[places], own.codes, own.num_clusters)
-        effects = deviations * torch.cat([normal, normal[:1]])
-        return seen + Incidence(codes, own.num_clusters + 1).matmul(effects)
+    def _deviations(
+        self, num_samples: int, generator: torch.Generator | None, own: Sequence[Incidence] | None = None
+    ) -> Tensor:
+        """Posterior samples less their mean, `N_test x num_samples`; only jointly right if `own` is given."""
+        covariances = self.covariances
+        tables = [_drawn_effects(covariance, num_samples, generator) for covariance in covariances]
+        rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in covariances]
+        function = reduce(add, map(LoadedRows.values, rows, tables))
+        errors = self._noise_diagonal.sqrt() * _normal(function.shape, function, generator)
+        weights = self._solve(function, errors)
+        total = torch.zeros(self.num_points, num_samples, dtype=function.dtype, device=function.device)
+        for term, (covariance, table, points) in enumerate(zip(covariances, tables, self.points)):
+            table -= covariance.scale * covariance.cluster_product(covariance.to_clusters(weights))
+            if own is None or same_codes(own[term], points.rows):
+                total += points.values(table)
+            else:
+                total += _with_unseen(covariance, table, points, own[term])
+        return total
 
     def _solve(self, function: Tensor, errors: Tensor) -> Tensor:
         """Weights w of the training rows, :math:`A w = f + e` for draws of f and e (`N x t`)."""
@@ -226,8 +230,9 @@ class ClusterPosterior:
 
     @property
     def has_feature_space(self) -> bool:
-        """Whether noise is the same for all rows, which the feature space needs."""
-        return isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
+        """Whether it is one partition kernel, and noise the same for all rows, which the feature space needs."""
+        is_one = len(self.points) == 1 and self.points[0].loadings is None
+        return is_one and isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
 
     def fastest(self) -> str:
         """The way to the variances that is expected to take the least time; a word if that is minutes all the same."""
@@ -243,27 +248,53 @@ class ClusterPosterior:
         return method
 
 
+def _drawn_effects(covariance: PartitionLinearOperator, num_samples: int, generator: torch.Generator | None) -> Tensor:
+    """Draws of the cluster effects from the prior, `p x kt` for t samples."""
+    factor, loadings = covariance.sparse_root().factor, covariance.left_loadings
+    num_columns = num_samples * (1 if loadings is None else loadings.shape[-1])
+    normal = _normal((factor.shape[-1], num_columns), covariance, generator)
+    return covariance.scale.sqrt() * factor._matmul(normal)
+
+
+def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: LoadedRows, own: Incidence) -> Tensor:
+    """Sums over clusters, in which points in clusters without a training row have effects of their own."""
+    ones, clusters = table.new_ones(covariance.left.num_rows, 1), covariance.cluster_operator
+    # An empty leaf of a tree has the effects of the nodes above, which the table holds.
+    is_empty = (covariance.left.t_matmul(ones).squeeze(-1) == 0) & has_own_effects(clusters)
+    seen = points.values(table.masked_fill(is_empty.unsqueeze(-1), 0))
+    places = points.rows.codes.long()
+    deviations = table.new_zeros(own.num_clusters + 1, 1)
+    deviations[own.codes.long(), 0] = (covariance.scale * clusters._diagonal()).sqrt()[places]
+    deviations[-1] = 0  # for all clusters that training rows are in
+    effects = deviations * _normal((own.num_clusters + 1, table.shape[-1]), table, None)
+    codes = torch.where(is_empty[places], own.codes, own.num_clusters)
+    return seen + points._replace(rows=Incidence(codes, own.num_clusters + 1)).values(effects)
+
+
+def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torch.Generator | None) -> Tensor:
+    return torch.randn(*shape, dtype=like.dtype, device=like.device, generator=generator)
+
+
 def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:
     """
-    The posterior of cluster effects, where the covariance is that of one partition kernel.
+    The posterior of cluster effects, where the covariance is that of one partition kernel, or a sum of such.
 
     :param noisy: `*batch x N x N` covariance of the training rows plus noise.
     :param cross: `*batch x N_test x N` covariance of test points and training rows.
-    :return: None for sums, batches and loadings, and where the points are coded in another cluster space.
+    :return: None for batches, for sums with another term, and where the points are coded in another cluster space.
     """
-    covariance = getattr(noisy, "_linear_op", None)
+    if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
+        return None
+    own, others = terms(noisy._linear_op), terms(cross)
+    if len(own) != len(others) or not all(map(_share_effects, own, others)):
+        return None
+    return ClusterPosterior(noisy, tuple(LoadedRows(term.left, term.left_loadings) for term in others))
+
+
+def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
+    """Whether a covariance of training rows has the clusters and loadings that one of other points with them has."""
     if not isinstance(covariance, PartitionLinearOperator) or not isinstance(cross, PartitionLinearOperator):
-        return None
-    if noisy.batch_shape or cross.batch_shape or covariance.left_loadings is not None:
-        return None
-    if covariance.left is not covariance.right or not _same_codes(covariance.left, cross.right):
-        return None
-    return ClusterPosterior(noisy, cross.left)
-
-
-def _same_codes(first: Incidence, second: Incidence) -> bool:
-    """Whether rows are coded the same, in the same cluster space: also if that was done twice."""
-    if first is second:
-        return True
-    same_space = first.num_clusters == second.num_clusters and first.codes.shape == second.codes.shape
-    return same_space and torch.equal(first.codes, second.codes)
+        return False
+    loadings = (covariance.left_loadings, cross.right_loadings)
+    counts = {0 if loading is None else loading.shape[-1] for loading in loadings}
+    return covariance.is_symmetric and len(counts) == 1 and same_codes(covariance.left, cross.right)

@@ -12,7 +12,9 @@ import torch
 from linear_operator.operators import LinearOperator
 
 from gpytorch_partition.inference.feature_space import DECOMPOSITION_SECONDS, known_feature_space
+from gpytorch_partition.operators.addition import terms
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.side_by_side_linear_operator import num_tree_nodes
 from gpytorch_partition.partitions.incidence import Incidence
 
@@ -20,8 +22,9 @@ from gpytorch_partition.partitions.incidence import Incidence
 # partition) and one row (vectors kept orthogonal) of a column of a Lanczos step, in float64.
 _COUNT, _FACTOR, _STEP_VISIT, _STEP_ROW = 2e-9, 1.7e-11, 1e-9, 4e-8
 # One column of an iteration of conjugate gradients with a dozen or more: a (row, partition), a row (the preconditioner
-# and the vectors' own algebra), and a node of a tree, in float32; and how many times as long it takes in float64.
-_VISIT, _ROW, _NODE, _DOUBLE = 1.5e-10, 2e-8, 2e-9, 5
+# and the vectors' own algebra), a node of a tree, and a loading in the only cluster, in float32; and how many times as
+# long it takes in float64.
+_VISIT, _ROW, _NODE, _LOADING, _DOUBLE = 1.5e-10, 2e-8, 2e-9, 6e-11, 5
 # Lanczos steps of a fit: 40 to 100 were measured for 20,000 rows, 75 for 60,000, 165 for 1,000,000.
 _STEPS, _STEPS_AT, _STEPS_GROWTH = 60, 20_000, 0.3
 # Iterations of a sample's solve: 10 for 5,000 rows at a noise of .1 outputscales; 23 to 37 were measured for 50,000, 35
@@ -90,9 +93,9 @@ def sample_seconds(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 
 def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
-    """The least noise, in outputscales."""
+    """The least noise, in prior variances."""
     least, tiny = noisy._diag_tensor._diagonal().min(), torch.finfo(noisy.dtype).tiny
-    return max(float(least), tiny) / max(float(noisy._linear_op.scale), tiny)
+    return max(float(least), tiny) / max(float(noisy._linear_op.diagonal().mean()), tiny)
 
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
@@ -103,6 +106,14 @@ def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 def _iteration_seconds(covariance: LinearOperator) -> float:
     """One column of one iteration."""
-    rows, nodes = covariance.left, num_tree_nodes(covariance.cluster_operator)
-    seconds = rows.num_rows * (rows.num_partitions * _VISIT + _ROW) + nodes * _NODE
+    seconds = covariance.size(-1) * _ROW + sum(map(_product_seconds, terms(covariance)))
     return seconds * (_DOUBLE if covariance.dtype == torch.float64 else 1)
+
+
+def _product_seconds(term: PartitionLinearOperator) -> float:
+    """One column of a product with a term of the covariance."""
+    rows, nodes = term.left, num_tree_nodes(term.cluster_operator)
+    num_loadings = 1 if term.left_loadings is None else term.left_loadings.shape[-1]
+    if rows.num_clusters == 1:
+        return rows.num_rows * num_loadings * _LOADING
+    return num_loadings * (rows.num_rows * rows.num_partitions * _VISIT + nodes * _NODE)

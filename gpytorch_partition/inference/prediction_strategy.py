@@ -19,16 +19,16 @@ from gpytorch_partition.inference.cluster_posterior import ClusterPosterior, clu
 from gpytorch_partition.inference.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.operators.addition import terms
+from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.partitions.incidence import Incidence
 
 
 class PartitionPredictionStrategy(DefaultPredictionStrategy):
     r"""
     Predictions of an exact GP whose covariance is a partition operator or a sum with one.
 
-    - The mean is :math:`\mu + Z_* (S Z^\top \alpha)`: a table with one weight per cluster, computed once, and O(m)
-      look-ups per test point.
+    - The mean is :math:`\mu + Z_* (S Z^\top \alpha)`: a table with one weight per cluster (and loading), computed once,
+      and O(m) look-ups per test point.
     - The covariance is a :class:`PredictiveCovarianceLinearOperator`, which solves only for what is used:
       `.mean` alone costs no solve. GPyTorch's `fast_pred_var` (Lanczos roots of rank 100, off by tens of percent
       and more on these kernels) is ignored.
@@ -46,7 +46,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         prior = train_prior_dist.__class__(train_prior_dist.loc, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
         self._effects: Tensor | None = None  # posterior means of cluster effects
-        self._cluster_weights: dict[int, tuple[Incidence, Tensor]] = {}  # by the term's place in the sum
+        self._cluster_weights: dict[int, tuple[LoadedRows, Tensor]] = {}  # by the term's place in the sum
 
     @property
     def _is_dense(self) -> bool:
@@ -67,7 +67,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         """The predictive mean, `*batch x N_test`."""
         posterior = self._decomposed_posterior(test_train_covar)
         if posterior is not None:
-            return test_mean + posterior.points.matmul(self._mean_effects(posterior)).squeeze(-1)
+            return test_mean + posterior.points[0].values(self._mean_effects(posterior)).squeeze(-1)
         alpha = self.mean_cache.unsqueeze(-1)
         if gpytorch_settings.observation_nan_policy.value() != "ignore":
             alpha = alpha.nan_to_num(nan=0)  # rows without a target have no weight
@@ -123,14 +123,15 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return term.from_clusters(self._weights_of(place, term, alpha))
 
     def _weights_of(self, place: int, term: PartitionLinearOperator, alpha: Tensor) -> Tensor:
-        r"""The table :math:`S Z^\top \alpha`, kept for as long as the training rows are coded the same."""
-        if term.left_loadings is not None:
+        r"""The table :math:`S Z^\top \alpha`, kept for as long as the training rows are coded and loaded the same."""
+        rows = LoadedRows(term.right, term.right_loadings)
+        if term.cluster_operator.requires_grad or (rows.loadings is not None and rows.loadings.requires_grad):
             return term.cluster_product(term.to_clusters(alpha))
-        rows, weights = self._cluster_weights.get(place, (None, alpha))
-        if rows is not term.right:
+        known, weights = self._cluster_weights.get(place, (None, alpha))
+        if known is None or not known.are_same(rows):
             with torch.no_grad():
                 weights = term.cluster_product(term.to_clusters(alpha))
-            self._cluster_weights[place] = (term.right, weights)
+        self._cluster_weights[place] = (rows, weights)
         return weights
 
     def exact_predictive_covar(

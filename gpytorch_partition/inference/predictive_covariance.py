@@ -17,7 +17,7 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     conjugate_gradients,
     relative_residual,
 )
-from gpytorch_partition.operators.addition import add
+from gpytorch_partition.operators.addition import add, terms
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -124,16 +124,17 @@ class PredictiveCovarianceLinearOperator(Guarded):
         """
         Joint samples (`num_samples x *batch x N`).
 
-        Pathwise, with a solve per sample, where the covariance is that of one partition kernel and points are many:
-        more than `max_cholesky_size`, or (unless solves are dense) at least as many as samples. Else by a dense root,
-        with a solve per point.
+        Pathwise, with a solve per sample, where the covariance is that of a partition kernel, or a sum of such, and
+        points are many: more than `max_cholesky_size`, or (unless solves are dense) at least as many as samples. Else
+        by a dense root, with a solve per point.
 
-        :raises RuntimeError: For more points in sums and batches.
+        :raises RuntimeError: For more points in batches, and in sums with other terms.
         """
-        posterior = cluster_posterior(self.noisy, self.left)
-        if posterior is not None and isinstance(self.prior, PartitionLinearOperator) and self._are_many(num_samples):
+        posterior, prior = cluster_posterior(self.noisy, self.left), terms(self.prior)
+        have_clusters = all(isinstance(term, PartitionLinearOperator) for term in prior)
+        if posterior is not None and have_clusters and self._are_many(num_samples):
             with torch.no_grad():
-                return posterior.samples(num_samples, self.prior.left)
+                return posterior.samples(num_samples, [term.left for term in prior])
         check_dense(self, "a root of the predictive covariance (for joint samples)")
         return super().zero_mean_mvn_samples(num_samples)
 
@@ -177,9 +178,9 @@ class PredictiveCovarianceLinearOperator(Guarded):
         is_possible = posterior is not None and (method == "samples" or posterior.has_feature_space)
         if method != "conjugate_gradients" and not is_possible:
             raise ValueError(
-                f'predictive_variances("{method}") expected the covariance of one partition kernel'
-                f"{' and one level of noise' if method == 'feature_space' else ''}, without batch dimensions: use "
-                '"auto" or "conjugate_gradients"'
+                f'predictive_variances("{method}") expected the covariance of '
+                f"{'one partition kernel and one level of noise' if method == 'feature_space' else 'partition kernels'}"
+                ', without batch dimensions: use "auto" or "conjugate_gradients"'
             )
         return method
 

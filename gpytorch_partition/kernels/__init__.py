@@ -2,6 +2,8 @@
 
 from gpytorch_partition.kernels.fast_cluster_kernel import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels.iterative_kernel import IterativeKernel as IterativeKernel
+from gpytorch_partition.kernels.landmark_kernel import LandmarkKernel as LandmarkKernel
+from gpytorch_partition.kernels.local_linear_kernel import LocalLinearKernel as LocalLinearKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel as MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel as PartitionMixtureKernel

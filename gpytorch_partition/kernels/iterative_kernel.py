@@ -18,8 +18,12 @@ class IterativeKernel(Kernel):
     The same covariance as `base_kernel`, evaluated to a sum that owns its noise, solver and predictions.
 
     A sum such as `RBFKernel() + RandomForestKernel(...)` never asks the second kernel how to add noise or how to
-    predict. Wrapped, the sum keeps this package's preconditioner in training and prediction alike, constants cost
-    O(N), and low-rank terms stay low-rank. Time and memory are those of the terms: a dense RBF remains O(N^2).
+    predict. Wrapped, the sum keeps this package's preconditioner in training and prediction alike. Time and memory are
+    those of the terms: a dense RBF remains O(N^2), while a constant (`gpytorch.kernels.ConstantKernel`) costs O(N), and
+    GPyTorch's low-rank kernels O(N k): `LinearKernel(ard_num_dims=D)` is a global linear term (k = D), beside kernels
+    of inducing points and of random Fourier features. Where all terms are such or partition kernels, means take
+    O(m + k) per point, and samples a solve each, as for one partition kernel. (In evaluation `InducingPointKernel` adds
+    a diagonal of its own, which leaves it out of that.)
 
     :param base_kernel: Any kernel, usually a sum with a partition kernel in it.
 

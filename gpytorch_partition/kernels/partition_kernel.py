@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from gpytorch.kernels import Kernel
-from linear_operator.operators import ConstantDiagLinearOperator
+from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.columns import Columns
 from gpytorch_partition.operators.partition_linear_operator import ClusterOperator, PartitionLinearOperator
 from gpytorch_partition.partitions.callable import CallablePartition
@@ -18,7 +17,7 @@ from gpytorch_partition.partitions.cluster_index import ClusterSizes
 from gpytorch_partition.partitions.partition import Partition
 
 
-class PartitionKernel(Kernel):
+class PartitionKernel(ClusterKernel):
     r"""
     How often two points fall in the same cluster, over m partitions:
 
@@ -53,8 +52,6 @@ class PartitionKernel(Kernel):
                 [0.5000, 0.5000, 1.0000]])
     """
 
-    has_lengthscale = False
-
     def __init__(
         self,
         partition: Partition | Callable[[Tensor], Tensor],
@@ -62,11 +59,10 @@ class PartitionKernel(Kernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
-        super().__init__(batch_shape=torch.Size(batch_shape))
+        super().__init__(batch_shape=batch_shape, active_dims=active_dims)
         if not isinstance(partition, Partition):
             partition = CallablePartition(partition)
         self.partition = partition
-        self.columns = Columns(active_dims)
         self.register_parameter("unit", torch.nn.Parameter(torch.ones(batch_shape), requires_grad=False))
 
     @property
@@ -93,31 +89,18 @@ class PartitionKernel(Kernel):
         """
         return self.partition.labels(self._active(x))
 
-    def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> Any:
-        self._check_call(x1, x1 if x2 is None else x2, params)
-        return super().__call__(x1, x2, diag=diag, **params)
-
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
-        self._check_call(x1, x2, params)
+    def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
         dtype = torch.promote_types(self.unit.dtype, torch.promote_types(x1.dtype, x2.dtype))
         scale = self.unit.to(dtype)
         x1, x2 = self.columns.select(x1), self.columns.select(x2)
         left, right = self.partition.incidences(x1, x2)
         batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], self.batch_shape)
         cluster_operator = self._cluster_operator(left.sizes, scale)
-        operator = PartitionLinearOperator(scale.expand(batch_shape), cluster_operator, left=left, right=right)
-        return operator.diagonal() if diag else operator
+        return PartitionLinearOperator(scale.expand(batch_shape), cluster_operator, left=left, right=right)
 
-    def _check_call(self, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> None:
-        """Refuse what has no answer, before any work and also when a wrapper calls `forward` itself."""
-        if params.get("last_dim_is_batch"):
-            raise RuntimeError(
-                f"{type(self).__name__} does not support last_dim_is_batch: its partitions see all columns"
-            )
-        for x in (x1, x2):
-            self.partition.check_points(self._active(x))
-        if torch.is_grad_enabled() and (x1.requires_grad or x2.requires_grad):
+    def _check_points(self, x: Tensor) -> None:
+        self.partition.check_points(self._active(x))
+        if torch.is_grad_enabled() and x.requires_grad:
             raise RuntimeError(
                 f"{type(self).__name__} is piecewise constant in x: it has no gradient with respect to the inputs. "
                 "Detach them, or search without gradients (in BoTorch: optimize_acqf_discrete, or "
@@ -128,23 +111,6 @@ class PartitionKernel(Kernel):
         """S, the covariance of cluster effects, in the dtype of `like`: I / m for flat partitions."""
         share = like.new_full((1,), 1 / self.num_partitions)
         return ConstantDiagLinearOperator(share, diag_shape=cast(int, sizes))
-
-    def prediction_strategy(
-        self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any
-    ) -> PartitionPredictionStrategy:
-        """Predictions by sums over clusters and this package's solver."""
-        return PartitionPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """All of the state or nothing: an incomplete one is hidden from the modules below, which then report it."""
-        if any(prefix + name not in state_dict for name in self.state_dict()):
-            for name in [name for name in state_dict if name.startswith(prefix)]:
-                del state_dict[name]
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def _active(self, x: Any) -> Any:
-        """The columns that the partitions see; anything but a tensor is left for the partition to refuse."""
-        return self.columns.select(x) if torch.is_tensor(x) else x
 
 
 def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor:

@@ -11,7 +11,8 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
-from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
+from gpytorch_partition.kernels import IterativeKernel
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.partitions import encode_missing
 
 
@@ -49,7 +50,7 @@ class PartitionGP(ExactGP):
 
     def __init__(self, train_x: Tensor, train_y: Tensor, likelihood: Likelihood, kernel: Kernel) -> None:
         super().__init__(encode_missing(train_x), train_y, likelihood)
-        solves_itself = isinstance(kernel, PartitionKernel | IterativeKernel)
+        solves_itself = isinstance(kernel, ClusterKernel | IterativeKernel)
         self.mean_module = ConstantMean()
         self.covar_module = ScaleKernel(kernel if solves_itself else IterativeKernel(kernel))
         self.to(train_x)

@@ -3,28 +3,35 @@ What `+` means for the operators of this package: one rule for sums, whatever is
 
 linear_operator's own rules would lose the structure: a diagonal makes a plain AddedDiag (with a pivoted Cholesky
 preconditioner), a low-rank term computes Lanczos roots and a dense N x N singular value decomposition, and a
-constant is a dense matrix.
+constant is a dense matrix. Here a low-rank term, as GPyTorch's linear kernel and its kernels of inducing points and
+random features evaluate to, is one cluster with loadings, and a constant one cluster.
 """
 
 from __future__ import annotations
 
 from numbers import Number
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from linear_operator import to_linear_operator
 from linear_operator.operators import (
     AddedDiagLinearOperator,
     ConstantDiagLinearOperator,
+    ConstantMulLinearOperator,
     DenseLinearOperator,
     DiagLinearOperator,
     LinearOperator,
+    MatmulLinearOperator,
+    RootLinearOperator,
     SumLinearOperator,
     ZeroLinearOperator,
 )
 from torch import Tensor
 
-from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.incidence import one_cluster
+
+if TYPE_CHECKING:
+    from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 
 def add(operator: LinearOperator, other: Any) -> LinearOperator:
@@ -77,7 +84,8 @@ def terms(operator: LinearOperator) -> list[LinearOperator]:
         return [term for part in operator.linear_ops for term in terms(part)]
     if isinstance(operator, DenseLinearOperator) and is_constant(operator.tensor):
         return [constant_operator(operator.tensor)]
-    return [operator]
+    factors = _factors(operator)
+    return [operator if factors is None else low_rank_operator(*factors)]
 
 
 def is_constant(matrix: Tensor) -> bool:
@@ -91,13 +99,43 @@ def constant_operator(matrix: Tensor) -> LinearOperator:
 
     :param matrix: `*batch x N x M`, one number per batch element expanded.
     """
-    from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-
     num_rows, num_columns = matrix.shape[-2:]
-    left = _one_cluster(num_rows, matrix.device)
-    right = left if num_rows == num_columns else _one_cluster(num_columns, matrix.device)
-    one = ConstantDiagLinearOperator(matrix.new_ones(1), diag_shape=1)
-    return PartitionLinearOperator(the_constant(matrix), one, left=left, right=right)
+    return _one_cluster(the_constant(matrix), num_rows, num_columns, is_symmetric=num_rows == num_columns)
+
+
+def low_rank_operator(scale: Tensor, left: Tensor, right: Tensor) -> LinearOperator:
+    r"""
+    :math:`s L R^\top` as the partition into a single cluster, with loadings.
+
+    :param scale: `*batch` s; any shape that broadcasts with the batch shapes of L and R.
+    :param left: `*batch x N x k` L.
+    :param right: `*batch x M x k` R; L itself (the same tensor) for points with themselves.
+    """
+    batch_shape = torch.broadcast_shapes(scale.shape, left.shape[:-2], right.shape[:-2])
+    cluster = _one_cluster(scale.expand(batch_shape), left.shape[-2], right.shape[-2], is_symmetric=left is right)
+    return cluster.with_loadings(left, right)
+
+
+def _factors(operator: LinearOperator) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The s, L and R of a low-rank operator that holds them, nothing computed; None for all others."""
+    if isinstance(operator, ConstantMulLinearOperator):
+        factors = _factors(operator.base_linear_op)
+        return factors and (operator._constant * factors[0], *factors[1:])
+    if isinstance(operator, RootLinearOperator):
+        root = _scaled_matrix(operator.root)
+        return root and (root[0].square(), root[1], root[1])
+    if isinstance(operator, MatmulLinearOperator):
+        left, right = _scaled_matrix(operator.left_linear_op), _scaled_matrix(operator.right_linear_op)
+        return left and right and (left[0] * right[0], left[1], right[1].mT)
+    return None
+
+
+def _scaled_matrix(operator: LinearOperator) -> tuple[Tensor, Tensor] | None:
+    """A number (`*batch`) and a matrix whose product the operator is."""
+    if isinstance(operator, ConstantMulLinearOperator):
+        found = _scaled_matrix(operator.base_linear_op)
+        return found and (operator._constant * found[0], found[1])
+    return (operator.tensor.new_ones(()), operator.tensor) if isinstance(operator, DenseLinearOperator) else None
 
 
 def the_constant(matrix: Tensor) -> Tensor:
@@ -108,5 +146,11 @@ def the_constant(matrix: Tensor) -> Tensor:
     return matrix[..., 0, 0]
 
 
-def _one_cluster(num_rows: int, device: torch.device) -> Incidence:
-    return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)
+def _one_cluster(scale: Tensor, num_rows: int, num_columns: int, is_symmetric: bool) -> PartitionLinearOperator:
+    """The matrix (`*batch x N x M`) of one number, as a partition into a single cluster."""
+    from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+
+    left = one_cluster(num_rows, scale.device)
+    right = left if is_symmetric else one_cluster(num_columns, scale.device)
+    one = ConstantDiagLinearOperator(scale.new_ones(1), diag_shape=1)
+    return PartitionLinearOperator(scale, one, left=left, right=right)

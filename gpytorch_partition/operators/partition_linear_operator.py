@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.operators.addition import add, as_diagonal
 from gpytorch_partition.operators.guards import Guarded, check_dense
+from gpytorch_partition.operators.loadings import loaded_sums, loaded_values, loadings_derivative
 from gpytorch_partition.operators.path_sum_linear_operator import as_columns
 from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.operators.side_by_side_linear_operator import cluster_root
@@ -122,7 +123,7 @@ class PartitionLinearOperator(Guarded):
 
     def to_clusters(self, values: Tensor) -> Tensor:
         r""":math:`Z'^\top \mathrm{diag}(R') V`: sums over clusters (`*batch x p x kt`) of values `*batch x N' x t`."""
-        return self.right.t_matmul(_loaded(self.right_loadings, values))
+        return loaded_sums(self.right, self.right_loadings, values)
 
     def cluster_product(self, sums: Tensor) -> Tensor:
         r""":math:`S C` for a table of clusters `*batch x p x t`."""
@@ -134,7 +135,7 @@ class PartitionLinearOperator(Guarded):
 
     def from_clusters(self, table: Tensor) -> Tensor:
         r""":math:`s\, \mathrm{diag}(R) Z C`: values of rows (`*batch x N x t`) from a table (`*batch x p x kt`)."""
-        return self.scale[..., None, None] * _unloaded(self.left_loadings, self.left.matmul(table))
+        return self.scale[..., None, None] * loaded_values(self.left, self.left_loadings, table)
 
     def _transpose_nonbatch(self) -> PartitionLinearOperator:
         return self._with(
@@ -171,9 +172,8 @@ class PartitionLinearOperator(Guarded):
         loadings = self.left_loadings
         if loadings is None or not loadings.requires_grad:
             return None
-        rows = self.left.matmul(spread).unflatten(-1, (loadings.shape[-1], -1))
-        gradient = (rows * left_vecs.unsqueeze(-2)).sum(-1) * self.scale[..., None, None]
-        return _sum_to_shape(gradient, loadings.shape)
+        gradient = loadings_derivative(self.left, loadings, left_vecs, spread)
+        return _sum_to_shape(self.scale[..., None, None] * gradient, loadings.shape)
 
     @cached
     def to_dense(self) -> Tensor:
@@ -202,7 +202,7 @@ class PartitionLinearOperator(Guarded):
         table = self.cluster_operator._diagonal().unsqueeze(-1)
         own = self.left.matmul(table).squeeze(-1)
         if self.left_loadings is not None:
-            own = own * self.left_loadings.square().sum(-1)
+            own = own * torch.einsum("...nk,...nk->...n", self.left_loadings, self.left_loadings)
         return (self.scale.unsqueeze(-1) * own).expand(*self.batch_shape, self.size(-1))
 
     def _all_batch_indices(self, trailing: int) -> tuple[Tensor, ...]:
@@ -216,7 +216,8 @@ class PartitionLinearOperator(Guarded):
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         row_index, col_index, *batch_indices = torch.broadcast_tensors(row_index, col_index, *batch_indices)
         flat = [index.reshape(-1) for index in (row_index, col_index, *batch_indices)]
-        size = max(1, _LOOKUPS // max(1, self.left.num_partitions))
+        num_loadings = 1 if self.left_loadings is None else self.left_loadings.shape[-1]
+        size = max(1, _LOOKUPS // max(1, self.left.num_partitions, num_loadings))
         chunks = [self._entries(*chunk) for chunk in zip(*(index.split(size) for index in flat))]
         entries = torch.cat(chunks) if chunks else self.scale.new_zeros(0)
         return entries.view(row_index.shape)
@@ -232,12 +233,19 @@ class PartitionLinearOperator(Guarded):
         return self.scale[batch] * entries
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> PartitionLinearOperator:
+        left, right = (
+            self._select(rows, index, batch_indices)
+            for rows, index in ((self.left, row_index), (self.right, col_index))
+        )
+        loadings = self._select_loadings(self.left_loadings, row_index, batch_indices)
         return self._with(
             scale=self.scale[batch_indices] if batch_indices else self.scale,
-            left=self._select(self.left, row_index, batch_indices),
-            right=self._select(self.right, col_index, batch_indices),
-            left_loadings=self._select_loadings(self.left_loadings, row_index, batch_indices),
-            right_loadings=self._select_loadings(self.right_loadings, col_index, batch_indices),
+            left=left,
+            right=right,
+            left_loadings=loadings,
+            right_loadings=loadings
+            if left is right
+            else self._select_loadings(self.right_loadings, col_index, batch_indices),
         )
 
     def _select(self, incidence: Incidence, rows: Any, batch_indices: tuple[Any, ...]) -> Incidence:
@@ -281,6 +289,26 @@ class PartitionLinearOperator(Guarded):
 
     # Algebra.
 
+    def with_loadings(self, left: Tensor, right: Tensor) -> PartitionLinearOperator:
+        r"""
+        :math:`\sum_r \mathrm{diag}(R_r) K \mathrm{diag}(R'_r)`: K times, entry by entry, :math:`R R'^\top`.
+
+        :param left: `*batch x N x k` R.
+        :param right: `*batch x N' x k` R'; R itself (the same tensor) for points with themselves.
+        :raises RuntimeError: If K has loadings already.
+        """
+        if self.left_loadings is not None:
+            raise RuntimeError("expected a covariance without loadings, got one that has them already")
+        batch_shape = torch.broadcast_shapes(self.batch_shape, left.shape[:-2], right.shape[:-2])
+        # A constant says nothing of whether its rows and columns are the same points.
+        is_mixed = self.is_symmetric and left is not right
+        return self._with(
+            scale=self.scale.expand(batch_shape),
+            right=Incidence(self.right.codes, self.right.num_clusters) if is_mixed else self.right,
+            left_loadings=left,
+            right_loadings=right,
+        )
+
     def _mul_constant(self, other: float | Tensor) -> PartitionLinearOperator:
         return self._with(scale=self.scale * other)
 
@@ -301,13 +329,16 @@ class PartitionLinearOperator(Guarded):
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         device, dtype = device or self.device, dtype or self.dtype
         left = self.left.to(device)
+        loadings = None if self.left_loadings is None else self.left_loadings.to(device, dtype)
         return self._with(
             scale=self.scale.to(device, dtype),
             cluster_operator=self.cluster_operator.to(device, dtype),
             left=left,
             right=left if self.is_symmetric else self.right.to(device),
-            left_loadings=None if self.left_loadings is None else self.left_loadings.to(device, dtype),
-            right_loadings=None if self.right_loadings is None else self.right_loadings.to(device, dtype),
+            left_loadings=loadings,
+            right_loadings=loadings
+            if self.right_loadings is None or self.is_symmetric
+            else self.right_loadings.to(device, dtype),
         )
 
     # Roots and samples: K = (sqrt(s) diag(R) Z F)(...)^T with S = F F^T.
@@ -393,12 +424,12 @@ class IncidenceLinearOperator(LinearOperator):
         if self.loadings is not None:
             effects = torch.cat(effects.chunk(self._num_loadings, -2), -1)
         table = _over_columns(self.factor._matmul, effects)
-        values = self.scale[..., None, None] * _unloaded(self.loadings, self.rows.matmul(table))
+        values = self.scale[..., None, None] * loaded_values(self.rows, self.loadings, table)
         return values.squeeze(-1) if rhs.dim() == 1 else values
 
     def _t_matmul(self, rhs: Tensor) -> Tensor:
         values = self.scale[..., None, None] * as_columns(rhs)
-        sums = _over_columns(self.factor._t_matmul, self.rows.t_matmul(_loaded(self.loadings, values)))
+        sums = _over_columns(self.factor._t_matmul, loaded_sums(self.rows, self.loadings, values))
         if self.loadings is not None:
             sums = torch.cat(sums.chunk(self._num_loadings, -1), -2)
         return sums.squeeze(-1) if rhs.dim() == 1 else sums
@@ -448,20 +479,6 @@ def _over_columns(function: Any, table: Tensor) -> Tensor:
     columns = table.movedim(-2, 0)
     result = function(columns.reshape(columns.shape[0], -1))
     return result.view(-1, *columns.shape[1:]).movedim(0, -2)
-
-
-def _loaded(loadings: Tensor | None, values: Tensor) -> Tensor:
-    """[diag(R_1) V, ..., diag(R_k) V] side by side."""
-    if loadings is None:
-        return values
-    return (loadings.unsqueeze(-1) * values.unsqueeze(-2)).flatten(-2)
-
-
-def _unloaded(loadings: Tensor | None, values: Tensor) -> Tensor:
-    """sum_r diag(R_r) V_r of matrices side by side."""
-    if loadings is None:
-        return values
-    return (loadings.unsqueeze(-1) * values.unflatten(-1, (loadings.shape[-1], -1))).sum(-2)
 
 
 def _sum_to_shape(gradient: Tensor, shape: torch.Size) -> Tensor:

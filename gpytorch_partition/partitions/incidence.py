@@ -190,6 +190,19 @@ class Incidence:
         return result.permute(back)
 
 
+def one_cluster(num_rows: int, device: torch.device | None = None) -> Incidence:
+    """The rows (`N x 1`) of a single cluster of everything: a column of ones."""
+    return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)
+
+
+def same_codes(first: Incidence, second: Incidence) -> bool:
+    """Whether rows are coded the same, in the same cluster space: also if that was done twice."""
+    if first is second:
+        return True
+    same_space = first.num_clusters == second.num_clusters and first.codes.shape == second.codes.shape
+    return same_space and torch.equal(first.codes, second.codes)
+
+
 def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
     """Whether two tuples of indices select the same."""
 

@@ -17,8 +17,6 @@ from gpytorch_partition.progress import progress
 
 logger = logging.getLogger(__name__)
 
-# How many sets of rows (training rows, a test set, ...) keep their codes.
-_REMEMBERED_ROWS = 4
 _LABELS_PER_CHUNK = 2**23
 
 
@@ -52,6 +50,9 @@ class Partition(torch.nn.Module):
         tensor([[1, 0],
                 [1, 1]])
     """
+
+    # How many sets of rows (training rows, a test set, ...) keep their codes.
+    num_remembered = 4
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class Partition(torch.nn.Module):
         :raises ValueError: If points cannot be used, as in :meth:`labels`.
         """
         x1, x2 = _without_repeats(x1), _without_repeats(x2)
-        if _same_bits(x1, x2):
+        if same_bits(x1, x2):
             rows = self._coded(x1)
             return rows.incidence, rows.incidence
         if x1.shape[-2] > x2.shape[-2] and not self._is_remembered(x2):
@@ -129,16 +130,16 @@ class Partition(torch.nn.Module):
         return self._coded_like(anchor, x1), anchor.incidence
 
     def _is_remembered(self, x: Tensor) -> bool:
-        return any(_same_bits(rows.x, x) for rows in self._remembered)
+        return any(same_bits(rows.x, x) for rows in self._remembered)
 
     def _coded(self, x: Tensor) -> _CodedRows:
         """Codes of x in its own cluster space, remembered."""
         for position, rows in enumerate(self._remembered):
-            if _same_bits(rows.x, x):
+            if same_bits(rows.x, x):
                 self._remembered.insert(0, self._remembered.pop(position))
                 return rows
         rows = self._code(x)
-        self._remembered[:] = [rows, *self._remembered][:_REMEMBERED_ROWS]
+        self._remembered[:] = [rows, *self._remembered][: self.num_remembered]
         return rows
 
     def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
@@ -282,10 +283,10 @@ def _without_repeats(x: Tensor) -> Tensor:
     if x.dim() <= 2 or x.shape[:-2].numel() == 0:
         return x
     first = x[(0,) * (x.dim() - 2)]
-    return first if _same_bits(x, first.expand_as(x)) else x
+    return first if same_bits(x, first.expand_as(x)) else x
 
 
-def _same_bits(a: Tensor, b: Tensor) -> bool:
+def same_bits(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors hold the same values, NaN included."""
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
         return False

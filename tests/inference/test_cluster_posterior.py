@@ -6,13 +6,23 @@ import gpytorch
 import linear_operator
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKernel
 
-from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel, settings
+from gpytorch_partition import (
+    FastClusterKernel,
+    IterativeKernel,
+    LandmarkKernel,
+    LocalLinearKernel,
+    MondrianKernel,
+    PartitionKernel,
+    RandomForestKernel,
+    settings,
+)
 from gpytorch_partition.inference import costs
-from gpytorch_partition.inference.cluster_posterior import ClusterPosterior
+from gpytorch_partition.inference.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.inference.feature_space import feature_space_of
 from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.operators.loadings import LoadedRows
 
 N, N_TEST = 500, 60
 GENERATOR = torch.Generator().manual_seed(8)
@@ -115,7 +125,7 @@ def test_errors_of_samples_are_within_the_tolerance(name, noise):
     Also for quiet rows among some that a loud noise all but leaves out.
     """
     covariance = KERNELS[name]()(X).double().evaluate_kernel() * 0.8
-    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor(noise).double()), covariance.left)
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor(noise).double()), (LoadedRows(covariance.left),))
     is_quiet = posterior.noisy._diag_tensor._diagonal() < 2
 
     def draw():
@@ -131,7 +141,7 @@ def test_errors_of_samples_are_within_the_tolerance(name, noise):
 
 def test_many_samples_come_from_ordered_rows_and_a_larger_rank():
     covariance = KERNELS["forest"]()(X).evaluate_kernel()
-    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
     assert posterior._prepared(512) is posterior  # dense
     sizes = linear_operator.settings.max_cholesky_size(50), linear_operator.settings.min_preconditioning_size(50)
     with settings.iterative(), sizes[0], sizes[1], settings.preconditioner_rank(20):
@@ -149,7 +159,7 @@ def test_many_samples_come_from_ordered_rows_and_a_larger_rank():
 
 def test_the_larger_rank_is_bounded_by_memory(monkeypatch):
     covariance = KERNELS["forest"]()(X).evaluate_kernel()
-    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
     sizes = linear_operator.settings.max_cholesky_size(50), linear_operator.settings.min_preconditioning_size(50)
     for numbers, rank in ((30 * N, 30), (5 * N, 20)):
         monkeypatch.setattr("gpytorch_partition.inference.cluster_posterior._MOST_BYTES", 4 * numbers)
@@ -210,7 +220,9 @@ def _many_rows(noise, dtype=torch.float32, name="forest"):
         "Mondrian": lambda: MondrianKernel(x, 20, random_state=0),
     }
     covariance = makers[name]()(x).evaluate_kernel()
-    return ClusterPosterior(covariance.add_diagonal(torch.as_tensor(noise, dtype=dtype)), covariance.left)
+    return ClusterPosterior(
+        covariance.add_diagonal(torch.as_tensor(noise, dtype=dtype)), (LoadedRows(covariance.left),)
+    )
 
 
 def _exact_variances_at_rows(posterior):
@@ -260,8 +272,8 @@ def test_no_samples_and_many():
     posterior = _many_rows([0.1])
     exact = _exact_variances_at_rows(posterior)
     with settings.iterative():
-        assert posterior.samples(0, posterior.points).shape == (0, 2_100)
-        variances = posterior.samples(1_000, posterior.points).double().var(0)
+        assert posterior.samples(0, [posterior.points[0].rows]).shape == (0, 2_100)
+        variances = posterior.samples(1_000, [posterior.points[0].rows]).double().var(0)
     assert (variances / exact - 1).abs().max() < 6 * (2 / 1_000) ** 0.5
 
 
@@ -269,7 +281,7 @@ def test_rows_are_ordered_by_the_finest_partition():
     x = torch.randn(2_100, 3, generator=torch.Generator().manual_seed(3))
     kernel = PartitionKernel(lambda x: torch.stack([0 * x[:, 0], (3 * x[:, 1]).floor()], -1).long())
     covariance = kernel(x).evaluate_kernel()
-    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
     with settings.iterative():
         codes = posterior._prepared(512).covariance.left.codes
     assert (codes[:, 0] == codes[0, 0]).all()
@@ -288,8 +300,10 @@ def test_what_a_method_cannot_do_is_refused():
         _variances(_model(KERNELS["forest"](), noises), "feature_space")
     total = KERNELS["forest"]() + ScaleKernel(RBFKernel())
     for method in ("feature_space", "samples"):
-        with pytest.raises(ValueError, match="one partition kernel"):
+        with pytest.raises(ValueError, match="partition kernel"):
             _variances(_model(total), method)
+    with pytest.raises(ValueError, match="one partition kernel"):
+        _variances(_model(KERNELS["forest"]() + KERNELS["Mondrian"]()), "feature_space")
     assert _variances(_model(total), "auto").shape == (N_TEST,)
     with pytest.raises(ValueError, match="predictive_variances to be one of"):
         settings.predictive_variances("fast")
@@ -301,7 +315,7 @@ class TestChoice:
     @pytest.fixture
     def posterior(self):
         covariance = KERNELS["fast cluster"]()(X).evaluate_kernel()
-        return ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), covariance.left)
+        return ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
 
     def _fastest(self, posterior, monkeypatch, num_points, feature_space):
         monkeypatch.setattr(costs, "factor_seconds", lambda *values: feature_space)
@@ -368,3 +382,89 @@ class TestChoice:
         assert costs.sample_seconds(noisy) > costs.sample_seconds(louder) > 0
         silent = ClusterPosterior((posterior.covariance * 0.0).add_diagonal(torch.tensor([0.0])), posterior.points)
         assert costs.sample_seconds(silent.noisy) > 0
+
+
+def _all_parts():
+    return IterativeKernel(
+        ScaleKernel(RandomForestKernel(X, Y, 15, random_state=0))
+        + ScaleKernel(LocalLinearKernel(MondrianKernel(X, 20, random_state=0), 3))
+        + LinearKernel()
+        + ConstantKernel()
+        + ScaleKernel(LandmarkKernel(X, Y, 30, num_rows=100, random_state=0))
+    )
+
+
+class TestSums:
+    """Every term has clusters, and effects of its own: several where rows have loadings."""
+
+    PARTS = {
+        "all": _all_parts,
+        "local linear": lambda: LocalLinearKernel(RandomForestKernel(X, Y, 15, random_state=0), 3),
+        "landmarks": lambda: LandmarkKernel(X, Y, 30, num_rows=100, random_state=0),
+        "linear": lambda: IterativeKernel(LinearKernel(ard_num_dims=3)),
+    }
+
+    @pytest.mark.parametrize("name", PARTS)
+    def test_samples_are_unbiased_and_conjugate_gradients_exact(self, name):
+        torch.manual_seed(0)
+        model = _model(self.PARTS[name]())
+        exact = _exact(model)
+        torch.testing.assert_close(_variances(model, "conjugate_gradients"), exact, rtol=2e-3, atol=1e-4)
+        ratio = _variances(model, "samples")[:-6] / exact[:-6]  # the last points are far from all others
+        standard_error = (2 / costs.NUM_SAMPLES) ** 0.5
+        assert (ratio - 1).abs().max() < 5 * standard_error
+        assert (ratio.mean() - 1).abs() < 3 * standard_error
+
+    @pytest.mark.parametrize("name", PARTS)
+    def test_joint_samples_have_the_predictive_covariance(self, name):
+        """Also of points in clusters that no training row is in, a few of which share one."""
+        test = torch.cat([TEST[:6], 0.01 * TEST[:2] + 6.0])
+        model, limit = _model(self.PARTS[name]()).double(), linear_operator.settings.max_cholesky_size(50)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]), settings.iterative(), limit:
+            torch.manual_seed(0)
+            points = torch.cat([test, torch.randn(52, 3)]).double()
+            posterior = model(points)
+            samples = torch.cat([posterior.sample(torch.Size([60])) for _ in range(3)])[:, :8]
+        with torch.no_grad():
+            exact = model(test.double())
+        expected, deviation = exact.covariance_matrix, exact.stddev
+        error = (samples.T.cov() - expected) / torch.outer(deviation, deviation)
+        assert error.abs().max() < 5 * (2 / len(samples)) ** 0.5
+        means = (samples.mean(0) - exact.mean) / deviation
+        assert means.abs().max() < 5 / len(samples) ** 0.5
+
+    def test_a_sum_of_one_partition_kernel_has_its_feature_space(self):
+        kernel = KERNELS["forest"]()
+        expected = _variances(_model(kernel), "feature_space")
+        torch.testing.assert_close(_variances(_model(IterativeKernel(kernel)), "feature_space"), expected)
+
+    def test_many_samples_come_from_ordered_rows_with_their_loadings(self):
+        covariance = _all_parts()(X).evaluate_kernel()
+        points = tuple(LoadedRows(term.left, term.left_loadings) for term in covariance.linear_ops)
+        posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), points)
+        with settings.iterative(), linear_operator.settings.max_cholesky_size(50):
+            prepared = posterior._prepared(512)
+        assert all(term.is_symmetric for term in prepared.covariances)
+        assert all(term.left_loadings is term.right_loadings for term in prepared.covariances)
+        order = posterior._finest_codes().argsort(stable=True)
+        torch.testing.assert_close(prepared.noisy.to_dense(), posterior.noisy.to_dense()[order][:, order])
+
+    def test_expected_seconds_count_every_term_and_loading(self):
+        forest = KERNELS["forest"]()(X).evaluate_kernel()
+        landmarks = self.PARTS["landmarks"]()(X).evaluate_kernel()
+        loadings = torch.ones(N, 4)
+        one = costs._product_seconds(forest)
+        assert costs._product_seconds(forest.with_loadings(loadings, loadings)) == pytest.approx(4 * one)
+        rows = costs._iteration_seconds(forest) - one
+        both = costs._iteration_seconds(forest + landmarks)
+        assert both == pytest.approx(rows + one + costs._product_seconds(landmarks))
+        assert costs._product_seconds(landmarks) == pytest.approx(N * 30 * costs._LOADING)
+
+    def test_terms_of_other_points_or_loadings_do_not_fit(self):
+        total = IterativeKernel(KERNELS["forest"]() + LinearKernel())
+        noisy = total(X).evaluate_kernel().add_diagonal(torch.tensor([0.1]))
+        assert cluster_posterior(noisy, total(TEST, X).evaluate_kernel()) is not None
+        assert cluster_posterior(noisy, total(TEST, X[:9]).evaluate_kernel()) is None
+        assert cluster_posterior(noisy, KERNELS["forest"]()(TEST, X).evaluate_kernel()) is None
+        narrow = IterativeKernel(KERNELS["forest"]() + LinearKernel(active_dims=(0, 1)))
+        assert cluster_posterior(noisy, narrow(TEST, X).evaluate_kernel()) is None

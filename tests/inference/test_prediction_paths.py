@@ -15,11 +15,19 @@ import torch
 from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKernel
 from linear_operator.operators import LinearOperator
 
-from gpytorch_partition import FastClusterKernel, IterativeKernel, PartitionKernel, RandomForestKernel, settings
+from gpytorch_partition import (
+    FastClusterKernel,
+    IterativeKernel,
+    LandmarkKernel,
+    LocalLinearKernel,
+    PartitionKernel,
+    RandomForestKernel,
+    settings,
+)
 from gpytorch_partition.inference import cluster_posterior
 from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
 from gpytorch_partition.inference.predictive_covariance import PredictiveCovarianceLinearOperator
-from gpytorch_partition.operators import preconditioners
+from gpytorch_partition.operators import loadings, preconditioners
 
 N, N_TEST = 2100, 40
 GENERATOR = torch.Generator().manual_seed(11)
@@ -47,6 +55,10 @@ def _forest(**kwargs):
     return RandomForestKernel(X, Y, 15, random_state=0, **kwargs)
 
 
+def _landmarks():
+    return LandmarkKernel(X, Y, 60, num_rows=200, random_state=0)
+
+
 def _scaled(kernel, scale=1.5):
     kernel = ScaleKernel(kernel)
     kernel.outputscale = scale
@@ -64,6 +76,11 @@ COVARIANCES = {
     "linear + own": lambda: IterativeKernel(LinearKernel() + _scaled(_forest())),
     "own + constant": lambda: IterativeKernel(_scaled(_cluster()) + ConstantKernel()),
     "constant + own": lambda: IterativeKernel(ConstantKernel() + _scaled(_cluster())),
+    "local linear": lambda: _scaled(LocalLinearKernel(_cluster(), 3)),
+    "landmarks": lambda: _scaled(_landmarks()),
+    "all parts": lambda: IterativeKernel(
+        _scaled(_forest()) + _scaled(LocalLinearKernel(_cluster(), 3), 0.4) + LinearKernel() + _scaled(_landmarks())
+    ),
 }
 
 
@@ -466,6 +483,28 @@ def test_in_training_rows_prediction_is_the_joint_answer():
         torch.testing.assert_close(model(mixed).mean.double(), exact, rtol=0.0, atol=2e-3)
 
 
+@pytest.mark.parametrize("name", ["local linear", "landmarks", "all parts"])
+def test_a_mean_makes_no_pass_over_training_rows(name, monkeypatch):
+    """After the first one: the tables of clusters and effects are kept, whoever computes the loadings."""
+    model = _model(name).eval()
+    with settings.iterative(), torch.no_grad():
+        expected = model(TEST).mean
+        sizes, original = [], loadings.loaded_sums
+        for module in ("operators.partition_linear_operator", "operators.loadings"):
+            monkeypatch.setattr(
+                f"gpytorch_partition.{module}.loaded_sums",
+                lambda rows, loads, values: (sizes.append(rows.num_rows), original(rows, loads, values))[1],
+            )
+        torch.testing.assert_close(model(TEST).mean, expected)
+        torch.testing.assert_close(model(TEST[:3]).mean, expected[:3])
+        assert sizes == []
+        for parameter_name, parameter in model.named_parameters():
+            if parameter_name.endswith(("raw_lengthscale", "raw_variance")):
+                parameter += 0.1  # other loadings, other tables
+        assert not torch.allclose(model(TEST[:3]).mean, expected[:3])
+        assert N in sizes
+
+
 def test_two_kernels_that_share_a_partition():
     forest = _forest()
     shared = PartitionKernel(forest.partition)
@@ -477,8 +516,8 @@ def test_two_kernels_that_share_a_partition():
             torch.testing.assert_close(model(TEST).mean.double(), exact, rtol=0.0, atol=2e-3)
 
 
-def test_joint_samples_of_many_points_are_refused_for_sums():
-    model = _model("own + own").eval()
+def test_joint_samples_of_many_points_are_refused_for_sums_with_other_kernels():
+    model = _model("own + RBF").eval()
     many = torch.randn(2200, 3, generator=torch.Generator().manual_seed(0))
     with settings.iterative(), torch.no_grad():
         posterior = model(many)

@@ -19,6 +19,8 @@ from sklearn.ensemble import ExtraTreesClassifier, RandomForestRegressor
 from gpytorch_partition import (
     FastClusterKernel,
     IterativeKernel,
+    LandmarkKernel,
+    LocalLinearKernel,
     MondrianKernel,
     PartitionKernel,
     PartitionMixtureKernel,
@@ -156,6 +158,29 @@ class TestIterative(_KernelSuite, unittest.TestCase):
         kernel = self.create_kernel_no_ard()
         assert kernel.dtype == torch.float32
         assert kernel.double().dtype == torch.float64
+
+
+class TestLocalLinear(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        forest = RandomForestKernel(x, Y, 10, random_state=0, **kwargs)
+        return LocalLinearKernel(forest, len(kwargs.get("active_dims") or x[0]), **kwargs)
+
+    def _check_active_dims(self, dims):
+        x = self.create_data_no_batch()
+        kernel, basic = self.build(X, active_dims=dims), self.build(X[:, dims])
+        self.assertAllClose(kernel(x).to_dense(), basic(x[:, dims]).to_dense())
+
+
+class TestLandmark(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return LandmarkKernel(x, Y, 20, num_rows=60, random_state=0, **kwargs)
+
+    def _check_active_dims(self, dims):
+        x = self.create_data_no_batch()
+        kernel, basic = self.build(X, active_dims=dims), self.build(X[:, dims])
+        self.assertAllClose(kernel(x).to_dense(), basic(x[:, dims]).to_dense())
 
 
 KERNELS = {

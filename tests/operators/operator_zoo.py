@@ -10,6 +10,7 @@ from gpytorch_partition.operators import (
     PathSumLinearOperator,
     SideBySideLinearOperator,
 )
+from gpytorch_partition.operators.addition import low_rank_operator
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.levels import TreeLayout, lay_out_trees
 
@@ -52,6 +53,11 @@ def cluster_matrix(cluster_operator) -> torch.Tensor:
     below = (layout.node_low[:, None] <= leaves) & (leaves < layout.node_high[:, None])
     indicators = below.to(weights.dtype)
     return indicators.mT @ (weights[:, None] * indicators)
+
+
+def low_rank(scale: torch.Tensor, left: torch.Tensor, right: torch.Tensor | None = None) -> PartitionLinearOperator:
+    """s L R^T as one cluster with loadings; R is L if it is not given."""
+    return low_rank_operator(scale, left, left if right is None else right)
 
 
 def flat_weights(num_clusters: int, num_partitions: int) -> ConstantDiagLinearOperator:

@@ -7,7 +7,7 @@ from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
     RectangularLinearOperatorTestCase,
 )
-from operator_zoo import dense, flat_weights, mixture, rows, two_trees, weighted
+from operator_zoo import dense, flat_weights, low_rank, mixture, rows, two_trees, weighted
 
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 
@@ -84,6 +84,31 @@ class TestLoaded(_PartitionSuite, unittest.TestCase):
         return dense(linear_op)
 
 
+class TestLowRank(_PartitionSuite, unittest.TestCase):
+    """One cluster with loadings."""
+
+    def create_linear_op(self):
+        loadings = torch.rand(5, 6, generator=torch.Generator().manual_seed(0)) + torch.eye(5, 6)
+        return low_rank(torch.tensor(2.0, requires_grad=True), loadings.requires_grad_(True))
+
+
+class TestLowRankBatch(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        loadings = torch.rand(2, 5, 6, generator=torch.Generator().manual_seed(0)) + torch.eye(5, 6)
+        return low_rank(torch.tensor([2.0, 0.7], requires_grad=True), loadings.requires_grad_(True))
+
+
+class TestLoadedTree(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        layout, codes = two_trees()
+        generator = torch.Generator().manual_seed(0)
+        weights = torch.rand(layout.num_nodes, generator=generator) + 0.2
+        trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
+        loadings = torch.rand(2, 5, 3, generator=generator).requires_grad_(True)
+        plain = PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), trees, left=codes, right=codes)
+        return plain.with_loadings(loadings, loadings)
+
+
 class TestBatchSharedRows(_PartitionSuite, unittest.TestCase):
     def create_linear_op(self):
         codes = rows(3, (5,), (2, 3))
@@ -137,3 +162,10 @@ class TestRectangularLoaded(TestRectangular):
             left_loadings=torch.rand(5, 2, generator=generator).requires_grad_(True),
             right_loadings=torch.rand(6, 2, generator=generator).requires_grad_(True),
         )
+
+
+class TestRectangularLowRank(TestRectangular):
+    def create_linear_op(self):
+        generator = torch.Generator().manual_seed(0)
+        left, right = (torch.rand(size, 3, generator=generator).requires_grad_(True) for size in (5, 6))
+        return low_rank(torch.tensor(2.5, requires_grad=True), left, right)

@@ -1,0 +1,76 @@
+"""Length scales of a smooth kernel, learned on a few of the rows by an exact Gaussian process."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+# Bounds of length scales, outputscale and noise for columns and targets of variance 1: the noise keeps the covariance
+# positive definite in float64 wherever the search goes.
+_LENGTH_SCALES, _OUTPUTSCALE, _NOISE = (1e-2, 1e3), (1e-2, 1e2), (1e-4, 10.0)
+_STOP = {"ftol": 1e-5, "maxiter": 100}
+
+
+def learn_length_scales(x: Tensor, y: Tensor) -> Tensor:
+    r"""
+    The length scales (`D`, float64, in units of x) of a Matern-3/2 kernel that maximize the marginal likelihood.
+
+    Of an exact Gaussian process :math:`y \sim N(c, s K + \sigma^2 I)` with c, s and :math:`\sigma^2` maximized along,
+    by L-BFGS from length scales of :math:`\sqrt{D}` standard deviations. Changing the units of a column or of the
+    targets changes nothing. A column that is constant counts for nothing, and has a length scale of :math:`\sqrt D`.
+
+    Costs :math:`O(n^3 + n^2 D)` per evaluation: 2 to 7 seconds for 1,000 rows of 8 to 21 columns on one core.
+
+    :param x: `n x D` rows.
+    :param y: `n` targets.
+
+    Example:
+        >>> x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
+        >>> wavy, idle = learn_length_scales(x, (6 * x[:, 0]).sin())
+        >>> bool(10 * wavy < idle)
+        True
+    """
+    unit, num_columns = _deviation(x.double()), x.shape[1]
+    points, targets = x.double() / unit, (y.double() - y.double().mean()) / _deviation(y.double())
+
+    def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
+        position = torch.tensor(logs, device=points.device, requires_grad=True)
+        with torch.enable_grad():
+            covariance = _covariance(points, position.exp())
+        loss, sensitivity = _negative_log_likelihood(covariance.detach(), targets)
+        (gradient,) = torch.autograd.grad(covariance, position, sensitivity)
+        return loss, gradient.cpu().numpy()
+
+    start = np.log([num_columns**0.5] * num_columns + [1.0, 0.1])
+    bounds = np.log([_LENGTH_SCALES] * num_columns + [_OUTPUTSCALE, _NOISE])
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_STOP)
+    return unit * torch.from_numpy(found.x[:num_columns]).exp().to(unit)
+
+
+def _deviation(values: Tensor) -> Tensor:
+    """Standard deviations of columns, 1 for those that are constant."""
+    deviation = values.std(0, correction=0)
+    return torch.where(deviation > 0, deviation, 1)
+
+
+def _covariance(x: Tensor, values: Tensor) -> Tensor:
+    """The covariance of noisy targets, given length scales, outputscale and noise (`D + 2`)."""
+    distance = 3**0.5 * torch.cdist(x / values[:-2], x / values[:-2])
+    matern = (1 + distance) * torch.exp(-distance)
+    return values[-2] * matern + values[-1] * torch.eye(x.shape[0], dtype=x.dtype, device=x.device)
+
+
+def _negative_log_likelihood(covariance: Tensor, y: Tensor) -> tuple[float, Tensor]:
+    r"""
+    Minus the log density of the targets per row, up to a constant, and its derivative :math:`(A^{-1} - a a^\top) / 2n`
+    with respect to their covariance A, where :math:`a = A^{-1} (y - c)` for the best constant mean c.
+    """
+    root = torch.linalg.cholesky(covariance)
+    data, ones = torch.cholesky_solve(torch.stack([y, torch.ones_like(y)], -1), root).unbind(-1)
+    mean = data.sum() / ones.sum()
+    weights = data - mean * ones
+    loss = 0.5 * (y - mean) @ weights + root.diagonal().log().sum()
+    sensitivity = 0.5 * (torch.cholesky_inverse(root) - torch.outer(weights, weights))
+    return loss.item() / y.numel(), sensitivity / y.numel()

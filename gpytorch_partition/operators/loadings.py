@@ -1,0 +1,109 @@
+r"""
+Sums over clusters of rows with loadings: every cluster has k effects, and a row's loadings say how much of each it
+takes, :math:`f_i = \sum_r R_{ir} (Z u_r)_i`.
+
+Tables of clusters hold their effects side by side, `p x kt` for t columns, the t columns of an effect together. Where
+there is a single cluster, :math:`Z` is a column of ones, and the sums are plain products with the matrix of loadings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.linalg.tall import tall_product, wide_product
+from gpytorch_partition.partitions.incidence import Incidence, same_codes
+
+# Numbers held at once beside the values and the table themselves.
+_WORKSPACE = 2**25
+
+
+class LoadedRows(NamedTuple):
+    """Points in cluster space, with their loadings."""
+
+    rows: Incidence  # N x p
+    loadings: Tensor | None = None  # N x k; None for a single 1
+
+    def values(self, table: Tensor) -> Tensor:
+        """The values (`N x t`) of the points, given a table of clusters (`p x kt`)."""
+        return loaded_values(self.rows, self.loadings, table)
+
+    def are_same(self, other: LoadedRows) -> bool:
+        """Whether clusters and loadings are the same: :math:`O(N (m + k))` unless they are the same objects."""
+        if self.loadings is None or other.loadings is None:
+            return self.loadings is other.loadings and same_codes(self.rows, other.rows)
+        is_same = self.loadings is other.loadings or torch.equal(self.loadings, other.loadings)
+        return is_same and same_codes(self.rows, other.rows)
+
+
+def loaded_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Tensor:
+    r"""
+    :math:`[Z^\top \mathrm{diag}(R_1) V, \ldots, Z^\top \mathrm{diag}(R_k) V]` (`*batch x p x kt`).
+
+    :param rows: Z (`N x p`).
+    :param loadings: `*batch x N x k` R; None for a single 1.
+    :param values: `*batch x N x t` V.
+    """
+    if loadings is None:
+        return rows.t_matmul(values)
+    if rows.num_clusters == 1:
+        return wide_product(loadings, values).flatten(-2).unsqueeze(-2)
+    parts = [
+        rows.t_matmul((part.unsqueeze(-1) * values.unsqueeze(-2)).flatten(-2))
+        for part in loadings.split(_effects_at_once(values), -1)
+    ]
+    return torch.cat(parts, -1)
+
+
+def loaded_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Tensor:
+    r"""
+    :math:`\sum_r \mathrm{diag}(R_r) Z C_r` (`*batch x N x t`).
+
+    :param rows: Z (`N x p`).
+    :param loadings: `*batch x N x k` R; None for a single 1.
+    :param table: `*batch x p x kt`, :math:`[C_1, \ldots, C_k]`.
+    """
+    if loadings is None:
+        return rows.matmul(table)
+    if rows.num_clusters == 1:
+        return tall_product(loadings, _effects(table, loadings).squeeze(-3))
+    values = ((part.unsqueeze(-1) * columns).sum(-2) for part, columns in _in_parts(rows, loadings, table))
+    return reduce(add, values)
+
+
+def loadings_derivative(rows: Incidence, loadings: Tensor, vectors: Tensor, table: Tensor) -> Tensor:
+    r"""
+    The derivative of :math:`\mathrm{tr}(V^\top \sum_r \mathrm{diag}(R_r) Z C_r)` with respect to R (`*batch x N x k`).
+
+    :param rows: Z (`N x p`).
+    :param loadings: `*batch x N x k` R.
+    :param vectors: `*batch x N x t` V.
+    :param table: `*batch x p x kt`, :math:`[C_1, \ldots, C_k]`.
+    """
+    if rows.num_clusters == 1:
+        return vectors @ _effects(table, loadings).squeeze(-3).mT
+    parts = [(columns * vectors.unsqueeze(-2)).sum(-1) for _, columns in _in_parts(rows, loadings, table)]
+    return torch.cat(parts, -1)
+
+
+def _effects(table: Tensor, loadings: Tensor) -> Tensor:
+    """The columns of each effect: `*batch x p x k x t`."""
+    return table.unflatten(-1, (loadings.shape[-1], -1))
+
+
+def _in_parts(rows: Incidence, loadings: Tensor, table: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Some loadings at a time (`*batch x N x l`), and their effects' values for all rows (`*batch x N x l x t`)."""
+    num_columns = table.shape[-1] // loadings.shape[-1]
+    size = _effects_at_once(loadings[..., :1].expand(*loadings.shape[:-1], num_columns))
+    for part, columns in zip(loadings.split(size, -1), table.split(size * num_columns, -1)):
+        yield part, _effects(rows.matmul(columns), part)
+
+
+def _effects_at_once(values: Tensor) -> int:
+    """For how many effects the values of all rows are held at once."""
+    return max(1, _WORKSPACE // max(1, values.numel()))

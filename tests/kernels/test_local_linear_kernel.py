@@ -1,0 +1,230 @@
+"""The local linear kernel against its formula."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.priors import GammaPrior
+
+from gpytorch_partition import (
+    FastClusterKernel,
+    IterativeKernel,
+    LocalLinearKernel,
+    PartitionKernel,
+    RandomForestKernel,
+    encode_missing,
+    fit_exact_gp,
+    settings,
+)
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.operators import PartitionLinearOperator, PartitionSumLinearOperator
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(200, 3, generator=GENERATOR, dtype=torch.float64)
+Y = X[:, 0].sin() + X[:, 1].abs()
+NEW = torch.randn(20, 3, generator=GENERATOR, dtype=torch.float64)
+VARIANCES = torch.tensor([0.5, 2.0, 0.1], dtype=torch.float64)
+
+
+def _forest(**kwargs):
+    return RandomForestKernel(X, Y, 10, random_state=0, **kwargs).double()
+
+
+def _kernel(base=None, **kwargs):
+    kernel = LocalLinearKernel(base or _forest(), 3, **kwargs).double()
+    kernel.variance = VARIANCES
+    return kernel
+
+
+def _expected(base, x1, x2, variances=VARIANCES):
+    return base(x1, x2).to_dense() * (1 + (x1 * variances) @ x2.mT)
+
+
+@pytest.mark.parametrize(("x1", "x2"), [(X, X), (NEW, X), (X, NEW), (X[:20], NEW)])
+@pytest.mark.parametrize(
+    "base", [_forest(), FastClusterKernel(X, 20, random_state=0).double(), ScaleKernel(_forest()).double()]
+)
+def test_the_covariance_is_the_product_of_a_partition_kernel_and_a_linear_one(base, x1, x2):
+    kernel, expected = _kernel(base), _expected(base, x1, x2)
+    covariance = kernel(x1, x2).evaluate_kernel()
+    assert isinstance(covariance, PartitionLinearOperator)
+    torch.testing.assert_close(covariance.to_dense(), expected)
+    torch.testing.assert_close(covariance @ NEW.new_ones(len(x2), 2), expected @ NEW.new_ones(len(x2), 2))
+    if x1.shape == x2.shape:
+        torch.testing.assert_close(kernel(x1, x2, diag=True), expected.diagonal())
+
+
+def test_a_sum_of_partition_kernels_is_made_linear_term_by_term():
+    base = ScaleKernel(_forest()) + gpytorch.kernels.ConstantKernel() + FastClusterKernel(X, 20, random_state=0)
+    for x1, x2 in ((X, X), (X[:20], NEW)):
+        covariance = _kernel(IterativeKernel(base.double()))(x1, x2).evaluate_kernel()
+        assert isinstance(covariance, PartitionSumLinearOperator)
+        assert covariance.linear_ops[0].is_symmetric == (x1 is x2)
+        torch.testing.assert_close(covariance.to_dense(), _expected(base, x1, x2))
+        torch.testing.assert_close(covariance[3:8, 2:9].to_dense(), _expected(base, x1[3:8], x2[2:9]))
+
+
+def test_other_kernels_are_refused():
+    with pytest.raises(TypeError, match="expected a partition kernel"):
+        _kernel(RBFKernel())(X).evaluate_kernel()
+    with pytest.raises(RuntimeError, match="without loadings"):
+        _kernel(_kernel())(X).evaluate_kernel()
+
+
+def test_the_slopes_begin_as_strong_as_the_level():
+    kernel = LocalLinearKernel(_forest(), 3)
+    torch.testing.assert_close(kernel.variance, torch.full((1, 3), 1 / 3))
+    assert kernel.num_dims == 3
+    assert kernel.raw_variance.requires_grad
+
+
+@pytest.mark.parametrize("limit", [50, 2000])
+def test_the_gradient_of_the_likelihood(limit):
+    """By conjugate gradients (with many probes) and densely, against finite differences of the dense formula."""
+    model = PartitionGP(X, Y, GaussianLikelihood(), _kernel())
+
+    def value():
+        noisy = model.covar_module.outputscale * model.covar_module.base_kernel(X).to_dense()
+        noisy = noisy + model.likelihood.noise * torch.eye(200, dtype=X.dtype)
+        return torch.distributions.MultivariateNormal(model.mean_module(X), noisy).log_prob(Y) / 200
+
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    with (
+        settings.iterative(),
+        gpytorch.settings.max_cholesky_size(limit),
+        gpytorch.settings.num_trace_samples(300),
+        gpytorch.settings.cg_tolerance(1e-8),
+    ):
+        mll(model(X), Y).backward()
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        flat = parameter.data.view(-1)
+        for number in range(flat.numel()):
+            with torch.no_grad():
+                flat[number] += 1e-5
+                above = value()
+                flat[number] -= 2e-5
+                below = value()
+                flat[number] += 1e-5
+            exact = float(above - below) / 2e-5
+            tolerance = 1e-6 if limit == 2000 else 0.03 * abs(exact) + 4e-3
+            assert float(parameter.grad.view(-1)[number]) == pytest.approx(exact, abs=tolerance)
+
+
+def test_samples_have_its_covariance():
+    kernel, points = _kernel(), X[:6]
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        samples = kernel(points).evaluate_kernel().zero_mean_mvn_samples(5_000)
+    expected = kernel(points).to_dense().detach()
+    torch.testing.assert_close(samples.T.cov(), expected, rtol=0, atol=0.08 * float(expected.max()))
+
+
+def test_functions_are_linear_within_clusters():
+    """Noiseless slopes that differ from cluster to cluster are found, where levels alone leave steps."""
+    points = torch.linspace(-2, 2, 200, dtype=X.dtype).unsqueeze(-1)
+    targets = torch.where(points[:, 0] > 0, 3 * points[:, 0], -points[:, 0])
+    errors = []
+    for kernel in (_signs_kernel(), LocalLinearKernel(_signs_kernel(), 1)):
+        likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-6))
+        model = PartitionGP(points[::2], targets[::2], likelihood, kernel)
+        likelihood.noise = 1e-4
+        with torch.no_grad():
+            errors.append((model.eval()(points).mean - targets).abs().max())
+    assert errors[0] > 1
+    assert errors[1] < 0.01
+
+
+def _signs_kernel():
+    return PartitionKernel(lambda x: (x > 0).long())
+
+
+class TestColumns:
+    def test_of_the_linear_part(self):
+        kernel = LocalLinearKernel(_forest(), 2, active_dims=(2, 0)).double()
+        kernel.variance = torch.tensor([0.1, 0.5])
+        expected = _forest()(NEW, X).to_dense() * (1 + 0.1 * NEW[:, 2:] @ X[:, 2:].T + 0.5 * NEW[:, :1] @ X[:, :1].T)
+        torch.testing.assert_close(kernel(NEW, X).to_dense(), expected)
+
+    def test_of_the_partitions(self):
+        base = RandomForestKernel(X, Y, 10, random_state=0, active_dims=(1, 2)).double()
+        torch.testing.assert_close(_kernel(base)(NEW, X).to_dense(), _expected(base, NEW, X))
+
+    @pytest.mark.parametrize(("num_dims", "active_dims"), [(2, (0, 1, 2)), (0, None), (2, (1, 1))])
+    def test_that_do_not_fit(self, num_dims, active_dims):
+        with pytest.raises(ValueError, match="active_dims"):
+            LocalLinearKernel(_forest(), num_dims, active_dims=active_dims)
+
+    def test_of_points_that_do_not_fit(self):
+        with pytest.raises(ValueError, match="2 columns for its linear part, got 3"):
+            LocalLinearKernel(_forest(), 2)(X)
+        with pytest.raises(ValueError, match="built on 3 columns"):
+            LocalLinearKernel(_forest(), 2)(X[:, :2]).to_dense()
+
+
+def test_missing_values_are_zero_in_the_linear_part():
+    missing = X.masked_fill(torch.rand(200, 3, generator=GENERATOR) < 0.2, torch.nan)
+    base = RandomForestKernel(missing, Y, 10, random_state=0).double()
+    for points in (missing, encode_missing(missing)):
+        found = _kernel(base)(points).to_dense()
+        linear = 1 + (missing.nan_to_num(0) * VARIANCES) @ missing.nan_to_num(0).T
+        torch.testing.assert_close(found, base(missing).to_dense() * linear)
+
+
+def test_no_gradient_with_respect_to_points():
+    with pytest.raises(RuntimeError, match="no gradient"):
+        _kernel()(X.clone().requires_grad_(True)).to_dense()
+
+
+def test_state_prior_and_constraint():
+    kernel = LocalLinearKernel(_forest(), 3, variance_prior=GammaPrior(2.0, 2.0), variance_constraint=GreaterThan(0.01))
+    assert bool((kernel.variance > 0.01).all())
+    name, module, prior, closure, setter = next(iter(kernel.named_priors()))
+    setter(module, torch.tensor([0.3, 0.4, 0.5]))
+    torch.testing.assert_close(closure(module), torch.tensor([[0.3, 0.4, 0.5]]))
+    buffer = io.BytesIO()
+    torch.save(kernel.state_dict(), buffer)
+    buffer.seek(0)
+    twin = LocalLinearKernel(RandomForestKernel(), 3, variance_constraint=GreaterThan(0.01))
+    twin.load_state_dict(torch.load(buffer, weights_only=True), strict=False)
+    torch.testing.assert_close(twin(X).to_dense(), kernel(X).to_dense())
+    changed = copy.deepcopy(kernel)
+    changed.variance = 1.0
+    assert not torch.allclose(changed(X).to_dense(), kernel(X).to_dense())
+
+
+class TestBatches:
+    def test_of_variances(self):
+        kernel = LocalLinearKernel(_forest(), 3, batch_shape=(2,)).double()
+        kernel.variance = torch.stack([VARIANCES, 2 * VARIANCES]).unsqueeze(-2)
+        expected = torch.stack([_expected(_forest(), NEW, X, scale * VARIANCES) for scale in (1, 2)])
+        torch.testing.assert_close(kernel(NEW, X).to_dense(), expected)
+        torch.testing.assert_close(kernel(NEW.expand(2, 20, 3), X.expand(2, 200, 3)).to_dense(), expected)
+        torch.testing.assert_close(kernel[1](NEW, X).to_dense(), expected[1])
+
+    def test_of_points(self):
+        points, kernel = torch.randn(2, 4, 3, generator=GENERATOR, dtype=X.dtype), _kernel()
+        expected = torch.stack([_expected(_forest(), part, X) for part in points])
+        covariance = kernel(points, X.expand(2, 200, 3)).evaluate_kernel()
+        assert covariance.right_loadings.shape == (200, 4)
+        torch.testing.assert_close(covariance.to_dense(), expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*at a bound of its constraint")
+def test_trained_in_a_model():
+    """Columns in which the function is not linear within clusters lose their slopes."""
+    targets = torch.where(X[:, 0] > 0, 2.0, -1.0) * X[:, 1] + 0.1 * torch.randn(200, generator=GENERATOR)
+    kernel = LocalLinearKernel(RandomForestKernel(X, targets, 30, random_state=0), 3)
+    model = PartitionGP(X, targets, GaussianLikelihood(), kernel)
+    assert model.covar_module.base_kernel is kernel
+    fit_exact_gp(model, model.likelihood, method="l-bfgs")
+    variance = kernel.variance.detach().flatten()
+    assert variance[1] > 10 * variance[2]
