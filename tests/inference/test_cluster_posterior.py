@@ -460,6 +460,14 @@ class TestSums:
         assert both == pytest.approx(rows + one + costs._product_seconds(landmarks))
         assert costs._product_seconds(landmarks) == pytest.approx(N * 30 * costs._LOADING)
 
+    def test_expected_iterations_go_by_the_terms_with_several_clusters(self):
+        forest, landmarks = KERNELS["forest"]()(X).evaluate_kernel(), self.PARTS["landmarks"]()(X).evaluate_kernel()
+        noise = torch.tensor([0.1])
+        ratio = costs.noise_ratio((forest * 0.5 + landmarks * 40.0).add_diagonal(noise))
+        assert ratio == pytest.approx(0.2)
+        explained = float(landmarks.diagonal().mean())
+        assert costs.noise_ratio((landmarks * 2.0).add_diagonal(noise)) == pytest.approx(0.1 / (2 * explained))
+
     def test_terms_of_other_points_or_loadings_do_not_fit(self):
         total = IterativeKernel(KERNELS["forest"]() + LinearKernel())
         noisy = total(X).evaluate_kernel().add_diagonal(torch.tensor([0.1]))

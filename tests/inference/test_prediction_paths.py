@@ -505,6 +505,21 @@ def test_a_mean_makes_no_pass_over_training_rows(name, monkeypatch):
         assert N in sizes
 
 
+@pytest.mark.parametrize("name", ["local linear", "own + linear"])
+def test_gradients_of_means_with_respect_to_loadings(name):
+    """As GPyTorch's own, with weights of the training rows that are held fixed."""
+    model = _model(name).eval()
+    (raw_variance,) = (p for parameter_name, p in model.named_parameters() if "raw_variance" in parameter_name)
+    with settings.iterative():
+        model(TEST[:3]).mean.sum().item()
+        (found,) = torch.autograd.grad(model(TEST).mean.square().sum(), raw_variance)
+        weights = model.prediction_strategy.mean_cache.detach()
+        mean = model.mean_module(TEST) + model.covar_module(TEST, X).to_dense() @ weights
+        (expected,) = torch.autograd.grad(mean.square().sum(), raw_variance)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    assert expected.abs().max() > 0.1
+
+
 def test_two_kernels_that_share_a_partition():
     forest = _forest()
     shared = PartitionKernel(forest.partition)
