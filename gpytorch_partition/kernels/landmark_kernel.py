@@ -23,7 +23,7 @@ from gpytorch_partition.partitions.seeds import random_state_of
 from gpytorch_partition.partitions.training_rows import checked_rows
 
 # Added to the diagonal of the landmarks' covariance, relative to its mean: what keeps its factor accurate in float64.
-_JITTER = 1e-3
+_JITTER = 1e-8
 # Covariances of rows and landmarks held at once.
 _ENTRIES = 2**22
 

@@ -285,7 +285,7 @@ def test_posterior_samples_have_the_posterior_covariance(name):
     cross, own = (model.covar_module(points, other).evaluate_kernel().detach() for other in (X, points))
     posterior = cluster_posterior(noisy, cross)
     torch.manual_seed(0)
-    samples = posterior.samples(20_000, own.left)
+    samples = posterior.samples(20_000, [own.left])
     explained = cross.to_dense() @ torch.linalg.solve(noisy.to_dense(), cross.to_dense().mT)
     torch.testing.assert_close(samples.mT.cov(correction=0), own.to_dense() - explained, rtol=0.06, atol=0.03)
 
