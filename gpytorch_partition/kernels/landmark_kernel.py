@@ -22,8 +22,8 @@ from gpytorch_partition.partitions.landmarks import LandmarkPartition, choose_la
 from gpytorch_partition.partitions.seeds import random_state_of
 from gpytorch_partition.partitions.training_rows import checked_rows
 
-# Added to the diagonal of the landmarks' covariance, relative to its mean: what keeps its factor accurate in float64.
-_JITTER = 1e-8
+# Added to the diagonal of the landmarks' covariance, relative to its mean: keeps its factor accurate in float64.
+_RELATIVE_JITTER = 1e-8
 # Covariances of rows and landmarks held at once.
 _ENTRIES = 2**22
 
@@ -182,7 +182,7 @@ class LandmarkKernel(ClusterKernel):
         r""":math:`\kappa(x, Z) L^{-\top}` (`*batch x N x k`), in float64 until it is done."""
         landmarks, size = self.landmarks.landmarks, max(1, _ENTRIES // self.num_landmarks)
         within = to_dense(self.base_kernel(landmarks))
-        jitter = _JITTER * within.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
+        jitter = _RELATIVE_JITTER * within.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         root = psd_safe_cholesky(within + jitter * torch.eye(self.num_landmarks).to(within))
         blocks = [
             torch.linalg.solve_triangular(root.mT, cross, upper=True, left=False).to(dtype)
