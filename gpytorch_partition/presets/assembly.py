@@ -1,0 +1,59 @@
+"""The model that a choice describes."""
+
+from __future__ import annotations
+
+import numpy as np
+from gpytorch.constraints import GreaterThan
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from torch import Tensor
+
+from gpytorch_partition.kernels.standardized_kernel import column_moments
+from gpytorch_partition.likelihoods import ForestNoise, ForestNoiseGaussianLikelihood
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.partitions.missing import decode_missing
+from gpytorch_partition.presets.choice import Choice
+from gpytorch_partition.presets.parts import new_parts, weighted_sum
+
+# The least variance of the noise, in units of the targets' own; a likelihood's constraint lies below.
+LEAST_NOISE = 1e-4
+
+
+def assemble(
+    choice: Choice, train_x: Tensor, train_y: Tensor, random: np.random.RandomState, n_jobs: int | None
+) -> PartitionGP:
+    """
+    A model of rows and targets in any units, with everything set and nothing to be trained.
+
+    :param choice: What the data said.
+    :param train_x: `N x D` rows.
+    :param train_y: `N` targets.
+    :param random: Source of the draws.
+    :param n_jobs: Trees grown at a time.
+    """
+    x, y, (mean, scale) = standardized(train_x, train_y)
+    parts = new_parts(x, y, choice.length_scales, random, n_jobs)
+    kernel = weighted_sum(parts, {name: scale**2 * weight for name, weight in choice.outputscales.items()}, train_x)
+    model = PartitionGP(train_x, train_y, _likelihood(choice, scale**2), kernel)
+    model.covar_module.outputscale = 1.0
+    model.mean_module.constant = mean
+    return model.requires_grad_(False)
+
+
+def standardized(train_x: Tensor, train_y: Tensor) -> tuple[Tensor, Tensor, tuple[float, float]]:
+    """Standardized rows and targets in float64, and mean and standard deviation of the targets."""
+    mean, scale = column_moments(train_x)
+    (y_mean,), (y_scale,) = column_moments(train_y.unsqueeze(-1))
+    y = (train_y.double() - y_mean) / y_scale
+    return (decode_missing(train_x).double() - mean) / scale, y, (float(y_mean), float(y_scale))
+
+
+def _likelihood(choice: Choice, unit: float) -> Likelihood:
+    constraint = GreaterThan(0.5 * LEAST_NOISE * unit)
+    if choice.noise_forest is None:
+        likelihood = GaussianLikelihood(noise_constraint=constraint)
+    else:
+        likelihood = ForestNoiseGaussianLikelihood(noise_constraint=constraint)
+        likelihood.noise_covar = ForestNoise.from_forest(choice.noise_forest, constraint)
+        likelihood.exponent = choice.exponent
+    likelihood.noise = choice.noise * unit
+    return likelihood

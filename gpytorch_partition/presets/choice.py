@@ -1,0 +1,103 @@
+"""Which parts count how much, and how large the noise is where: chosen by the predictive density of rows left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.model_selection import KFold
+from torch import Tensor
+
+from gpytorch_partition.inference.length_scales import learn_length_scales
+from gpytorch_partition.inference.predictive_fit import (
+    Fold,
+    PredictiveFit,
+    left_out_predictions,
+    maximize_predictive_density,
+)
+from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.presets.parts import new_parts
+
+# Rows that weights are chosen on, and that length scales are learned on.
+MOST_ROWS = 1_000
+_LENGTH_SCALE_ROWS = 700
+NUM_FOLDS = 5
+# What a noise that varies must gain, in nats, and the share of the weights below which a part is left out.
+LEAST_GAIN = 3.0
+_LEAST_SHARE = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    r"""
+    What the data say about a model of standardized columns and targets.
+
+    :param outputscales: Weights of the parts that count, by name.
+    :param length_scales: `D` length scales of the smooth part; None where rows miss values.
+    :param noise: The level of the noise.
+    :param exponent: How far the noise follows its forest; 0 where it is constant.
+    :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
+    :param log_density: Mean log predictive density of rows left out, in nats.
+    """
+
+    outputscales: dict[str, float]
+    length_scales: Tensor | None
+    noise: float
+    exponent: float
+    noise_forest: RandomForestRegressor | None
+    log_density: float
+
+
+def choose(x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
+    """
+    Weights and noise by five folds of at most 1,000 random rows, each predicted by forests that have not seen them.
+
+    The noise varies with x where that gains 3 nats or more over a constant one.
+
+    :param x: `N x D` standardized rows (float64); NaN is a missing value.
+    :param y: `N` standardized targets.
+    :param random: Source of the draws.
+    :param n_jobs: Trees grown at a time.
+    """
+    rows = torch.from_numpy(random.permutation(len(x))[:MOST_ROWS])
+    x, y = x[rows], y[rows]
+    length_scales = (
+        None if bool(x.isnan().any()) else learn_length_scales(x[:_LENGTH_SCALE_ROWS], y[:_LENGTH_SCALE_ROWS])
+    )
+    names, folds = _folds(x, y, length_scales, random, n_jobs)
+    constant = maximize_predictive_density(folds, y)
+    means, variances = left_out_predictions(folds, y, constant)
+    residuals = (y - means) / (variances + constant.noise).sqrt()
+    forest = grow_residual_forest(x, residuals, num_trees=200, random_state=random, n_jobs=n_jobs)
+    varying = maximize_predictive_density(folds, y, log_ratios=torch.from_numpy(forest.oob_prediction_), start=constant)
+    varies = (varying.log_density - constant.log_density) * len(y) > LEAST_GAIN
+    best = varying if varies else constant
+    weights = _those_that_count(names, best)
+    return Choice(weights, length_scales, best.noise, best.exponent, forest if varies else None, best.log_density)
+
+
+def _folds(
+    x: Tensor, y: Tensor, length_scales: Tensor | None, random: np.random.RandomState, n_jobs: int | None
+) -> tuple[list[str], list[Fold]]:
+    """The names of the parts, and their covariances for each fold."""
+    names, folds = [], []
+    for kept, left_out in KFold(min(NUM_FOLDS, len(x)), shuffle=True, random_state=random).split(x):
+        parts = new_parts(x[kept], y[kept], length_scales, random, n_jobs)
+        names = list(parts)
+        covariances = torch.stack([_dense(part, x) for part in parts.values()])
+        folds.append(Fold(covariances, torch.from_numpy(kept), torch.from_numpy(left_out)))
+    return names, folds
+
+
+@torch.no_grad()
+def _dense(part: Kernel, x: Tensor) -> Tensor:
+    return part.double()(x).to_dense()
+
+
+def _those_that_count(names: list[str], fit: PredictiveFit) -> dict[str, float]:
+    """The weights by name, without those that hardly add to the largest."""
+    least = _LEAST_SHARE * float(fit.outputscales.max())
+    return {name: float(weight) for name, weight in zip(names, fit.outputscales) if weight > least}

@@ -1,0 +1,112 @@
+"""The kernels that the default one is a sum of: forests, locally linear ones, a smooth part, a linear one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, ScaleKernel
+from torch import Tensor
+
+from gpytorch_partition.kernels import (
+    IterativeKernel,
+    LandmarkKernel,
+    LocalLinearKernel,
+    RandomForestKernel,
+    StandardizedKernel,
+)
+from gpytorch_partition.partitions.landmarks import choose_landmarks
+
+# Trees of many small subsamples, of most rows, and without a look at the targets.
+_FORESTS: dict[str, dict[str, Any]] = {
+    "subsampled_forest": {"max_samples": 0.2},
+    "full_forest": {"max_samples": 0.632, "min_samples_leaf": 1},
+    "random_trees": {"max_samples": 0.5, "min_samples_leaf": 2, "max_features": 1},
+}
+# Trees with few leaves, in each of which the function has slopes.
+_COARSE: dict[str, Any] = {"num_trees": 50, "max_samples": 0.3, "min_samples_leaf": 15}
+_NUM_TREES, _FEWEST_SAMPLES, _MOST_SAMPLES = 100, 128, 20_000
+# Landmarks of the smooth part: all rows, up to the first number; then a share of them, up to the second.
+_FEWEST_LANDMARKS, _MOST_LANDMARKS, _SHARE = 1_000, 2_000, 0.1
+
+
+def new_parts(
+    x: Tensor, y: Tensor, length_scales: Tensor | None, random: np.random.RandomState, n_jobs: int | None
+) -> dict[str, Kernel]:
+    """
+    The parts, of unit scale, by name.
+
+    :param x: `N x D` standardized rows.
+    :param y: `N` targets.
+    :param length_scales: `D` length scales of the smooth part; None where rows miss values, which only trees know.
+    :param random: Source of the draws.
+    :param n_jobs: Trees grown at a time.
+    """
+    parts: dict[str, Kernel] = {name: _forest(x, y, options, random, n_jobs) for name, options in _FORESTS.items()}
+    if length_scales is not None:
+        parts["slopes"] = LocalLinearKernel(_forest(x, y, _COARSE, random, n_jobs), x.shape[1])
+        parts["smooth"] = _smooth(x, length_scales, random)
+        parts["linear"] = _linear(x.shape[1])
+    return parts
+
+
+def unfitted_part(name: str, num_columns: int) -> Kernel:
+    """The part of this name for `load_state_dict`."""
+    if name == "linear":
+        return _linear(num_columns)
+    if name == "slopes":
+        return LocalLinearKernel(RandomForestKernel(), num_columns)
+    return (
+        LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None) if name == "smooth" else RandomForestKernel()
+    )
+
+
+def weighted_sum(
+    parts: Mapping[str, Kernel], outputscales: Mapping[str, float], train_x: Tensor | None
+) -> IterativeKernel:
+    """
+    The sum of kernels of standardized columns with fixed weights, for points in the units of the training rows.
+
+    :param parts: The kernels, by name.
+    :param outputscales: The weights of those that count, by name.
+    :param train_x: `N x D` rows; None for an unfitted kernel.
+    """
+    total = reduce(add, (_scaled(parts[name], outputscale) for name, outputscale in outputscales.items()))
+    return IterativeKernel(StandardizedKernel(total, train_x)).requires_grad_(False)
+
+
+def _scaled(part: Kernel, outputscale: float) -> Kernel:
+    scaled = ScaleKernel(part)
+    scaled.outputscale = outputscale
+    return scaled
+
+
+def _forest(
+    x: Tensor, y: Tensor, options: Mapping[str, Any], random: np.random.RandomState, n_jobs: int | None
+) -> RandomForestKernel:
+    share = int(options["max_samples"] * len(x))
+    num_samples = min(max(share, _FEWEST_SAMPLES), _MOST_SAMPLES, len(x))
+    options = {"num_trees": _NUM_TREES, **options, "max_samples": num_samples}
+    return RandomForestKernel(x, y, random_state=random, n_jobs=n_jobs, **options)
+
+
+def _smooth(x: Tensor, length_scales: Tensor, random: np.random.RandomState) -> LandmarkKernel:
+    wanted = min(_MOST_LANDMARKS, max(_FEWEST_LANDMARKS, int(_SHARE * len(x))))
+    num_landmarks = min(wanted, torch.unique(x, dim=0).shape[0])
+    return LandmarkKernel.from_kernel(_matern(length_scales), choose_landmarks(x.double(), num_landmarks, random))
+
+
+def _matern(length_scales: Tensor) -> MaternKernel:
+    kernel = MaternKernel(nu=1.5, ard_num_dims=len(length_scales)).double()
+    kernel.lengthscale = length_scales
+    return kernel.requires_grad_(False)
+
+
+def _linear(num_columns: int) -> LinearKernel:
+    kernel = LinearKernel()
+    kernel.variance = 1 / num_columns
+    return kernel
