@@ -304,6 +304,8 @@ def test_what_a_method_cannot_do_is_refused():
             _variances(_model(total), method)
     with pytest.raises(ValueError, match="one partition kernel"):
         _variances(_model(KERNELS["forest"]() + KERNELS["Mondrian"]()), "feature_space")
+    with pytest.raises(ValueError, match="one partition kernel"):
+        _variances(_model(LocalLinearKernel(KERNELS["forest"](), 3)), "feature_space")
     assert _variances(_model(total), "auto").shape == (N_TEST,)
     with pytest.raises(ValueError, match="predictive_variances to be one of"):
         settings.predictive_variances("fast")
@@ -418,7 +420,7 @@ class TestSums:
     @pytest.mark.parametrize("name", PARTS)
     def test_joint_samples_have_the_predictive_covariance(self, name):
         """Also of points in clusters that no training row is in, a few of which share one."""
-        test = torch.cat([TEST[:6], 0.01 * TEST[:2] + 6.0])
+        test = torch.cat([TEST[:5], 0.01 * TEST[:2] + 6.0, TEST[:1] - 6.0])
         model, limit = _model(self.PARTS[name]()).double(), linear_operator.settings.max_cholesky_size(50)
         with torch.no_grad(), torch.random.fork_rng(devices=[]), settings.iterative(), limit:
             torch.manual_seed(0)
@@ -465,6 +467,7 @@ class TestSums:
         noise = torch.tensor([0.1])
         ratio = costs.noise_ratio((forest * 0.5 + landmarks * 40.0).add_diagonal(noise))
         assert ratio == pytest.approx(0.2)
+        assert costs.noise_ratio((forest * 0.5).add_diagonal(torch.linspace(0.1, 9, N))) == pytest.approx(0.2)
         explained = float(landmarks.diagonal().mean())
         assert costs.noise_ratio((landmarks * 2.0).add_diagonal(noise)) == pytest.approx(0.1 / (2 * explained))
 
