@@ -16,5 +16,7 @@ from gpytorch_partition.kernels import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels import PartitionMixtureKernel as PartitionMixtureKernel
 from gpytorch_partition.kernels import RandomForestKernel as RandomForestKernel
 from gpytorch_partition.partitions import encode_missing as encode_missing
+from gpytorch_partition.presets import default_kernel as default_kernel
+from gpytorch_partition.presets import default_model as default_model
 
 __version__ = "0.1.0"

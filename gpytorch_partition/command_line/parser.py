@@ -8,7 +8,7 @@ from typing import Any
 from gpytorch_partition.command_line.compare import compare
 from gpytorch_partition.command_line.fit import fit
 from gpytorch_partition.command_line.predict import predict
-from gpytorch_partition.estimators.regressor import KERNELS
+from gpytorch_partition.estimators.regressor import KERNELS, NAMES
 
 PROGRAM = "python -m gpytorch_partition"
 
@@ -49,10 +49,10 @@ def _add_compare(commands: Any) -> None:
     command.add_argument(
         "--kernels",
         nargs="+",
-        choices=tuple(KERNELS),
+        choices=NAMES,
         default=list(KERNELS),
         metavar="KERNEL",
-        help=f"some of {', '.join(KERNELS)} (default: all)",
+        help=f"some of {', '.join(NAMES)} (default: all but auto)",
     )
     command.add_argument("--output", default="compare", metavar="DIR", help="where to write (default: %(default)s)")
     command.add_argument(
@@ -72,9 +72,7 @@ def _add_fit(commands: Any) -> None:
     command.add_argument("data", metavar="DATA.csv", help=_CSV)
     command.add_argument("--target", required=True, metavar="COLUMN", help="the column to predict")
     command.add_argument("--model", required=True, metavar="FILE", help="the model file to write")
-    command.add_argument(
-        "--kernel", choices=tuple(KERNELS), default="forest", help="which kernel (default: %(default)s)"
-    )
+    command.add_argument("--kernel", choices=NAMES, default="forest", help="which kernel (default: %(default)s)")
     _add_size_and_seed(command)
     command.set_defaults(run=fit)
 

@@ -17,10 +17,14 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.inference.exact_fit import fit_exact_gp
 from gpytorch_partition.kernels import FastClusterKernel, MondrianKernel, RandomForestKernel
+from gpytorch_partition.likelihoods import ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions.seeds import random_state_of
+from gpytorch_partition.presets.assembly import assemble, unfitted_model
+from gpytorch_partition.presets.default import FEWEST_ROWS, default_choice
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
+NAMES = ("auto", *KERNELS)
 DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
 # Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
@@ -53,15 +57,19 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     The kernels are those of Davies & Ghahramani 2014 and Balog et al. 2016: see the classes of
     :mod:`gpytorch_partition.kernels`.
 
-    :param kernel: `"forest"` (supervised; the one to try first), `"fast_cluster"`, `"mondrian"`, or a function from
+    :param kernel: `"auto"`, a sum of forests, local slopes, a smooth and a linear part with a noise that may vary with
+        x, all weighed by predictions of rows left out (:func:`gpytorch_partition.presets.default_model`; the slowest);
+        `"forest"` (supervised; the one to try first), `"fast_cluster"`, `"mondrian"`, or a function from
         the standardized training data `(x, y)` (tensors `N x D` and `N`) to a :class:`gpytorch.kernels.Kernel`,
         which will be scaled by an outputscale; it must be a module-level function for the estimator to be pickled.
         (Default: `"forest"`.)
-    :param num_partitions: Number m of trees or clusterings. A function's kernel has its own. (Default: 200.)
+    :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own.
+        (Default: 200.)
     :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and
         :func:`~gpytorch_partition.fit_exact_gp` does not apply. (Default: 100.)
     :param dtype: `"float32"` or `"float64"`, in which the model computes, or `"auto"`: float64 up to 2,000 rows, where
-        solves are dense, and float32 above, where products are faster and hold less.
+        solves are dense, and float32 above, where products are faster and hold less. `"auto"` as a kernel computes in
+        float64.
     :param random_state: Seed of the partitions, as in scikit-learn. With the same integer, predictions are the same to
         the last bit. A function's kernel draws from what it likes.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
@@ -71,8 +79,12 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     Fitted attributes:
 
     - `model_`, `likelihood_`, `kernel_`: the GPyTorch model of standardized data, its likelihood and its kernel.
-    - `noise_`, `outputscale_`: variances of the noise and of the function, in squared units of the targets.
-    - `log_marginal_likelihood_value_`: in nats, of the standardized targets.
+    - `noise_`, `outputscale_`: variances of the noise and of the function, in squared units of the targets. Where the
+        noise varies (`"auto"`), its level; `"auto"` has several outputscales in `kernel_`, and 1 beside the targets'
+        variance here.
+    - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"`.
+    - `log_predictive_density_`: for `"auto"`, the mean log density of rows left out, in nats, of standardized targets;
+        None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
@@ -107,7 +119,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         """
         Build the kernel and choose the hyperparameters.
 
-        :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
+        :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value.
         :param y: `N` targets: one output.
         :return: The regressor itself.
         :raises ValueError: If the data or a parameter cannot be used.
@@ -124,12 +136,28 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         dtype = DTYPES[self.dtype] or (torch.float64 if len(y) <= _MOST_DENSE_ROWS else torch.float32)
         x = torch.as_tensor((X - self._x_mean) / self._x_scale, dtype=dtype)
         targets = torch.as_tensor((y - self._y_mean) / self._y_scale, dtype=dtype)
-        self._set_model(x, targets, self._new_kernel(x, targets))
+        if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
+            self._choose_model(x.double(), targets.double())
+        else:
+            self._fit_model(x, targets)
+        return self
+
+    def _fit_model(self, x: Tensor, targets: Tensor) -> None:
+        """By marginal likelihood; the parts of the model are then of one kind."""
+        self._parts, self.log_predictive_density_ = None, None
+        self._set_model(PartitionGP(x, targets, GaussianLikelihood(), self._new_kernel(x, targets)))
         found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
         self.at_bounds_ = found.at_bounds
         self.n_iter_ = found.num_iterations
-        return self
+
+    def _choose_model(self, x: Tensor, targets: Tensor) -> None:
+        """By predictions of rows left out."""
+        random = random_state_of(self.random_state)
+        choice = default_choice(x, targets, random, self.n_jobs)
+        self._parts, self.log_predictive_density_ = list(choice.outputscales), choice.log_density
+        self._set_model(assemble(choice, x, targets, random, self.n_jobs))
+        self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
         """
@@ -215,7 +243,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self, "model_")
         if not isinstance(self.kernel, str):
-            raise TypeError(f"expected a kernel of {tuple(KERNELS)}, got a function: pickle the estimator instead")
+            raise TypeError(f"expected a kernel of {NAMES}, got a function: pickle the estimator instead")
         names = getattr(self, "feature_names_in_", None)
         return {
             "parameters": {name: getattr(self, name) for name in _SAVED_PARAMETERS},
@@ -227,7 +255,10 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             "train_x": self.model_.train_inputs[0],
             "train_y": self.model_.train_targets,
             "model": dict(self.model_.state_dict()),
+            "parts": self._parts,
+            "noise_varies": isinstance(self.likelihood_, ForestNoiseGaussianLikelihood),
             "log_marginal_likelihood_value": self.log_marginal_likelihood_value_,
+            "log_predictive_density": self.log_predictive_density_,
             "at_bounds": self.at_bounds_,
             "n_iter": self.n_iter_,
         }
@@ -246,20 +277,30 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         regressor = cls(**state["parameters"])
         regressor._x_mean, regressor._x_scale = state["x_mean"].numpy(), state["x_scale"].numpy()
         regressor._y_mean, regressor._y_scale = state["y_mean"], state["y_scale"]
-        regressor._set_model(state["train_x"], state["train_y"], KERNELS[state["parameters"]["kernel"]]())
+        x, y, regressor._parts = state["train_x"], state["train_y"], state["parts"]
+        if regressor._parts is None:
+            kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
+            regressor._set_model(PartitionGP(x, y, GaussianLikelihood(), kernel))
+        else:
+            regressor._set_model(unfitted_model(x, y, regressor._parts, state["noise_varies"]))
         regressor.model_.load_state_dict(state["model"])
         regressor.n_features_in_ = state["train_x"].shape[1]
         if state["feature_names"] is not None:
             regressor.feature_names_in_ = np.array(state["feature_names"], dtype=object)
         regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
+        regressor.log_predictive_density_ = state["log_predictive_density"]
         regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
         return regressor
 
     # Inside.
 
+    log_marginal_likelihood_value_: float | None
+    log_predictive_density_: float | None
+    _parts: list[str] | None
+
     def _check_parameters(self) -> None:
-        if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in KERNELS):
-            raise ValueError(f"expected kernel to be one of {tuple(KERNELS)} or a function, got {self.kernel!r}")
+        if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in NAMES):
+            raise ValueError(f"expected kernel to be one of {NAMES} or a function, got {self.kernel!r}")
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 
@@ -269,20 +310,19 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             if not isinstance(kernel, Kernel):
                 raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(kernel).__name__}")
             return kernel
-        if self.kernel == "forest":
+        if self.kernel in ("auto", "forest"):
             return RandomForestKernel(x, y, self.num_partitions, random_state=self.random_state, n_jobs=self.n_jobs)
         if self.kernel == "fast_cluster":
             return FastClusterKernel(x, self.num_partitions, random_state=self.random_state)
         lifetime = 1.0 if bool((x == x[0]).all()) else None  # without distances there is no scale to go by
         return MondrianKernel(x, self.num_partitions, lifetime=lifetime, random_state=self.random_state)
 
-    def _set_model(self, x: Tensor, y: Tensor, kernel: Kernel) -> None:
-        self.likelihood_ = GaussianLikelihood()
-        self.model_ = PartitionGP(x, y, self.likelihood_, kernel).eval()
+    def _set_model(self, model: PartitionGP) -> None:
+        self.model_, self.likelihood_ = model.eval(), model.likelihood
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = isinstance(self.kernel, str) and self.kernel == "forest"
+        tags.input_tags.allow_nan = isinstance(self.kernel, str) and self.kernel in ("auto", "forest")
         return tags
 
     def _checked_rows(self, X: Any) -> np.ndarray:
@@ -297,7 +337,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     def _predictive(self, rows: np.ndarray) -> Any:
         """The distribution of new observations in standardized units, lazily."""
         x = torch.as_tensor((rows - self._x_mean) / self._x_scale, dtype=self.model_.train_inputs[0].dtype)
-        return self.likelihood_(self.model_(x))
+        return self.likelihood_(self.model_(x), x)
 
     @torch.no_grad()
     def _moments_of(self, rows: np.ndarray, with_std: bool) -> tuple[np.ndarray, np.ndarray]:

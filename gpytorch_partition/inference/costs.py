@@ -114,14 +114,15 @@ def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 def _iteration_seconds(covariance: LinearOperator) -> float:
     """One column of one iteration."""
-    seconds = covariance.size(-1) * _ROW + sum(map(_product_seconds, terms(covariance)))
-    return seconds * (_DOUBLE if covariance.dtype == torch.float64 else 1)
+    return covariance.size(-1) * _ROW + sum(map(_product_seconds, terms(covariance)))
 
 
 def _product_seconds(term: PartitionLinearOperator) -> float:
-    """One column of a product with a term of the covariance."""
+    """One column of a product with a term of the covariance; matrix products double in float64, sums take longer."""
     rows, nodes = term.left, num_tree_nodes(term.cluster_operator)
+    is_double = term.dtype == torch.float64
     num_loadings = 1 if term.left_loadings is None else term.left_loadings.shape[-1]
     if rows.num_clusters == 1:
-        return rows.num_rows * num_loadings * _LOADING
-    return num_loadings * (rows.num_rows * rows.num_partitions * _VISIT + nodes * _NODE)
+        return rows.num_rows * num_loadings * _LOADING * (2 if is_double else 1)
+    seconds = num_loadings * (rows.num_rows * rows.num_partitions * _VISIT + nodes * _NODE)
+    return seconds * (_DOUBLE if is_double else 1)

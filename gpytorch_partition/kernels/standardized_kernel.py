@@ -74,6 +74,12 @@ class StandardizedKernel(Kernel):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
+def standardized_columns(x: Tensor) -> Tensor:
+    """Rows (`N x D`, float64) with columns of mean 0 and standard deviation 1; NaN stays."""
+    mean, scale = column_moments(x)
+    return (decode_missing(x).double() - mean) / scale
+
+
 def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     Means and standard deviations of columns (`D` each, float64) without their missing values; 1 for the deviations of

@@ -7,12 +7,11 @@ from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from torch import Tensor
 
-from gpytorch_partition.kernels.standardized_kernel import column_moments
+from gpytorch_partition.kernels.standardized_kernel import column_moments, standardized_columns
 from gpytorch_partition.likelihoods import ForestNoise, ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.partitions.missing import decode_missing
 from gpytorch_partition.presets.choice import Choice
-from gpytorch_partition.presets.parts import new_parts, weighted_sum
+from gpytorch_partition.presets.parts import new_parts, unfitted_part, weighted_sum
 
 # The least variance of the noise, in units of the targets' own; a likelihood's constraint lies below.
 LEAST_NOISE = 1e-4
@@ -30,8 +29,8 @@ def assemble(
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
     """
-    x, y, (mean, scale) = standardized(train_x, train_y)
-    parts = new_parts(x, y, choice.length_scales, random, n_jobs)
+    mean, scale, y = standardized_targets(train_y)
+    parts = new_parts(standardized_columns(train_x), y, choice.length_scales, random, n_jobs)
     kernel = weighted_sum(parts, {name: scale**2 * weight for name, weight in choice.outputscales.items()}, train_x)
     model = PartitionGP(train_x, train_y, _likelihood(choice, scale**2), kernel)
     model.covar_module.outputscale = 1.0
@@ -39,12 +38,24 @@ def assemble(
     return model.requires_grad_(False)
 
 
-def standardized(train_x: Tensor, train_y: Tensor) -> tuple[Tensor, Tensor, tuple[float, float]]:
-    """Standardized rows and targets in float64, and mean and standard deviation of the targets."""
-    mean, scale = column_moments(train_x)
-    (y_mean,), (y_scale,) = column_moments(train_y.unsqueeze(-1))
-    y = (train_y.double() - y_mean) / y_scale
-    return (decode_missing(train_x).double() - mean) / scale, y, (float(y_mean), float(y_scale))
+def unfitted_model(train_x: Tensor, train_y: Tensor, names: list[str], noise_varies: bool) -> PartitionGP:
+    """
+    A model that takes over the state of an assembled one.
+
+    :param train_x: `N x D` rows of that model.
+    :param train_y: `N` targets of that model.
+    :param names: The names of its parts.
+    :param noise_varies: Whether its noise varies.
+    """
+    parts = {name: unfitted_part(name, train_x.shape[1]) for name in names}
+    likelihood = ForestNoiseGaussianLikelihood() if noise_varies else GaussianLikelihood()
+    return PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, dict.fromkeys(names, 1.0), None)).eval()
+
+
+def standardized_targets(train_y: Tensor) -> tuple[float, float, Tensor]:
+    """Mean and standard deviation of targets, and the targets (`N`, float64) less the one and over the other."""
+    (mean,), (scale,) = column_moments(train_y.unsqueeze(-1))
+    return float(mean), float(scale), (train_y.double() - mean) / scale
 
 
 def _likelihood(choice: Choice, unit: float) -> Likelihood:

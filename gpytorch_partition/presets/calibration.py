@@ -15,25 +15,25 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets.assembly import assemble
+from gpytorch_partition.presets.assembly import LEAST_NOISE, assemble
 from gpytorch_partition.presets.choice import LEAST_GAIN, NUM_FOLDS, Choice
 
 # Rows whose variances are looked at, and the samples that these come from.
 _MOST_VARIANCES, _NUM_SAMPLES = 1_000, 64
-# Factors of the weights that are tried, and of the level of the noise, as logarithms.
-_SCALES, _LEVELS, _EXPONENTS = (math.log(0.1), math.log(10.0)), (math.log(1e-4), 1.0), (0.0, 3.0)
+# Bounds of the logarithm of the factor, and of the exponent.
+_FACTORS, _EXPONENTS = (math.log(0.01), math.log(100.0)), (0.0, 3.0)
 
 
 def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
     r"""
-    The choice with a scale of the weights and a noise that suit models of all rows.
+    The choice with variances that suit models of all rows.
 
     Models of four fifths of the rows predict the others. A forest of their residuals says where the noise is; a factor
-    of all weights, the noise's level and its exponent maximize the predictive density of 1,000 rows, whose variances
-    come from 64 samples.
+    of all variances, weights and noise alike, which leaves means as they are, and the noise's exponent maximize the
+    predictive density of 1,000 rows, whose variances come from 64 samples.
 
     :param choice: What few rows say.
-    :param x: `N x D` standardized rows; NaN is a missing value.
+    :param x: `N x D` rows, in the units that the choice was made in.
     :param y: `N` standardized targets.
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
@@ -45,11 +45,12 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     constant = _fit(residuals[rows], variances, torch.zeros_like(ratios), choice.noise, (0.0, 0.0))
     varying = _fit(residuals[rows], variances, ratios, choice.noise, _EXPONENTS)
     varies = constant[1] - varying[1] > LEAST_GAIN
-    (scale, level, exponent), loss = varying if varies else constant
+    (log_factor, exponent), loss = varying if varies else constant
+    factor = math.exp(log_factor)
     return replace(
         choice,
-        outputscales={name: weight * math.exp(scale) for name, weight in choice.outputscales.items()},
-        noise=math.exp(level),
+        outputscales={name: factor * weight for name, weight in choice.outputscales.items()},
+        noise=max(factor * choice.noise, LEAST_NOISE),
         exponent=float(exponent),
         noise_forest=forest if varies else None,
         log_density=-loss / len(rows),
@@ -80,16 +81,16 @@ def _sampled_variances(model: PartitionGP, x: Tensor, random: np.random.RandomSt
 def _fit(
     residuals: Tensor, variances: Tensor, ratios: Tensor, noise: float, exponents: tuple[float, float]
 ) -> tuple[np.ndarray, float]:
-    """Log factor of the variances, log level and exponent of the noise; and minus the log density of the residuals."""
+    """Log factor of all variances and exponent of the noise; and minus the log density of the residuals."""
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(values, requires_grad=True)
-        variance = position[0].exp() * variances + (position[1] + position[2] * ratios).exp()
+        variance = position[0].exp() * (variances + noise * (position[1] * ratios).exp())
         total = 0.5 * ((2 * math.pi * variance).log() + residuals.square() / variance).sum()
         total.backward()
         assert position.grad is not None
         return total.item(), position.grad.numpy()
 
-    start = np.array([0.0, math.log(noise), min(0.5, exponents[1])])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[_SCALES, _LEVELS, exponents])
+    start = np.array([0.0, min(0.5, exponents[1])])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[_FACTORS, exponents])
     return found.x, float(found.fun)

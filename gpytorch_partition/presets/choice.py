@@ -18,6 +18,7 @@ from gpytorch_partition.inference.predictive_fit import (
     left_out_predictions,
     maximize_predictive_density,
 )
+from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.presets.parts import new_parts
 
@@ -51,19 +52,19 @@ class Choice:
     log_density: float
 
 
-def choose(x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
+def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
     """
     Weights and noise by five folds of at most 1,000 random rows, each predicted by forests that have not seen them.
 
     The noise varies with x where that gains 3 nats or more over a constant one.
 
-    :param x: `N x D` standardized rows (float64); NaN is a missing value.
-    :param y: `N` standardized targets.
+    :param train_x: `N x D` rows, in the units in which the noise will see points; NaN is a missing value.
+    :param y: `N` standardized targets (float64).
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
     """
-    rows = torch.from_numpy(random.permutation(len(x))[:MOST_ROWS])
-    x, y = x[rows], y[rows]
+    rows = torch.from_numpy(random.permutation(len(y))[:MOST_ROWS])
+    x, y = standardized_columns(train_x)[rows], y[rows]
     length_scales = (
         None if bool(x.isnan().any()) else learn_length_scales(x[:_LENGTH_SCALE_ROWS], y[:_LENGTH_SCALE_ROWS])
     )
@@ -71,7 +72,7 @@ def choose(x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | No
     constant = maximize_predictive_density(folds, y)
     means, variances = left_out_predictions(folds, y, constant)
     residuals = (y - means) / (variances + constant.noise).sqrt()
-    forest = grow_residual_forest(x, residuals, num_trees=200, random_state=random, n_jobs=n_jobs)
+    forest = grow_residual_forest(train_x[rows], residuals, num_trees=200, random_state=random, n_jobs=n_jobs)
     varying = maximize_predictive_density(folds, y, log_ratios=torch.from_numpy(forest.oob_prediction_), start=constant)
     varies = (varying.log_density - constant.log_density) * len(y) > LEAST_GAIN
     best = varying if varies else constant

@@ -5,23 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from numpy.random import RandomState
 from torch import Tensor
 
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions.seeds import random_state_of
-from gpytorch_partition.presets.assembly import assemble, standardized
+from gpytorch_partition.presets.assembly import assemble, standardized_targets
 from gpytorch_partition.presets.calibration import calibrate
-from gpytorch_partition.presets.choice import MOST_ROWS, choose
+from gpytorch_partition.presets.choice import MOST_ROWS, Choice, choose
 
-_FEWEST_ROWS = 10
+# To choose anything by folds.
+FEWEST_ROWS = 10
 
 
 def default_model(
     train_x: Tensor, train_y: Tensor, *, random_state: Any = None, n_jobs: int | None = None
 ) -> PartitionGP:
     r"""
-    An exact Gaussian process with everything chosen from the data: kernel, weights, mean, and a noise that may vary with x.
+    An exact Gaussian process with everything chosen from the data: kernel, weights, and a noise that may vary with x.
 
     The kernel is a sum of forests (many small subsamples; most rows; trees that do not look at the targets), forests
     with a slope in every leaf, a Matern-3/2 kernel with a length scale per column through up to 2,000 landmarks, and a
@@ -33,17 +35,18 @@ def default_model(
     their scale and the noise. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
-    Nothing is left to train; a prediction of new targets is `model.likelihood(model(x), x)`, in evaluation mode and, above
-    2,000 rows, within :class:`~gpytorch_partition.settings.iterative`.
+    Nothing is left to train. The model computes in float64, since the eigenvalues of a strong smooth part leave float32
+    no digits for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above
+    2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs five sets of dense covariances of 1,000 rows with some 60 Cholesky factors each, six times the trees, and five
-    solves with all rows; held are 4 bytes for each row and tree (350 trees) and landmark.
+    solves with all rows; held are 8 bytes for each row and tree (350 trees) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, in any units.
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
-    :return: The model, in evaluation mode, in the dtype of the rows.
+    :return: The model, in evaluation mode.
     :raises ValueError: If rows or targets cannot be used: too few, not matching, infinite, or all targets the same.
 
     Example:
@@ -51,19 +54,31 @@ def default_model(
         >>> x = torch.rand(150, 2, generator=generator)
         >>> y = x[:, 0] + (0.02 + 0.3 * x[:, 1]) * torch.randn(150, generator=generator)
         >>> model = default_model(x, y, random_state=0)
-        >>> new = torch.tensor([[0.5, 0.1], [0.5, 0.9]])
+        >>> new = torch.tensor([[0.5, 0.1], [0.5, 0.9]], dtype=torch.float64)
         >>> with torch.no_grad():
         ...     low, high = model.likelihood(model(new), new).stddev
         >>> bool(low < high)
         True
     """
-    _check(train_x, train_y)
     random = random_state_of(random_state)
-    x, y, _ = standardized(train_x, train_y)
-    choice = choose(x, y, random, n_jobs)
-    if len(x) > MOST_ROWS:
-        choice = calibrate(choice, x.to(train_x), y.to(train_x), random, n_jobs)
-    return assemble(choice, train_x, train_y, random, n_jobs).eval()
+    choice = default_choice(train_x, train_y, random, n_jobs)
+    return assemble(choice, train_x.double(), train_y.double(), random, n_jobs).eval()
+
+
+def default_choice(train_x: Tensor, train_y: Tensor, random: RandomState, n_jobs: int | None) -> Choice:
+    """
+    What :func:`default_model` chooses.
+
+    :param train_x: `N x D` rows.
+    :param train_y: `N` targets.
+    :param random: Source of the draws.
+    :param n_jobs: Trees grown at a time.
+    :raises ValueError: As :func:`default_model` does.
+    """
+    _check(train_x, train_y)
+    _, _, y = standardized_targets(train_y)
+    choice = choose(train_x, y, random, n_jobs)
+    return calibrate(choice, train_x.double(), y, random, n_jobs) if len(y) > MOST_ROWS else choice
 
 
 def default_kernel(
@@ -95,8 +110,8 @@ def _check(train_x: Tensor, train_y: Tensor) -> None:
     if not torch.is_tensor(train_y) or train_y.shape != train_x.shape[:1] or not train_y.is_floating_point():
         got = tuple(train_y.shape) if torch.is_tensor(train_y) else type(train_y).__name__
         raise ValueError(f"expected one target for each of {len(train_x)} rows, as a floating point tensor, got {got}")
-    if len(train_x) < _FEWEST_ROWS:
-        raise ValueError(f"expected {_FEWEST_ROWS} rows or more to choose a model by, got {len(train_x)}")
+    if len(train_x) < FEWEST_ROWS:
+        raise ValueError(f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(train_x)}")
     if bool(train_x.isinf().any()) or not bool(train_y.isfinite().all()):
         raise ValueError("expected finite targets and rows without infinity: drop the others")
     if bool((train_y == train_y[0]).all()):

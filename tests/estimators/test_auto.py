@@ -1,0 +1,91 @@
+"""The regressor that chooses its model from the data."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
+
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.presets import choice, parts
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.rand(200, 3) * [1.0, 1e3, 1e-3] + [0.0, 50.0, 1.0]
+TRUTH = 100 * np.sin(6 * X[:, 0]) + 0.2 * X[:, 1]
+Y = TRUTH + (2 + 60 * X[:, 0]) * RANDOM.randn(200)
+NEW = X[:50] + [0.001, 1.0, 1e-6]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_trees():
+    """They take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "_NUM_TREES", 20)
+        patch.setattr(choice, "NUM_FOLDS", 3)
+        yield
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return PartitionGPRegressor("auto", random_state=0).fit(X, Y)
+
+
+def test_it_predicts_new_targets(fitted):
+    mean, std = fitted.predict(NEW, return_std=True)
+    truth = 100 * np.sin(6 * NEW[:, 0]) + 0.2 * NEW[:, 1]
+    assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.3 * TRUTH.std()
+    low, high = std[NEW[:, 0] < 0.3].mean(), std[NEW[:, 0] > 0.7].mean()
+    assert high > 1.7 * low
+    assert fitted.log_predictive_density_ > -1.42
+    assert fitted.log_marginal_likelihood_value_ is None
+
+
+def test_covariances_and_samples_agree_with_deviations(fitted):
+    mean, std = fitted.predict(NEW, return_std=True)
+    _, covariance = fitted.predict(NEW, return_cov=True)
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-5)
+    samples = fitted.sample_y(NEW, 3000, random_state=0)
+    np.testing.assert_allclose(samples.mean(1), mean, atol=5 * std.max() / 3000**0.5)
+    np.testing.assert_allclose(samples.std(1), std, rtol=0.1)
+
+
+def test_states_pickles_and_refits_predict_the_same_bits(fitted):
+    buffer = io.BytesIO()
+    torch.save(fitted.to_state(), buffer)
+    buffer.seek(0)
+    restored = PartitionGPRegressor.from_state(torch.load(buffer, weights_only=True))
+    again = clone(fitted).fit(X, Y)
+    for other in (restored, pickle.loads(pickle.dumps(fitted)), again):
+        for expected, found in zip(fitted.predict(NEW, return_std=True), other.predict(NEW, return_std=True)):
+            assert np.array_equal(found, expected)
+    assert restored.log_predictive_density_ == fitted.log_predictive_density_
+
+
+def test_missing_values():
+    x = np.where(RANDOM.rand(*X.shape) < 0.1, np.nan, X)
+    mean, std = PartitionGPRegressor("auto", random_state=0).fit(x, Y).predict(x, return_std=True)
+    assert np.corrcoef(mean, Y)[0, 1] > 0.7
+    assert np.isfinite(std).all()
+
+
+@pytest.mark.parametrize(("x", "y"), [(X[:5], Y[:5]), (X, np.ones(200))])
+def test_too_little_to_choose_by_leaves_the_forest(x, y):
+    """And its state."""
+    model = PartitionGPRegressor("auto", random_state=0)
+    with pytest.warns():
+        model.fit(x, y)
+    assert type(model.kernel_).__name__ == "RandomForestKernel"
+    copied = PartitionGPRegressor.from_state(model.to_state())
+    assert np.array_equal(copied.predict(NEW), model.predict(NEW))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_accepts_it():
+    results = check_estimator(PartitionGPRegressor("auto"))
+    assert {result["status"] for result in results} <= {"passed", "skipped"}

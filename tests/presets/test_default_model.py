@@ -1,0 +1,173 @@
+"""The default model: its choices on data where the right ones are known, its states, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator.settings import max_cholesky_size
+
+from gpytorch_partition import default_kernel, fit_exact_gp, settings
+from gpytorch_partition.likelihoods import ForestNoiseGaussianLikelihood
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.presets import calibration, choice, default_model, parts
+from gpytorch_partition.presets.assembly import assemble, unfitted_model
+from gpytorch_partition.presets.default import default_choice
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.rand(300, 3, generator=GENERATOR, dtype=torch.float64)
+NORMAL = torch.randn(300, generator=GENERATOR, dtype=torch.float64)
+SMOOTH = (6 * X[:, 0]).sin() + X[:, 1]
+STEPS = torch.where((X[:, 0] > 0.5) ^ (X[:, 1] > 0.3), 1.0, -1.0).double()
+NEW = torch.rand(400, 3, generator=GENERATOR, dtype=torch.float64)
+NEW_NORMAL = torch.randn(400, generator=GENERATOR, dtype=torch.float64)
+
+
+def predicted(model, x=NEW):
+    with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
+        observed = model.likelihood(model(x), x)
+        return observed.mean, observed.stddev
+
+
+def weights(model):
+    """Sums of the weights of the parts of each class."""
+    found = {}
+    for kernel in model.covar_module.base_kernel.modules():
+        if isinstance(kernel, gpytorch.kernels.ScaleKernel):
+            name = type(kernel.base_kernel).__name__
+            found[name] = found.get(name, 0.0) + kernel.outputscale.item()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _few_trees(monkeypatch):
+    """They take most of the time."""
+    monkeypatch.setattr(parts, "_NUM_TREES", 20)
+    monkeypatch.setattr(choice, "NUM_FOLDS", 3)
+
+
+def test_a_smooth_function_gets_a_smooth_part():
+    smooth_model = default_model(X, SMOOTH + 0.1 * NORMAL, random_state=0)
+    mean, std = predicted(smooth_model)
+    truth = (6 * NEW[:, 0]).sin() + NEW[:, 1]
+    assert (mean - truth).square().mean().sqrt() < 0.05
+    assert std.mean() == pytest.approx(0.1, rel=0.25)
+    found = weights(smooth_model)
+    assert found["LandmarkKernel"] > 10 * found.get("RandomForestKernel", 0.0)
+    assert isinstance(smooth_model.likelihood, GaussianLikelihood)
+
+
+def test_steps_get_forests():
+    """In columns of so many scales that only the order of values tells something."""
+    model = default_model((12 * X).exp(), STEPS + 0.1 * NORMAL, random_state=0)
+    found = weights(model)
+    assert found["RandomForestKernel"] > 0.3
+    assert found["RandomForestKernel"] > found.get("LandmarkKernel", 0.0)
+
+
+def test_intervals_hold_where_the_noise_varies():
+    std = 0.05 + X[:, 2]
+    model = default_model(X, SMOOTH + std * NORMAL, random_state=0)
+    assert isinstance(model.likelihood, ForestNoiseGaussianLikelihood)
+    mean, found = predicted(model)
+    y = (6 * NEW[:, 0]).sin() + NEW[:, 1] + (0.05 + NEW[:, 2]) * NEW_NORMAL
+    is_inside = (y - mean).abs() <= 1.645 * found
+    assert 0.85 < is_inside.double().mean() < 0.95
+    assert 0.82 < is_inside[NEW[:, 2] > 0.5].double().mean() < 0.96
+    assert found[NEW[:, 2] > 0.9].mean() > 3 * found[NEW[:, 2] < 0.1].mean()
+
+
+def test_noise_alone_has_no_signal():
+    model = default_model(X, NORMAL, random_state=0)
+    mean, std = predicted(model)
+    assert mean.std() < 0.35
+    assert std.mean() == pytest.approx(NORMAL.std().item(), rel=0.15)
+
+
+def test_units_do_not_matter():
+    unit = torch.tensor([1e3, 1e-3, 1.0], dtype=torch.float64)
+    y = SMOOTH + (0.05 + X[:, 2]) * NORMAL
+    other = default_model(X * unit + 50, 1e4 * y - 3e5, random_state=0)
+    mean, std = predicted(other, NEW * unit + 50)
+    expected, expected_std = predicted(default_model(X, y, random_state=0))
+    torch.testing.assert_close((mean + 3e5) / 1e4, expected, atol=0.02, rtol=0)
+    torch.testing.assert_close(std / 1e4, expected_std, atol=0.02, rtol=0.05)
+
+
+def test_a_seed_fixes_it_and_another_does_not():
+    x, y = X[:80], STEPS[:80] + 0.1 * NORMAL[:80]
+    first, again, other = (predicted(default_model(x, y, random_state=seed))[0] for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_missing_values_leave_the_forests():
+    x = X.masked_fill(torch.rand(X.shape, generator=GENERATOR) < 0.1, torch.nan)
+    model = default_model(x, STEPS + 0.1 * NORMAL, random_state=0)
+    assert set(weights(model)) == {"RandomForestKernel"}
+    mean, std = predicted(model, x)
+    assert (mean - STEPS).square().mean().sqrt() < 0.5
+    assert torch.isfinite(std).all()
+
+
+@pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
+def test_restored_models_predict_the_same(restore):
+    random, y = np.random.RandomState(0), SMOOTH + (0.05 + X[:, 2]) * NORMAL
+    chosen = default_choice(X, y, random, None)
+    model = assemble(chosen, X, y, random, None).eval()
+    if restore == "state":
+        other = unfitted_model(X, y, list(chosen.outputscales), noise_varies=True)
+        other.load_state_dict(model.state_dict())
+    else:
+        other = copy.deepcopy(model) if restore == "copy" else pickle.loads(pickle.dumps(model))
+    for expected, found in zip(predicted(model), predicted(other)):
+        assert torch.equal(found, expected)
+
+
+def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
+    """Weights of few rows, scale and noise of all: intervals hold, also above the dense limit."""
+    monkeypatch.setattr(choice, "MOST_ROWS", 100)
+    monkeypatch.setattr("gpytorch_partition.presets.default.MOST_ROWS", 100)
+    called = []
+    original = calibration._fit
+    monkeypatch.setattr(calibration, "_fit", lambda *args: called.append(1) or original(*args))
+    with max_cholesky_size(50):
+        model = default_model(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, random_state=0)
+        mean, std = predicted(model)
+    y = (6 * NEW[:, 0]).sin() + NEW[:, 1] + (0.05 + NEW[:, 2]) * NEW_NORMAL
+    assert called == [1, 1]
+    assert 0.82 < ((y - mean).abs() <= 1.645 * std).double().mean() < 0.97
+
+
+def test_the_kernel_in_a_model_of_ones_own():
+    y = SMOOTH + 0.1 * NORMAL
+    kernel = default_kernel(X, y, random_state=0)
+    model = PartitionGP(X, y, GaussianLikelihood(), kernel)
+    with pytest.warns(UserWarning, match="L-BFGS"):
+        fit_exact_gp(model, model.likelihood)
+    assert model.likelihood.noise.item() == pytest.approx(0.01, rel=0.4)
+    mean, _ = predicted(model.eval())
+    assert (mean - ((6 * NEW[:, 0]).sin() + NEW[:, 1])).square().mean().sqrt() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (X.numpy(), SMOOTH, "N x D tensor"),
+        (X.long(), SMOOTH, "N x D tensor"),
+        (X[:, 0], SMOOTH, "N x D tensor"),
+        (X, SMOOTH[:-1], "one target for each of 300 rows"),
+        (X[:9], SMOOTH[:9], "10 rows or more"),
+        (X, SMOOTH * torch.nan, "finite targets"),
+        (1 / (X - X[0]), SMOOTH, "without infinity"),
+        (X, torch.ones(300), "targets that vary"),
+    ],
+)
+def test_bad_data_are_refused(x, y, message):
+    with pytest.raises(ValueError, match=message):
+        default_model(x, y)
