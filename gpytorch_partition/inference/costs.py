@@ -114,7 +114,8 @@ def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 def _iteration_seconds(covariance: LinearOperator) -> float:
     """One column of one iteration."""
-    return covariance.size(-1) * _ROW + sum(map(_product_seconds, terms(covariance)))
+    rows = covariance.size(-1) * _ROW * (_DOUBLE if covariance.dtype == torch.float64 else 1)
+    return rows + sum(map(_product_seconds, terms(covariance)))
 
 
 def _product_seconds(term: PartitionLinearOperator) -> float:

@@ -26,9 +26,10 @@ from gpytorch_partition.presets.parts import new_parts
 MOST_ROWS = 1_000
 _LENGTH_SCALE_ROWS = 700
 NUM_FOLDS = 5
-# What a noise that varies must gain, in nats, and the share of the weights below which a part is left out.
+# What a noise that varies must gain, in nats; the weights below which a part is left out, in variances of the targets
+# and of the noise.
 LEAST_GAIN = 3.0
-_LEAST_SHARE = 1e-3
+_LEAST_WEIGHT, _LEAST_SHARE = 2e-4, 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +100,11 @@ def _dense(part: Kernel, x: Tensor) -> Tensor:
 
 
 def _those_that_count(names: list[str], fit: PredictiveFit) -> dict[str, float]:
-    """The weights by name, without those that hardly add to the largest."""
-    least = _LEAST_SHARE * float(fit.outputscales.max())
-    return {name: float(weight) for name, weight in zip(names, fit.outputscales) if weight > least}
+    """
+    The weights by name, without those at their bound and those that are lost in the noise.
+
+    Weights are not compared with each other: a linear part may have a hundred times that of the others.
+    """
+    least = max(_LEAST_WEIGHT, _LEAST_SHARE * fit.noise)
+    weights = {name: float(weight) for name, weight in zip(names, fit.outputscales)}
+    return {name: weight for name, weight in weights.items() if weight >= least} or weights

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 
 import gpytorch
 import numpy as np
@@ -13,6 +14,7 @@ from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator.settings import max_cholesky_size
 
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
+from gpytorch_partition.inference.predictive_fit import PredictiveFit
 from gpytorch_partition.likelihoods import ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets import calibration, choice, default_model, parts
@@ -80,6 +82,19 @@ def test_intervals_hold_where_the_noise_varies():
     assert 0.85 < is_inside.double().mean() < 0.95
     assert 0.82 < is_inside[NEW[:, 2] > 0.5].double().mean() < 0.96
     assert found[NEW[:, 2] > 0.9].mean() > 3 * found[NEW[:, 2] < 0.1].mean()
+
+
+def test_a_small_part_beside_a_strong_trend_is_kept():
+    """The trend's weight says nothing about how much the others matter."""
+    wave = 0.1 * (12 * X[:, 1]).sin()
+    model = default_model(X, 20 * X[:, 0] + wave + 0.01 * NORMAL, random_state=0)
+    mean, std = predicted(model)
+    error = mean - 20 * NEW[:, 0] - 0.1 * (12 * NEW[:, 1]).sin()
+    assert error.square().mean().sqrt() < 0.04
+    assert std.mean() < 0.06
+    fit = PredictiveFit(torch.tensor([148.0, 0.05, 1.3e-4]), noise=1e-3, exponent=0.0, log_density=0.0)
+    assert list(choice._those_that_count(["linear", "smooth", "full_forest"], fit)) == ["linear", "smooth"]
+    assert list(choice._those_that_count(["linear", "smooth", "full_forest"], replace(fit, noise=10.0))) == ["linear"]
 
 
 def test_noise_alone_has_no_signal():
