@@ -31,7 +31,7 @@ def default_model(
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by five folds, the forests
     of each grown without the rows left out: the marginal likelihood would take noise for signal, since the forests have
-    seen the targets. Weights come from at most 1,000 rows. Above that, models of four fifths of all rows then set
+    seen the targets. Weights come from at most 700 rows. Above that, models of four fifths of all rows then set
     their scale and the noise. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
@@ -39,7 +39,7 @@ def default_model(
     no digits for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
-    Costs five sets of dense covariances of 1,000 rows with some 60 Cholesky factors each, six times the trees, and five
+    Costs five sets of dense covariances of 700 rows with some 60 Cholesky factors each, six times the trees, and five
     solves with all rows; held are 8 bytes for each row and tree (350 trees) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
