@@ -30,7 +30,13 @@ def fit(options: Namespace) -> None:
     save_model(path, SavedModel(regressor, data.columns, data.target))
     print(
         f"Fitted {data.target} on {len(data.y):,} rows and {len(data.columns)} columns in {seconds:.1f} seconds: "
-        f"noise standard deviation {math.sqrt(regressor.noise_):.4g}, "
-        f"log marginal likelihood {regressor.log_marginal_likelihood_value_:.2f} (standardized target).\n"
+        f"noise standard deviation {math.sqrt(regressor.noise_):.4g}, {_described(regressor)} (standardized target).\n"
         f"Written: {path}"
     )
+
+
+def _described(regressor: PartitionGPRegressor) -> str:
+    """What the model was chosen by."""
+    if regressor.log_marginal_likelihood_value_ is None:
+        return f"log predictive density of rows left out {regressor.log_predictive_density_:.2f} a row"
+    return f"log marginal likelihood {regressor.log_marginal_likelihood_value_:.2f}"

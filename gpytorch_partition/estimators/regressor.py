@@ -35,6 +35,8 @@ _SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
 _MOST_DENSE_ROWS = 2_000
 # Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
 _CODES_AT_ONCE = 2**28
+# What the default model holds for a row, in numbers of the size of a code: trees, and landmarks in float64.
+_AUTO_NUMBERS = 4_500
 
 
 class PartitionGPRegressor(RegressorMixin, BaseEstimator):
@@ -177,7 +179,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         rows = self._checked_rows(X)
         if return_cov:
             return self._joint_moments(rows)
-        size = max(1, _CODES_AT_ONCE // self.num_partitions)
+        size = max(1, _CODES_AT_ONCE // (self.num_partitions if self._parts is None else _AUTO_NUMBERS))
         blocks = [self._moments_of(rows[i : i + size], return_std) for i in range(0, len(rows), size)]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
         return (mean, std) if return_std else mean

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gpytorch_partition.partitions.missing import decode_missing
 from gpytorch_partition.partitions.partition import bits_of, floats_of
+from gpytorch_partition.partitions.training_rows import checked_rows
 
 
 class _Units(torch.nn.Module):
@@ -34,6 +35,7 @@ class StandardizedKernel(Kernel):
 
     :param base_kernel: :math:`k_0`, built on standardized rows.
     :param train_x: `N x D` rows; None for an unfitted kernel for `load_state_dict`.
+    :raises ValueError: If the rows are not a floating point tensor, are none, or hold infinity.
 
     Example:
         >>> from gpytorch.kernels import LinearKernel
@@ -47,8 +49,8 @@ class StandardizedKernel(Kernel):
     def __init__(self, base_kernel: Kernel, train_x: Tensor | None = None) -> None:
         super().__init__(batch_shape=base_kernel.batch_shape)
         self.base_kernel = base_kernel
-        empty = torch.empty(0, dtype=torch.float64)
-        self.units = _Units(*((empty, empty) if train_x is None else column_moments(train_x)))
+        rows = torch.empty(0, 0) if train_x is None else checked_rows(train_x, "StandardizedKernel", missing=True)
+        self.units = _Units(*column_moments(rows))
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
@@ -61,6 +63,23 @@ class StandardizedKernel(Kernel):
         if x.shape[-1] != scale.numel():
             raise ValueError(f"StandardizedKernel was built on {scale.numel()} columns, got points with {x.shape[-1]}")
         return ((decode_missing(x) - floats_of(mean)) / floats_of(scale)).to(x.dtype)
+
+    def __getitem__(self, index: Any) -> StandardizedKernel:
+        """The kernel of some batch elements."""
+        return self._around(self.base_kernel[index])
+
+    def expand_batch(self, *sizes: Any) -> StandardizedKernel:
+        """The kernel with a larger batch shape."""
+        return self._around(self.base_kernel.expand_batch(*sizes))
+
+    def _around(self, base_kernel: Kernel) -> StandardizedKernel:
+        kernel = StandardizedKernel(base_kernel)
+        kernel.units = self.units
+        return kernel
+
+    def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
+        """That of the base kernel."""
+        return self.base_kernel.num_outputs_per_input(x1, x2)
 
     def prediction_strategy(self, *args: Any) -> Any:
         """That of the kernel inside."""

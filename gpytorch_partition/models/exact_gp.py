@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import Likelihood
@@ -54,10 +56,30 @@ class PartitionGP(ExactGP):
         self.mean_module = ConstantMean()
         self.covar_module = ScaleKernel(kernel if solves_itself else IterativeKernel(kernel))
         self.to(train_x)
+        self._encoded(train_x)
 
     def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
-        return super().__call__(*map(encode_missing, inputs), **kwargs)
+        return super().__call__(*map(self._encoded, inputs), **kwargs)
+
+    def _encoded(self, x: Tensor) -> Tensor:
+        """Points without NaN, if all kernels know what a missing value is; this package's check for themselves."""
+        if torch.is_tensor(x) and bool(x.isnan().any()):
+            for kernel in _innermost(self.covar_module):
+                if not isinstance(kernel, ClusterKernel):
+                    raise ValueError(f"{type(kernel).__name__} has no missing values: impute them, or leave it out")
+        return encode_missing(x)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at points `*batch x N x D`."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def _innermost(kernel: Kernel) -> Iterator[Kernel]:
+    """The kernels that other kernels are made of; one of this package is asked as a whole."""
+    parts = [part for part in kernel.children() if isinstance(part, Kernel | torch.nn.ModuleList)]
+    if not parts or isinstance(kernel, ClusterKernel):
+        yield kernel
+    else:
+        for part in parts:
+            for each in part if isinstance(part, torch.nn.ModuleList) else [part]:
+                yield from _innermost(each)

@@ -20,8 +20,9 @@ from gpytorch_partition.presets.choice import LEAST_GAIN, NUM_FOLDS, Choice
 
 # Rows whose variances are looked at, and the samples that these come from.
 _MOST_VARIANCES, _NUM_SAMPLES = 1_000, 64
-# Bounds of the logarithm of the factor, and of the exponent.
-_FACTORS, _EXPONENTS = (math.log(0.01), math.log(100.0)), (0.0, 3.0)
+# Bounds of the logarithms of the two factors, and of the exponent. The noise moves little beside the weights, which
+# means depend on.
+_FACTORS, _RATIOS, _EXPONENTS = (math.log(0.01), math.log(100.0)), (math.log(0.2), math.log(5.0)), (0.0, 3.0)
 
 
 def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
@@ -29,8 +30,8 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     The choice with variances that suit models of all rows.
 
     Models of four fifths of the rows predict the others. A forest of their residuals says where the noise is; a factor
-    of all variances, weights and noise alike, which leaves means as they are, and the noise's exponent maximize the
-    predictive density of 1,000 rows, whose variances come from 64 samples.
+    of all variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize
+    the predictive density of at most 1,000 random rows of one fold, whose variances come from 64 samples.
 
     :param choice: What few rows say.
     :param x: `N x D` rows, in the units that the choice was made in.
@@ -45,12 +46,12 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     constant = _fit(residuals[rows], variances, torch.zeros_like(ratios), choice.noise, (0.0, 0.0))
     varying = _fit(residuals[rows], variances, ratios, choice.noise, _EXPONENTS)
     varies = constant[1] - varying[1] > LEAST_GAIN
-    (log_factor, exponent), loss = varying if varies else constant
-    factor = math.exp(log_factor)
+    (log_factor, log_ratio, exponent), loss = varying if varies else constant
+    factor, ratio = math.exp(log_factor), math.exp(log_ratio)
     return replace(
         choice,
         outputscales={name: factor * weight for name, weight in choice.outputscales.items()},
-        noise=max(factor * choice.noise, LEAST_NOISE),
+        noise=max(factor * ratio * choice.noise, LEAST_NOISE),
         exponent=float(exponent),
         noise_forest=forest if varies else None,
         log_density=-loss / len(rows),
@@ -67,7 +68,7 @@ def _left_out(
         with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
             means[left_out] = model(x[left_out]).mean.to(y)
             if not len(rows):
-                rows = torch.from_numpy(left_out[:_MOST_VARIANCES])
+                rows = torch.from_numpy(random.permutation(left_out)[:_MOST_VARIANCES])
                 variances = _sampled_variances(model, x[rows], random).to(y)
     return means, rows, variances
 
@@ -81,16 +82,16 @@ def _sampled_variances(model: PartitionGP, x: Tensor, random: np.random.RandomSt
 def _fit(
     residuals: Tensor, variances: Tensor, ratios: Tensor, noise: float, exponents: tuple[float, float]
 ) -> tuple[np.ndarray, float]:
-    """Log factor of all variances and exponent of the noise; and minus the log density of the residuals."""
+    """Log factors of all variances and of the noise, and its exponent; and minus the log density of the residuals."""
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(values, requires_grad=True)
-        variance = position[0].exp() * (variances + noise * (position[1] * ratios).exp())
+        variance = position[0].exp() * (variances + noise * (position[1] + position[2] * ratios).exp())
         total = 0.5 * ((2 * math.pi * variance).log() + residuals.square() / variance).sum()
         total.backward()
         assert position.grad is not None
         return total.item(), position.grad.numpy()
 
-    start = np.array([0.0, min(0.5, exponents[1])])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[_FACTORS, exponents])
+    start = np.array([0.0, 0.0, min(0.5, exponents[1])])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[_FACTORS, _RATIOS, exponents])
     return found.x, float(found.fun)

@@ -21,10 +21,13 @@ from gpytorch_partition.inference.predictive_fit import (
 from gpytorch_partition.kernels import LandmarkKernel
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.partitions.missing import decode_missing
 from gpytorch_partition.presets.parts import new_parts
 
 # Rows that weights and length scales are chosen by: what a few seconds are enough for.
 MOST_ROWS = 700
+# Of these, rows that the length scales of a fold are learned on, without the rows left out.
+_LENGTH_SCALE_ROWS = 400
 NUM_FOLDS = 5
 # What a noise that varies must gain, in nats; the weights below which a part is left out, in variances of the targets
 # and of the noise.
@@ -66,8 +69,8 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     """
     rows = torch.from_numpy(random.permutation(len(y))[:MOST_ROWS])
     x, y = standardized_columns(train_x)[rows], y[rows]
-    length_scales = None if bool(x.isnan().any()) else learn_length_scales(x, y)
-    names, folds = _folds(x, y, length_scales, random, n_jobs)
+    is_complete = not bool(decode_missing(train_x).isnan().any())
+    names, folds = _folds(x, y, is_complete, random, n_jobs)
     constant = maximize_predictive_density(folds, y)
     means, variances = left_out_predictions(folds, y, constant)
     residuals = (y - means) / (variances + constant.noise).sqrt()
@@ -76,15 +79,18 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     varies = (varying.log_density - constant.log_density) * len(y) > LEAST_GAIN
     best = varying if varies else constant
     weights = _those_that_count(names, best)
+    length_scales = learn_length_scales(x, y) if is_complete else None
     return Choice(weights, length_scales, best.noise, best.exponent, forest if varies else None, best.log_density)
 
 
 def _folds(
-    x: Tensor, y: Tensor, length_scales: Tensor | None, random: np.random.RandomState, n_jobs: int | None
+    x: Tensor, y: Tensor, is_complete: bool, random: np.random.RandomState, n_jobs: int | None
 ) -> tuple[list[str], list[Fold]]:
-    """The names of the parts, and their covariances for each fold."""
+    """The names of the parts, and their covariances for each fold: length scales and forests that have not seen it."""
     names, folds = [], []
     for kept, left_out in KFold(min(NUM_FOLDS, len(x)), shuffle=True, random_state=random).split(x):
+        some = kept[:_LENGTH_SCALE_ROWS]
+        length_scales = learn_length_scales(x[some], y[some]) if is_complete else None
         parts = new_parts(x[kept], y[kept], length_scales, random, n_jobs)
         names = list(parts)
         covariances = torch.stack([_dense(part, x) for part in parts.values()])

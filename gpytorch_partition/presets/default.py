@@ -87,8 +87,8 @@ def default_kernel(
     r"""
     The kernel of :func:`default_model`, for a model of your own: a sum whose weights were chosen from the data.
 
-    Its weights are in squared units of the targets, and frozen; `requires_grad_(True)` thaws those of its
-    :class:`~gpytorch.kernels.ScaleKernel`\ s. It brings its own solver and predictions to sums and products with
+    Its weights, the outputscales of :class:`~gpytorch.kernels.ScaleKernel`\ s inside, are in squared units of the
+    targets, and frozen. It brings its own solver and predictions to sums and products with
     constants, as :class:`~gpytorch_partition.kernels.IterativeKernel` does. The noise is the likelihood's business:
     :func:`default_model` has one that was chosen with the kernel.
 

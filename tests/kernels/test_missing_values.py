@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import ScaleKernel
+from gpytorch.kernels import LinearKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from sklearn.ensemble import HistGradientBoostingRegressor
 
@@ -111,3 +111,13 @@ def test_partitions_of_distances_refuse_missing_values():
 def test_numbers_without_room_for_the_code(x):
     with pytest.raises(TypeError, match="float32 or float64"):
         encode_missing(x)
+
+
+@pytest.mark.parametrize("other", [RBFKernel(), ScaleKernel(LinearKernel())])
+def test_kernels_of_gpytorch_do_not_read_the_code(other):
+    kernel = ScaleKernel(RandomForestKernel(COMPLETE, Y, 10, random_state=0)) + other
+    with pytest.raises(ValueError, match="has no missing values"):
+        PartitionGP(X, Y, GaussianLikelihood(), kernel)
+    model = PartitionGP(COMPLETE, Y, GaussianLikelihood(), kernel).eval()
+    with pytest.raises(ValueError, match="has no missing values"):
+        model(X)

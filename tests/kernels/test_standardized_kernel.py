@@ -6,7 +6,7 @@ import copy
 
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, MultitaskKernel, RBFKernel, ScaleKernel
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing
 from gpytorch_partition.kernels import StandardizedKernel
@@ -60,3 +60,16 @@ def test_state_and_dtype():
 def test_wrong_width():
     with pytest.raises(ValueError, match="built on 3 columns, got points with 2"):
         kernel_of()(X[:, :2]).to_dense()
+
+
+def test_rows_that_say_no_units():
+    for rows, message in ((X[:0], "at least one row"), (1 / (X - X[0]), "finite rows"), (X.numpy(), "tensor of rows")):
+        with pytest.raises(ValueError, match=message):
+            StandardizedKernel(LinearKernel(), rows)
+
+
+def test_batches_and_tasks():
+    kernel = StandardizedKernel(RBFKernel(batch_shape=torch.Size([2])), X).double()
+    assert kernel[0].batch_shape == torch.Size([])
+    torch.testing.assert_close(kernel(X)[0].to_dense(), kernel(X).to_dense()[0])
+    assert StandardizedKernel(MultitaskKernel(RBFKernel(), 2), X).double()(X).shape == (160, 160)

