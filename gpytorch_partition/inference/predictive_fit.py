@@ -19,8 +19,9 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-# Bounds of the weights, the noise, and the exponent of its variation; the first two are logarithms.
-_WEIGHTS, _NOISE, _EXPONENT = (-9.0, 5.0), (math.log(1e-4), 1.0), (0.0, 3.0)
+# Bounds of the logarithms of weights and noise, and of the exponent of its variation: inside a likelihood's own bounds
+# of 0 and 3, whose raw parameter would be infinite there.
+_WEIGHTS, _NOISE, EXPONENTS = (-9.0, 5.0), (math.log(1e-4), 1.0), (0.0, 2.9)
 
 # Where rounding leaves less of a variance, in units of standardized targets.
 _LEAST_VARIANCE = 1e-10
@@ -97,7 +98,7 @@ def maximize_predictive_density(
         True
     """
     ratios = torch.zeros_like(targets) if log_ratios is None else log_ratios
-    exponents = (0.0, 0.0) if log_ratios is None else _EXPONENT
+    exponents = (0.0, 0.0) if log_ratios is None else EXPONENTS
     num_weights = len(folds[0].covariances)
     start = start or PredictiveFit(torch.full((num_weights,), 0.5 / num_weights), 0.2, 0.0, -math.inf)
     exponent = start.exponent or (0.0 if log_ratios is None else 0.5)

@@ -37,6 +37,8 @@ class PartitionGP(ExactGP):
     :param likelihood: A Gaussian likelihood, which holds the noise.
     :param kernel: k.
     :raises TypeError: If the inputs are not a tensor of float32 or float64.
+    :raises ValueError: If inputs, now or in a call, hold NaN and a kernel is one of GPyTorch's, which would take the
+        code for a number.
     :raises RuntimeError: If the likelihood is not Gaussian.
 
     Example:

@@ -13,6 +13,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.inference.predictive_fit import EXPONENTS
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import LEAST_NOISE, assemble
@@ -20,9 +21,8 @@ from gpytorch_partition.presets.choice import LEAST_GAIN, NUM_FOLDS, Choice
 
 # Rows whose variances are looked at, and the samples that these come from.
 _MOST_VARIANCES, _NUM_SAMPLES = 1_000, 64
-# Bounds of the logarithms of the two factors, and of the exponent. The noise moves little beside the weights, which
-# means depend on.
-_FACTORS, _RATIOS, _EXPONENTS = (math.log(0.01), math.log(100.0)), (math.log(0.2), math.log(5.0)), (0.0, 3.0)
+# Bounds of the logarithms of the two factors. The noise moves little beside the weights, which means depend on.
+_FACTORS, _RATIOS = (math.log(0.01), math.log(100.0)), (math.log(0.2), math.log(5.0))
 
 
 def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
@@ -44,7 +44,7 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     forest = grow_residual_forest(x, residuals, random_state=random, n_jobs=n_jobs)
     ratios = torch.from_numpy(forest.oob_prediction_)[rows]
     constant = _fit(residuals[rows], variances, torch.zeros_like(ratios), choice.noise, (0.0, 0.0))
-    varying = _fit(residuals[rows], variances, ratios, choice.noise, _EXPONENTS)
+    varying = _fit(residuals[rows], variances, ratios, choice.noise, EXPONENTS)
     varies = constant[1] - varying[1] > LEAST_GAIN
     (log_factor, log_ratio, exponent), loss = varying if varies else constant
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)

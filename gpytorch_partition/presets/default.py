@@ -29,18 +29,19 @@ def default_model(
     with a slope in every leaf, a Matern-3/2 kernel with a length scale per column through up to 2,000 landmarks, and a
     linear one; parts that do not help have no weight. With missing values (NaN) it has forests only.
 
-    What is chosen maximizes the predictive density of rows that the model has not seen, by five folds, the forests
-    of each grown without the rows left out: the marginal likelihood would take noise for signal, since the forests have
-    seen the targets. Weights come from at most 700 rows. Above that, models of four fifths of all rows then set
-    their scale and the noise. The noise varies with x, as a forest of the squared residuals says
+    What is chosen maximizes the predictive density of rows that the model has not seen, by five folds, forests
+    and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
+    likelihood would take noise for signal, since the forests have seen the targets. Weights come from at most 700 rows.
+    Above that, models of four fifths of all rows, with the length scales of these 700, then set their scale and the
+    noise. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
     Nothing is left to train. The model computes in float64, since the eigenvalues of a strong smooth part leave float32
     no digits for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
-    Costs five sets of dense covariances of 700 rows with some 60 Cholesky factors each, six times the trees, and five
-    solves with all rows; held are 8 bytes for each row and tree (350 trees) and landmark.
+    Costs five sets of dense covariances of 700 rows with some 60 Cholesky factors each, six times the
+    trees, and above 700 rows five more models of four fifths of them, with a solve each; held are 8 bytes for each row and tree (350 trees) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, in any units.
