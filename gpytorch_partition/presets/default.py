@@ -40,8 +40,9 @@ def default_model(
     no digits for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
-    Costs five sets of dense covariances of 700 rows with some 60 Cholesky factors each, six times the
-    trees, and above 700 rows five more models of four fifths of them, with a solve each; held are 8 bytes for each row and tree (350 trees) and landmark.
+    Costs five sets of dense covariances of 700 rows with some 60 Cholesky factors each, six times the trees, and above
+    700 rows five more models of four fifths of them, with a solve each; held are 8 bytes for each row and tree (350
+    trees) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, in any units.
