@@ -104,6 +104,29 @@ class variance_tolerance(_value_context):  # noqa: N801
         super().__init__(value)
 
 
+class num_variance_samples(_value_context):  # noqa: N801
+    r"""
+    Pathwise samples that predictive variances are estimated from (Default: 512).
+
+    Each costs a solve, however many points there are. A variance (without the noise) is within :math:`\sqrt{2 / n}` of
+    the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512 samples.
+
+    Raises `ValueError` for less than two.
+
+    Example:
+        >>> with num_variance_samples(128):
+        ...     num_variance_samples.value()
+        128
+    """
+
+    _global_value: int = 512
+
+    def __init__(self, value: int) -> None:
+        if not value >= 2:
+            raise ValueError(f"expected num_variance_samples of at least 2, got {value!r}")
+        super().__init__(value)
+
+
 class predictive_variances(_value_context):  # noqa: N801
     """
     How predictive variances are computed above `max_cholesky_size` training rows (Default: `"auto"`).
@@ -112,9 +135,8 @@ class predictive_variances(_value_context):  # noqa: N801
       one partition kernel with one level of noise. Chosen for up to 20,000 clusters, if
       the `40 p^2` bytes that they take meanwhile fit in half of the memory; 12,000 clusters take half a minute.
     - `"conjugate_gradients"`: a solve per point, to :class:`variance_tolerance`, never too small.
-    - `"samples"`: from 512 pathwise samples, solved to :class:`variance_tolerance`; a standard deviation is within
-      3.1 % (one standard error).
-    - `"auto"`: what is expected to be fastest; samples only for more than 512 points.
+    - `"samples"`: from :class:`num_variance_samples` pathwise samples, solved to :class:`variance_tolerance`.
+    - `"auto"`: what is expected to be fastest; samples only for more points than samples.
 
     Raises `ValueError` for any other value.
     """

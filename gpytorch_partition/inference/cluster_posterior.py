@@ -29,7 +29,7 @@ from gpytorch_partition.operators.side_by_side_linear_operator import has_own_ef
 from gpytorch_partition.partitions.co_occurrence import cluster_sums
 from gpytorch_partition.partitions.incidence import Incidence, same_codes
 from gpytorch_partition.progress import LONG, progress
-from gpytorch_partition.settings import preconditioner_rank, probe_seed, variance_tolerance
+from gpytorch_partition.settings import num_variance_samples, preconditioner_rank, probe_seed, variance_tolerance
 
 logger = logging.getLogger(__name__)
 
@@ -101,17 +101,18 @@ class ClusterPosterior:
 
     def sampled_variances(self) -> Tensor:
         r"""
-        Latent variances (`N_test`) from 512 pathwise samples (Matheron's rule), unbiased.
+        Latent variances (`N_test`) from pathwise samples (Matheron's rule), unbiased.
 
         The posterior deviates from its mean as :math:`f_* - K_* A^{-1} (f + e)` does, for a joint draw of f at test
-        and training points from the prior, and e from the noise: 512 solves, however many points there are.
+        and training points from the prior, and e from the noise: a solve for each, however many points there are.
         """
         total = torch.zeros(self.num_points, dtype=self.noisy.dtype, device=self.noisy.device)
         generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
-        posterior = self._prepared(costs.NUM_SAMPLES)
-        for size in progress(posterior._block_sizes(costs.NUM_SAMPLES), "predictive variances"):
+        num_samples = num_variance_samples.value()
+        posterior = self._prepared(num_samples)
+        for size in progress(posterior._block_sizes(num_samples), "predictive variances"):
             total += posterior._deviations(size, generator).square().sum(-1)
-        return total / costs.NUM_SAMPLES
+        return total / num_samples
 
     def samples(self, num_samples: int, own: Sequence[Incidence]) -> Tensor:
         r"""
@@ -239,7 +240,7 @@ class ClusterPosterior:
         seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(self.noisy, self.num_points)}
         if self.has_feature_space:
             seconds["feature_space"] = self._factor_seconds
-        if self.num_points > costs.NUM_SAMPLES:
+        if self.num_points > num_variance_samples.value():
             seconds["samples"] = costs.sample_seconds(self.noisy)
         method = min(seconds, key=lambda name: seconds[name])
         if seconds[method] > LONG:
@@ -252,7 +253,7 @@ def _drawn_effects(covariance: PartitionLinearOperator, num_samples: int, genera
     """Draws of the cluster effects from the prior, `p x kt` for t samples."""
     factor, loadings = covariance.sparse_root().factor, covariance.left_loadings
     num_columns = num_samples * (1 if loadings is None else loadings.shape[-1])
-    normal = _normal((factor.shape[-1], num_columns), covariance, generator)
+    normal = _normal((factor.shape[-1], num_columns), covariance.cluster_operator, generator)
     return covariance.scale.sqrt() * factor._matmul(normal)
 
 

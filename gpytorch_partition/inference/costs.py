@@ -17,6 +17,7 @@ from gpytorch_partition.operators.partition_added_diag_linear_operator import Pa
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.side_by_side_linear_operator import num_tree_nodes
 from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.settings import num_variance_samples
 
 # One pair of clusters of a row counted; a Cholesky factor with its inverse of a p x p matrix over p^3; one (row,
 # partition) and one row (vectors kept orthogonal) of a column of a Lanczos step, in float64.
@@ -35,9 +36,6 @@ _ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 10, (5_000, 0.1), 0.45,
 _MOST_CLUSTERS, _PAIR_BYTES = 20_000, 5 * 8
 # What the preparation for samples costs, in iterations of one column.
 _PREPARATION = 800
-
-# Pathwise samples that variances are estimated from: a standard deviation is then within 3.1 % (one standard error).
-NUM_SAMPLES = 512
 
 
 def decomposition_seconds(rows: Incidence) -> float:
@@ -89,12 +87,12 @@ def conjugate_gradient_seconds(noisy: PartitionAddedDiagLinearOperator, num_poin
 
 def sample_seconds(noisy: PartitionAddedDiagLinearOperator) -> float:
     """To solve for pathwise samples."""
-    return (NUM_SAMPLES * _iterations(noisy) + _PREPARATION) * _iteration_seconds(noisy._linear_op)
+    return (num_variance_samples.value() * _iterations(noisy) + _PREPARATION) * _iteration_seconds(noisy._linear_op)
 
 
 def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
     """
-    The least noise, in prior variances of what takes iterations.
+    The noise (its harmonic mean), in prior variances of what takes iterations.
 
     A term with a single cluster has a few large eigenvalues, which the preconditioner takes: landmarks of 10
     outputscales beside a forest of .3 took as many iterations as the forest alone, or 1.7 times as many.
@@ -102,8 +100,9 @@ def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
     covariances = terms(noisy._linear_op)
     hard = [term for term in covariances if term.left.num_clusters > 1] or covariances
     variance = sum(float(term.diagonal().mean()) for term in hard)
-    least, tiny = float(noisy._diag_tensor._diagonal().min()), torch.finfo(noisy.dtype).tiny
-    return max(least, tiny) / max(variance, tiny)
+    tiny = torch.finfo(noisy.dtype).tiny
+    noise = 1 / float(noisy._diag_tensor._diagonal().clamp_min(tiny).reciprocal().mean())
+    return max(noise, tiny) / max(variance, tiny)
 
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
@@ -121,7 +120,7 @@ def _iteration_seconds(covariance: LinearOperator) -> float:
 def _product_seconds(term: PartitionLinearOperator) -> float:
     """One column of a product with a term of the covariance; matrix products double in float64, sums take longer."""
     rows, nodes = term.left, num_tree_nodes(term.cluster_operator)
-    is_double = term.dtype == torch.float64
+    is_double = term.cluster_operator.dtype == torch.float64
     num_loadings = 1 if term.left_loadings is None else term.left_loadings.shape[-1]
     if rows.num_clusters == 1:
         return rows.num_rows * num_loadings * _LOADING * (2 if is_double else 1)

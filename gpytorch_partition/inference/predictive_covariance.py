@@ -37,7 +37,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
     Unless solves are dense, the diagonal solves for blocks of at most 64 test points by preconditioned conjugate
     gradients: O(N m) per iteration and point, O(64 N) workspace however many points are asked for. Each point's solve
     stops when its variance is certain to be within `tolerance` of the exact one. The exact error of the quadratic form
-    after k steps is :math:`r_k^\top A^{-1} r_k \le \|r_k\|^2 / \min_i D_{ii}`, so the rule is a guarantee, up to
+    after k steps is :math:`r_k^\top A^{-1} r_k \le r_k^\top D^{-1} r_k`, so the rule is a guarantee, up to
     rounding, and the value is an upper bound.
 
     :param prior: `*batch x N1 x N2` prior covariance of the test points.
@@ -196,12 +196,12 @@ class PredictiveCovarianceLinearOperator(Guarded):
         r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
         if self.is_dense:
             return prior - (columns * self._solve(columns)).sum(-2)
-        floor = self.noisy._diag_tensor._diagonal().min(-1).values[..., None, None]
+        noise = self.noisy._diag_tensor._diagonal().unsqueeze(-1)
         prior = prior.unsqueeze(-2)
 
         def certain(state: CGState) -> Tensor:
             variance = (prior - state.quadratic_form).clamp_min(torch.finfo(prior.dtype).eps * prior)
-            return state.residual_norm.square() <= self.tolerance * floor * variance
+            return (state.residual.square() / noise).sum(-2, keepdim=True) <= self.tolerance * variance
 
         form = self._conjugate_gradients(columns, certain).quadratic_form
         return (prior - form).clamp_min(0).squeeze(-2)

@@ -23,6 +23,9 @@ from torch import Tensor
 # of 0 and 3, whose raw parameter would be infinite there.
 _WEIGHTS, _NOISE, EXPONENTS = (-9.0, 5.0), (math.log(1e-4), 1.0), (0.0, 2.9)
 
+# A weight that starts at its bound would stay there: its logarithm has no gradient.
+_LEAST_START = 0.01
+
 # Where rounding leaves less of a variance, in units of standardized targets.
 _LEAST_VARIANCE = 1e-10
 # Where the search ends, relatively: a thousandth of a nat per thousand rows tells nothing.
@@ -83,7 +86,7 @@ def maximize_predictive_density(
     :param targets: `N` targets, of mean 0 (float64).
     :param log_ratios: `N` logarithms z of the noise's ratio to its level; then the exponent is chosen as well.
         (Default: a constant noise.)
-    :param start: Values to start from. (Default: weights that sum to .5, a noise of .2, an exponent of .5.)
+    :param start: Values to start from, weights at least .01. (Default: weights that sum to .5, a noise of .2, an exponent of .5.)
     :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
     :return: The values found.
 
@@ -102,7 +105,8 @@ def maximize_predictive_density(
     num_weights = len(folds[0].covariances)
     start = start or PredictiveFit(torch.full((num_weights,), 0.5 / num_weights), 0.2, 0.0, -math.inf)
     exponent = start.exponent or (0.0 if log_ratios is None else 0.5)
-    position = np.array([*start.outputscales.log().tolist(), math.log(start.noise), exponent])
+    weights = start.outputscales.clamp_min(_LEAST_START)
+    position = np.array([*weights.log().tolist(), math.log(start.noise), exponent])
     bounds = [_WEIGHTS] * num_weights + [_NOISE, exponents]
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:

@@ -17,10 +17,12 @@ from gpytorch_partition.inference.predictive_fit import EXPONENTS
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import LEAST_NOISE, assemble
-from gpytorch_partition.presets.choice import LEAST_GAIN, NUM_FOLDS, Choice
+from gpytorch_partition.presets.choice import LEAST_GAIN, Choice
 
 # Rows whose variances are looked at, and the samples that these come from.
-_MOST_VARIANCES, _NUM_SAMPLES = 1_000, 64
+_MOST_VARIANCES, _NUM_SAMPLES = 1_000, 32
+# Folds, of which only so many are left out that there are enough residuals.
+_NUM_FOLDS, _ENOUGH_RESIDUALS = 5, 10_000
 # Bounds of the logarithms of the two factors. The noise moves little beside the weights, which means depend on.
 _FACTORS, _RATIOS = (math.log(0.01), math.log(100.0)), (math.log(0.2), math.log(5.0))
 
@@ -39,12 +41,12 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
     """
-    means, rows, variances = _left_out(choice, x, y, random, n_jobs)
-    residuals = y - means
-    forest = grow_residual_forest(x, residuals, random_state=random, n_jobs=n_jobs)
-    ratios = torch.from_numpy(forest.oob_prediction_)[rows]
-    constant = _fit(residuals[rows], variances, torch.zeros_like(ratios), choice.noise, (0.0, 0.0))
-    varying = _fit(residuals[rows], variances, ratios, choice.noise, EXPONENTS)
+    left_out, residuals, variances = _left_out(choice, x, y, random, n_jobs)
+    forest = grow_residual_forest(x[left_out], residuals, random_state=random, n_jobs=n_jobs)
+    residuals = residuals[: len(variances)]
+    ratios = torch.from_numpy(forest.oob_prediction_)[: len(variances)]
+    constant = _fit(residuals, variances, torch.zeros_like(ratios), choice.noise, (0.0, 0.0))
+    varying = _fit(residuals, variances, ratios, choice.noise, EXPONENTS)
     varies = constant[1] - varying[1] > LEAST_GAIN
     (log_factor, log_ratio, exponent), loss = varying if varies else constant
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)
@@ -54,23 +56,26 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
         noise=max(factor * ratio * choice.noise, LEAST_NOISE),
         exponent=float(exponent),
         noise_forest=forest if varies else None,
-        log_density=-loss / len(rows),
+        log_density=-loss / len(variances),
     )
 
 
 def _left_out(
     choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Means of all rows, each by a model that has not seen it; some rows (of one fold) and their variances."""
-    means, rows, variances = torch.empty_like(y), torch.empty(0), torch.empty(0)
-    for kept, left_out in KFold(NUM_FOLDS, shuffle=True, random_state=random).split(x):
+    """Numbers of rows, their residuals by models that have not seen them, and the variances of the first of them."""
+    rows, residuals, variances = [], [], torch.empty(0)
+    for kept, left_out in KFold(_NUM_FOLDS, shuffle=True, random_state=random).split(x):
+        points = torch.from_numpy(random.permutation(left_out))
         model = assemble(choice, x[kept], y[kept], random, n_jobs).eval()
         with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
-            means[left_out] = model(x[left_out]).mean.to(y)
-            if not len(rows):
-                rows = torch.from_numpy(random.permutation(left_out)[:_MOST_VARIANCES])
-                variances = _sampled_variances(model, x[rows], random).to(y)
-    return means, rows, variances
+            rows.append(points)
+            residuals.append(y[points] - model(x[points]).mean.to(y))
+            if not len(variances):
+                variances = _sampled_variances(model, x[points[:_MOST_VARIANCES]], random).to(y)
+        if sum(map(len, rows)) >= _ENOUGH_RESIDUALS:
+            break
+    return torch.cat(rows), torch.cat(residuals), variances
 
 
 def _sampled_variances(model: PartitionGP, x: Tensor, random: np.random.RandomState) -> Tensor:

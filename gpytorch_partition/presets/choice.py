@@ -18,17 +18,17 @@ from gpytorch_partition.inference.predictive_fit import (
     left_out_predictions,
     maximize_predictive_density,
 )
-from gpytorch_partition.kernels import LandmarkKernel
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.partitions.missing import decode_missing
 from gpytorch_partition.presets.parts import new_parts
 
-# Rows that weights and length scales are chosen by: what a few seconds are enough for.
-MOST_ROWS = 700
+# Rows that weights and length scales are chosen by: a quarter, but so many at least and at most.
+_FEWEST_ROWS, _MOST_ROWS = 700, 1_500
+# Folds, fewer for more rows than this.
+_NUM_FOLDS, _NUM_FOLDS_OF_MANY, _MANY_ROWS = 5, 3, 1_000
 # Of these, rows that the length scales of a fold are learned on, without the rows left out.
 _LENGTH_SCALE_ROWS = 400
-NUM_FOLDS = 5
 # What a noise that varies must gain, in nats; the weights below which a part is left out, in variances of the targets
 # and of the noise.
 LEAST_GAIN = 3.0
@@ -58,7 +58,7 @@ class Choice:
 
 def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
     """
-    Weights and noise by five folds of at most 700 random rows, each predicted by forests that have not seen them.
+    Weights and noise by folds of 700 to 1,500 random rows, each predicted by forests that have not seen them.
 
     The noise varies with x where that gains 3 nats or more over a constant one.
 
@@ -67,7 +67,7 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
     """
-    rows = torch.from_numpy(random.permutation(len(y))[:MOST_ROWS])
+    rows = torch.from_numpy(random.permutation(len(y))[: num_rows_for(len(y))])
     x, y = standardized_columns(train_x)[rows], y[rows]
     is_complete = not bool(decode_missing(train_x).isnan().any())
     names, folds = _folds(x, y, is_complete, random, n_jobs)
@@ -83,12 +83,17 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     return Choice(weights, length_scales, best.noise, best.exponent, forest if varies else None, best.log_density)
 
 
+def num_rows_for(num_rows: int) -> int:
+    """How many of so many rows weights are chosen by."""
+    return min(num_rows, max(_FEWEST_ROWS, min(num_rows // 4, _MOST_ROWS)))
+
+
 def _folds(
     x: Tensor, y: Tensor, is_complete: bool, random: np.random.RandomState, n_jobs: int | None
 ) -> tuple[list[str], list[Fold]]:
     """The names of the parts, and their covariances for each fold: length scales and forests that have not seen it."""
     names, folds = [], []
-    for kept, left_out in KFold(min(NUM_FOLDS, len(x)), shuffle=True, random_state=random).split(x):
+    for kept, left_out in KFold(_NUM_FOLDS if len(x) <= _MANY_ROWS else _NUM_FOLDS_OF_MANY, shuffle=True, random_state=random).split(x):
         some = kept[:_LENGTH_SCALE_ROWS]
         length_scales = learn_length_scales(x[some], y[some]) if is_complete else None
         parts = new_parts(x[kept], y[kept], length_scales, random, n_jobs)
@@ -100,9 +105,7 @@ def _folds(
 
 @torch.no_grad()
 def _dense(part: Kernel, x: Tensor) -> Tensor:
-    """In float32, where sums over clusters are several times as fast; only the landmarks need more."""
-    is_smooth = isinstance(part, LandmarkKernel)
-    return part.to(x.dtype if is_smooth else torch.float32)(x if is_smooth else x.float()).to_dense().to(x)
+    return part(x).to_dense()
 
 
 def _those_that_count(names: list[str], fit: PredictiveFit) -> dict[str, float]:

@@ -13,10 +13,12 @@ from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions.seeds import random_state_of
 from gpytorch_partition.presets.assembly import assemble, standardized_targets
 from gpytorch_partition.presets.calibration import calibrate
-from gpytorch_partition.presets.choice import MOST_ROWS, Choice, choose
+from gpytorch_partition.presets.choice import Choice, choose, num_rows_for
 
 # To choose anything by folds.
 FEWEST_ROWS = 10
+# How many times as many rows may have the noise that was chosen by a part of them.
+_MOST_UNCALIBRATED = 1.5
 
 
 def default_model(
@@ -80,7 +82,9 @@ def default_choice(train_x: Tensor, train_y: Tensor, random: RandomState, n_jobs
     _check(train_x, train_y)
     _, _, y = standardized_targets(train_y)
     choice = choose(train_x, y, random, n_jobs)
-    return calibrate(choice, train_x.double(), y, random, n_jobs) if len(y) > MOST_ROWS else choice
+    if len(y) <= _MOST_UNCALIBRATED * num_rows_for(len(y)):
+        return choice
+    return calibrate(choice, train_x.double(), y, random, n_jobs)
 
 
 def default_kernel(

@@ -16,19 +16,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
+from .evidence import evidence
 from .issue_bars import issue_bars
 from .labelling import labelling
 from .one_pass import one_pass
 from .preconditioners import preconditioners
 from .prediction import prediction
 from .product import product
-from .quality import quality
 from .report import Bar, Options, Report, Size, Table, summary
 from .scaling import scaling
 from .sizes import sizes
 from .training import training
 
-FUNCTIONS = (product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, quality, sizes)
+FUNCTIONS = (product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, evidence, sizes)
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 
 
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="leave out rows of `sizes` that are there already, whatever version measured them",
+        help="leave out rows of `sizes` and `evidence` that are there already, whatever version measured them",
     )
     return parser
 

@@ -8,6 +8,7 @@ from time import perf_counter
 import gpytorch
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel, RBFKernel
 from gpytorch.variational import CholeskyVariationalDistribution, VariationalStrategy
 from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csr_array
@@ -18,7 +19,7 @@ from gpytorch_partition import FastClusterKernel
 from gpytorch_partition.partitions.incidence import Incidence
 
 from .methods import Method, PartitionMethod, Prediction
-from .problems import RBFModel, adam, rbf_kernel
+from .problems import ExactModel, adam, ard_kernel
 
 # Points predicted at once, where a prediction costs a dense row for each.
 _BLOCK = 1_000
@@ -43,7 +44,7 @@ class ScikitLearnForest(Method):
 class ExactRBF(Method):
     """GPyTorch's exact GP with an RBF kernel, trained by Adam with learning rate 0.1."""
 
-    model: RBFModel
+    model: ExactModel
 
     def __init__(self, solver: str, steps: int, most_seconds: float) -> None:
         self.solver, self.steps, self.most_seconds = solver, steps, most_seconds
@@ -55,7 +56,7 @@ class ExactRBF(Method):
 
         :raises TimeoutError: If a step takes too long.
         """
-        self.model = RBFModel(x, y)
+        self.model = ExactModel(x, y, ard_kernel(RBFKernel, x.shape[1]))
         with self._settings():
             start = perf_counter()
             adam(self.model, 1)
@@ -79,20 +80,24 @@ class ExactRBF(Method):
 
 
 class SVGP(Method):
-    """A variational GP with an RBF kernel, trained by Adam on minibatches."""
+    """A variational GP with an RBF kernel, or the one given, trained by Adam on minibatches."""
 
     model: _VariationalModel
 
-    def __init__(self, num_inducing: int, steps: int, batch: int) -> None:
+    def __init__(
+        self, num_inducing: int, steps: int, batch: int, kernel: Kernel | None = None, learning_rate: float = 0.01
+    ) -> None:
         self.num_inducing, self.steps, self.batch = num_inducing, steps, batch
+        self.kernel, self.learning_rate = kernel, learning_rate
         self.name = f"GPyTorch's SVGP, {num_inducing} inducing points"
 
     def train(self, x: Tensor, y: Tensor) -> None:
         """Inducing points begin as random rows; batches are drawn with replacement."""
         generator = torch.Generator().manual_seed(0)
-        self.model = _VariationalModel(x[torch.randperm(len(x), generator=generator)[: self.num_inducing]])
+        inducing = x[torch.randperm(len(x), generator=generator)[: self.num_inducing]]
+        self.model = _VariationalModel(inducing, self.kernel or ard_kernel(RBFKernel, x.shape[1]))
         objective = gpytorch.mlls.VariationalELBO(self.model.likelihood, self.model, num_data=len(x))
-        optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=self.learning_rate)
         for _ in range(self.steps):
             rows = torch.randint(len(x), (self.batch,), generator=generator)
             optimizer.zero_grad()
@@ -105,14 +110,14 @@ class SVGP(Method):
 
 
 class _VariationalModel(gpytorch.models.ApproximateGP):
-    """It has the mean and the kernel of the exact GP."""
+    """It has the mean of the exact GP."""
 
-    def __init__(self, inducing: Tensor) -> None:
+    def __init__(self, inducing: Tensor, kernel: Kernel) -> None:
         distribution = CholeskyVariationalDistribution(len(inducing))
         super().__init__(VariationalStrategy(self, inducing, distribution, learn_inducing_locations=True))
         self.likelihood = gpytorch.likelihoods.GaussianLikelihood()
         self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = rbf_kernel(inducing.shape[1])
+        self.covar_module = kernel
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))

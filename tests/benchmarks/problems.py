@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import gpytorch
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from linear_operator.operators import ConstantDiagLinearOperator
 from sklearn.datasets import make_friedman1
 from torch import Tensor
@@ -94,24 +95,24 @@ def model_of(x: Tensor, y: Tensor, kernel: Kernel) -> PartitionGP:
     return model
 
 
-class RBFModel(gpytorch.models.ExactGP):
-    """The exact GP that is usually the reference: one length scale per column."""
+class ExactModel(gpytorch.models.ExactGP):
+    """GPyTorch's exact GP with a constant mean."""
 
-    def __init__(self, x: Tensor, y: Tensor) -> None:
+    def __init__(self, x: Tensor, y: Tensor, kernel: Kernel) -> None:
         super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
         self.mean_module = gpytorch.means.ConstantMean()
-        self.covar_module = rbf_kernel(x.shape[1])
+        self.covar_module = kernel
         self.to(x)
 
     def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def rbf_kernel(num_columns: int) -> ScaleKernel:
-    """The scaled RBF kernel with one length scale per column, at first what suits standardized columns."""
-    kernel = ScaleKernel(RBFKernel(ard_num_dims=num_columns))
-    kernel.base_kernel.lengthscale = num_columns**0.5
-    return kernel
+def ard_kernel(kernel: Callable[..., Kernel], num_columns: int) -> ScaleKernel:
+    """A scaled kernel with one length scale per column, at first what suits standardized columns."""
+    scaled = ScaleKernel(kernel(ard_num_dims=num_columns))
+    scaled.base_kernel.lengthscale = num_columns**0.5
+    return scaled
 
 
 def adam(model: gpytorch.models.ExactGP, steps: int) -> None:

@@ -51,6 +51,11 @@ class Options:
         return [_without_bars(row) for row in rows if "error" not in row]
 
 
+def again(finished: list[Row], job: Row) -> Row | None:
+    """The row of a job that an earlier run did."""
+    return next((job | row for row in finished if all(row.get(name) == value for name, value in job.items())), None)
+
+
 def _number(text: str) -> int | float | str:
     """What a cell of a CSV file stood for."""
     for kind in (int, float):

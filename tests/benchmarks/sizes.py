@@ -21,7 +21,7 @@ from .measure import growth, held_gib, in_own_process, in_this_process, peak_gib
 from .methods import Method, PartitionKernelGP, Prediction, attempted, measured, scores
 from .pictures import totals
 from .problems import equal_clusters_kernel, friedman_chunk
-from .report import Bar, Options, Row, Table
+from .report import Bar, Options, Row, Table, again
 
 POINTS, CHUNK = 10_000, 2**18
 FAST_CLUSTER, FOREST = (PartitionKernelGP(kernel, 1).name for kernel in ("fast cluster", "forest"))
@@ -44,17 +44,12 @@ def sizes(options: Options) -> Iterator[Table]:
     finished = options.finished("sizes")
     for method, num_rows in _plan(options):
         job = {"method": method.name, "N": num_rows, "m": method.num_partitions}
-        rows.append(_again(finished, job) or attempted(job, partial(run, measured, method, num_rows, points)))
+        rows.append(again(finished, job) or attempted(job, partial(run, measured, method, num_rows, points)))
         yield Table("sizes", title, rows, complete=False)
     first, last = _ends(options)
     _judge(rows, *_partitions(options), last)
     yield Table("sizes", title, rows, picture=_picture(streamed + rows, _partitions(options)[0], points))
     yield Table("sizes_growth", f"Exponents of seconds from N = {first:,} to {last:,}", _exponents(rows, first, last))
-
-
-def _again(finished: list[Row], job: Row) -> Row | None:
-    """The row of a job that an earlier run did."""
-    return next((job | row for row in finished if all(row.get(name) == value for name, value in job.items())), None)
 
 
 def _points(options: Options) -> int:
@@ -150,7 +145,7 @@ def _streamed(options: Options, run: Callable[..., Row], rows: list[Row]) -> Ite
     for num_rows in options.pick([10_000, 100_000, 1_000_000, 10_000_000], [10_000, 100_000], [2_500, 3_000]):
         job = {"method": STREAM, "N": num_rows, "m": m}
         measure = partial(run, _counted, num_rows, m, num_clusters, _points(options))
-        rows.append(_again(finished, job) or attempted(job, measure))
+        rows.append(again(finished, job) or attempted(job, measure))
         yield Table("sizes_streamed", title, rows, complete=False)
     ends = rows[-2:]
     exponent = inf

@@ -51,7 +51,7 @@ def weights(model):
 def _few_trees(monkeypatch):
     """They take most of the time."""
     monkeypatch.setattr(parts, "_NUM_TREES", 20)
-    monkeypatch.setattr(choice, "NUM_FOLDS", 3)
+    monkeypatch.setattr(choice, "_NUM_FOLDS", 3)
 
 
 def test_a_smooth_function_gets_a_smooth_part():
@@ -94,8 +94,8 @@ def test_a_small_part_beside_a_strong_trend_is_kept():
     assert error.square().mean().sqrt() < 0.04
     assert std.mean() < 0.06
     fit = PredictiveFit(torch.tensor([148.0, 0.05, 1.3e-4]), noise=1e-3, exponent=0.0, log_density=0.0)
-    assert list(choice._those_that_count(["linear", "smooth", "full_forest"], fit)) == ["linear", "smooth"]
-    assert list(choice._those_that_count(["linear", "smooth", "full_forest"], replace(fit, noise=10.0))) == ["linear"]
+    assert list(choice._those_that_count(["linear", "smooth", "forest"], fit)) == ["linear", "smooth"]
+    assert list(choice._those_that_count(["linear", "smooth", "forest"], replace(fit, noise=10.0))) == ["linear"]
 
 
 def test_noise_alone_has_no_signal():
@@ -131,9 +131,14 @@ def test_missing_values_leave_the_forests():
     assert torch.isfinite(std).all()
 
 
+def choose_by(monkeypatch, num_rows):
+    """Let weights be chosen by so many rows."""
+    monkeypatch.setattr(choice, "_FEWEST_ROWS", num_rows)
+    monkeypatch.setattr(choice, "_MOST_ROWS", num_rows)
+
+
 def test_a_missing_value_that_no_row_of_the_sample_has(monkeypatch):
-    monkeypatch.setattr(choice, "MOST_ROWS", 60)
-    monkeypatch.setattr("gpytorch_partition.presets.default.MOST_ROWS", 60)
+    choose_by(monkeypatch, 60)
     x = X[:100].clone()
     x[int(np.random.RandomState(0).permutation(100)[-1]), 1] = torch.nan
     model = default_model(x, STEPS[:100] + 0.1 * NORMAL[:100], random_state=0)
@@ -158,13 +163,21 @@ def test_many_columns_of_noise_say_nothing():
 def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
     """Files are sorted: the first rows are not like the others."""
     monkeypatch.setattr(calibration, "_MOST_VARIANCES", 10)
-    monkeypatch.setattr(calibration, "NUM_FOLDS", 3)
-    chosen = Choice({"subsampled_forest": 1.0}, None, 0.1, 0.0, None, 0.0)
-    means, rows, variances = calibration._left_out(chosen, X, STEPS, np.random.RandomState(0), None)
-    assert len(rows) == len(variances) == 10
-    assert rows.min() < 100
-    assert rows.max() > 200
-    assert (means - STEPS).square().mean() < 0.5
+    monkeypatch.setattr(calibration, "_NUM_FOLDS", 3)
+    chosen = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0)
+    rows, residuals, variances = calibration._left_out(chosen, X, STEPS, np.random.RandomState(0), None)
+    assert sorted(rows.tolist()) == list(range(len(X)))
+    assert len(variances) == 10
+    assert rows[:10].min() < 100
+    assert rows[:10].max() > 200
+    assert residuals.square().mean() < 0.5
+
+
+def test_so_many_rows_that_a_fold_has_enough_residuals(monkeypatch):
+    monkeypatch.setattr(calibration, "_ENOUGH_RESIDUALS", 50)
+    chosen = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0)
+    rows, residuals, _ = calibration._left_out(chosen, X, STEPS, np.random.RandomState(0), None)
+    assert len(rows) == len(residuals) == len(X) // 5
 
 
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
@@ -183,8 +196,7 @@ def test_restored_models_predict_the_same(restore):
 
 def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     """Weights of few rows, scale and noise of all: intervals hold, also above the dense limit."""
-    monkeypatch.setattr(choice, "MOST_ROWS", 100)
-    monkeypatch.setattr("gpytorch_partition.presets.default.MOST_ROWS", 100)
+    choose_by(monkeypatch, 100)
     called = []
     original = calibration._fit
     monkeypatch.setattr(calibration, "_fit", lambda *args: called.append(1) or original(*args))

@@ -1,0 +1,161 @@
+"""
+How good the default is: density, error and coverage on regression sets, beside what else there is and without each of
+its ingredients.
+
+Splits come first and methods last, and each row is written when it is there: a run that is stopped leaves what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.datasets import load_diabetes, make_friedman1
+
+from .measure import timed
+from .methods import attempted
+from .predictors import (
+    INGREDIENTS,
+    Predict,
+    Split,
+    catboost,
+    exact_gp,
+    histogram_boosting,
+    paper_clusters,
+    paper_forest,
+    partition_gp,
+    random_forest,
+    svgp,
+)
+from .ranks import ranked
+from .report import Options, Row, Table, again
+
+# Regression sets, smallest first, and columns that give the target away.
+SETS: dict[str, list[int]] = dict.fromkeys(("machine", "bodyfat", "yacht", "autompg", "housing", "energy"), [])
+SETS |= dict.fromkeys(("concrete", "cpu", "elevators", "bike", "california", "kin40k", "protein"), [])
+SETS |= dict.fromkeys(("satellite_temps", "nycflights13"), [])
+SETS |= {"bodyfat": [0], "bike": [15, 16]}
+
+DEFAULT = "default"
+NUM_SPLITS, NUM_SPLITS_OF_LARGE, LARGE, MOST_TEST_ROWS = 5, 2, 20_000, 10_000
+INTERVAL = norm.ppf(0.95)
+
+
+class Data(NamedTuple):
+    """A set without the columns that give its target away; one mask of test rows for each of its own splits."""
+
+    X: np.ndarray
+    y: np.ndarray
+    masks: np.ndarray
+
+
+def evidence(options: Options) -> Iterator[Table]:
+    """Every method on every split of every set; then how they rank."""
+    finished, methods = options.finished("evidence"), _methods(options)
+    title = f"Predictions of standardized targets, at most {MOST_TEST_ROWS:,} test rows"
+    rows: list[Row] = []
+    for name, number in _splits(options):
+        split = None
+        for method in methods:
+            job = {"data": name, "split": number, "method": method}
+            row = again(finished, job)
+            if row is None:
+                split = split or _split(_read(options, name), number, options.pick(None, 1_000, 100))
+                row = attempted(job, partial(_scored, methods[method], split))
+            rows.append(row)
+            yield Table("evidence", title, rows, complete=False)
+    yield Table("evidence", title, rows)
+    yield from ranked(rows, DEFAULT, list(_baselines(options)))
+
+
+def _splits(options: Options) -> Iterator[tuple[str, int]]:
+    """The first split of all sets, then the second: large sets have fewer."""
+    names = ["diabetes", "friedman1"] if options.data is None else list(SETS)
+    names = options.pick(names, names[:3], names[:1])
+    sizes = {name: len(_read(options, name).y) for name in names}
+    for number, name in product(range(options.pick(NUM_SPLITS, 2, 1)), names):
+        if number < NUM_SPLITS_OF_LARGE or sizes[name] <= LARGE:
+            yield name, number
+
+
+def _read(options: Options, name: str) -> Data:
+    """NAME.npz (arrays X, y and maybe test_mask) of the user's folder, or a set that scikit-learn has."""
+    if options.data is None:
+        friedman = name == "friedman1"
+        X, y = make_friedman1(1_500, noise=1.0, random_state=0) if friedman else load_diabetes(return_X_y=True)
+        return Data(X, y, np.empty((len(y), 0), bool))
+    with np.load(options.data / f"{name}.npz", allow_pickle=False) as file:
+        X, y = np.delete(file["X"].astype(float), SETS[name], 1), file["y"].astype(float)
+        masks = file["test_mask"] if "test_mask" in file else np.empty((len(y), 0), bool)
+    return Data(X[:, X.std(0) > 0], y, masks)
+
+
+def _split(data: Data, number: int, most: int | None) -> Split:
+    """The set's own split of this number, or a random tenth of the rows; at most so many training rows."""
+    random = np.random.default_rng(number)
+    if number < data.masks.shape[1]:
+        is_test = data.masks[:, number]
+    else:
+        is_test = np.zeros(len(data.y), bool)
+        is_test[random.permutation(len(data.y))[: len(data.y) // 10]] = True
+    rows, points = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+    if most:
+        rows = random.permutation(rows)[:most]
+    if len(points) > MOST_TEST_ROWS:
+        points = random.permutation(points)[:MOST_TEST_ROWS]
+    (x, test_x), (y, test_y) = (_standardized(values, rows, points) for values in (data.X, data.y))
+    return Split(x, y, test_x, test_y)
+
+
+def _standardized(values: np.ndarray, rows: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    mean, scale = values[rows].mean(0), values[rows].std(0)
+    scale = np.where(scale > 0, scale, 1.0)
+    return (values[rows] - mean) / scale, (values[points] - mean) / scale
+
+
+def _methods(options: Options) -> dict[str, Predict]:
+    default = {DEFAULT: partial(partition_gp, kernel="auto")}
+    less = {
+        f"{DEFAULT} without {ingredient}": partial(partition_gp, kernel="auto", without=ingredient)
+        for ingredient in (*INGREDIENTS, "varying noise")
+    }
+    return _baselines(options) | default | less
+
+
+def _baselines(options: Options) -> dict[str, Predict]:
+    """What else there is; CatBoost where it is installed."""
+    trees, most, steps = options.pick(200, 50, 5), options.pick(2_500, 500, 50), options.pick(2_000, 100, 2)
+    forest, clusters = partial(paper_forest, num_trees=trees), partial(paper_clusters, num_partitions=trees)
+    boosting: dict[str, Predict] = {}
+    if find_spec("catboost") is not None:
+        boosting = {"CatBoost with uncertainty": partial(catboost, iterations=options.pick(1_000, 100, 10))}
+    smooth: dict[str, Any] = {
+        f"exact GP, Matern-ARD (at most {most:,} rows)": partial(exact_gp, most=most, steps=options.pick(50, 20, 2)),
+        "SVGP, 512 inducing points": partial(svgp, num_inducing=512, steps=steps),
+    }
+    return {
+        "random forest": partial(random_forest, num_trees=trees),
+        "histogram boosting": histogram_boosting,
+        **boosting,
+        **smooth,
+        "paper's forest kernel": partial(partition_gp, kernel=forest),
+        "paper's fast cluster kernel": partial(partition_gp, kernel=clusters),
+    }
+
+
+def _scored(predict: Predict, split: Split) -> Row:
+    (mean, std), seconds = timed(lambda: predict(split))
+    error = split.test_y - mean
+    return {
+        "N": len(split.y),
+        "D": split.x.shape[1],
+        "RMSE": float(np.sqrt(np.mean(error**2))),
+        "NLPD": float(-norm.logpdf(error, scale=std).mean()),
+        "coverage": float(np.mean(np.abs(error) <= INTERVAL * std)),
+        "seconds": seconds,
+    }

@@ -1,0 +1,5 @@
+"""Stub."""
+
+
+def ranked(*a):
+    return iter(())
