@@ -86,7 +86,8 @@ def maximize_predictive_density(
     :param targets: `N` targets, of mean 0 (float64).
     :param log_ratios: `N` logarithms z of the noise's ratio to its level; then the exponent is chosen as well.
         (Default: a constant noise.)
-    :param start: Values to start from, weights at least .01. (Default: weights that sum to .5, a noise of .2, an exponent of .5.)
+    :param start: Values to start from, weights at least .01. (Default: weights that sum to .5, a noise of .2, an
+        exponent of .5.)
     :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
     :return: The values found.
 

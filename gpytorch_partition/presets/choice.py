@@ -93,7 +93,8 @@ def _folds(
 ) -> tuple[list[str], list[Fold]]:
     """The names of the parts, and their covariances for each fold: length scales and forests that have not seen it."""
     names, folds = [], []
-    for kept, left_out in KFold(_NUM_FOLDS if len(x) <= _MANY_ROWS else _NUM_FOLDS_OF_MANY, shuffle=True, random_state=random).split(x):
+    num_folds = _NUM_FOLDS if len(x) <= _MANY_ROWS else _NUM_FOLDS_OF_MANY
+    for kept, left_out in KFold(num_folds, shuffle=True, random_state=random).split(x):
         some = kept[:_LENGTH_SCALE_ROWS]
         length_scales = learn_length_scales(x[some], y[some]) if is_complete else None
         parts = new_parts(x[kept], y[kept], length_scales, random, n_jobs)

@@ -58,7 +58,7 @@ def new_parts(
     if length_scales is not None:
         parts |= {name: _boosted(name, x, y, random) for name in _BOOSTED}
         parts["slopes"] = LocalLinearKernel(_forest(x, y, _COARSE, random, n_jobs), x.shape[1])
-        parts["smooth"] = _smooth(x, length_scales, random)
+        parts["smooth"] = smooth_part(x, length_scales, random)
         parts["linear"] = _linear(x.shape[1])
     return parts
 
@@ -122,7 +122,14 @@ def _in_float32(kernel: RandomForestKernel) -> RandomForestKernel:
     return kernel
 
 
-def _smooth(x: Tensor, length_scales: Tensor, random: np.random.RandomState) -> LandmarkKernel:
+def smooth_part(x: Tensor, length_scales: Tensor, random: np.random.RandomState) -> LandmarkKernel:
+    """
+    A Matern-3/2 kernel through random landmarks, of unit scale.
+
+    :param x: `N x D` standardized rows.
+    :param length_scales: `D` length scales.
+    :param random: Source of the draws.
+    """
     wanted = min(_MOST_LANDMARKS, max(_FEWEST_LANDMARKS, int(_SHARE * len(x))))
     num_landmarks = min(wanted, torch.unique(x, dim=0).shape[0])
     return LandmarkKernel.from_kernel(_matern(length_scales), choose_landmarks(x.double(), num_landmarks, random))
