@@ -12,6 +12,7 @@ from gpytorch_partition.kernels import IterativeKernel as IterativeKernel
 from gpytorch_partition.kernels import LandmarkKernel as LandmarkKernel
 from gpytorch_partition.kernels import LocalLinearKernel as LocalLinearKernel
 from gpytorch_partition.kernels import MondrianKernel as MondrianKernel
+from gpytorch_partition.kernels import OverconfidenceWarning as OverconfidenceWarning
 from gpytorch_partition.kernels import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels import PartitionMixtureKernel as PartitionMixtureKernel
 from gpytorch_partition.kernels import RandomForestKernel as RandomForestKernel

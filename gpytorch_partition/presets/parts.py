@@ -20,6 +20,7 @@ from gpytorch_partition.kernels import (
     RandomForestKernel,
     StandardizedKernel,
 )
+from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.partitions.landmarks import choose_landmarks
 
 # Trees of most rows, and without a look at the targets.
@@ -109,7 +110,9 @@ def _boosted(name: str, x: Tensor, y: Tensor, random: np.random.RandomState) -> 
     boosting = GradientBoostingRegressor(subsample=share, max_features=0.5, random_state=random, **options)
     # Rounded, so that other units change no split, which would change all trees after it.
     boosting.fit(x.float().cpu().numpy(), y.float().cpu().numpy())
-    return _in_float32(RandomForestKernel.from_forest(boosting, heights=_HEIGHTS[name]))
+    kernel = RandomForestKernel(heights=_HEIGHTS[name])
+    kernel.partition = ForestPartition(boosting)
+    return _in_float32(kernel)
 
 
 def _most_samples(num_rows: int) -> int:

@@ -50,3 +50,58 @@ def _label_durations(panel: Any) -> None:
 def _height_at_the_end(line: Any) -> tuple[float, float]:
     """Longer lines first, then higher ones."""
     return line.get_xdata()[-1], line.get_ydata()[-1]
+
+
+def critical_differences(
+    ranks: Mapping[str, float], critical: float, gaps: Mapping[str, Mapping[str, float]], own: str
+) -> Any:
+    """
+    Mean ranks with the difference that is significant (left), and how much worse than ours the others are (right).
+
+    :param ranks: The mean rank of each method; less is better.
+    :param critical: The difference that is significant.
+    :param gaps: For each set, how much larger the negative log density of each other method is than ours.
+    :param own: Our method.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 5.2), layout="constrained", dpi=150)
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
+    styles = dict(zip([method for method in ranks if method != own], _OTHERS + _OURS[1:]))
+    _draw_ranks(left, ranks, critical, {own: _OURS[0]} | styles)
+    _draw_gaps(right, gaps, own, styles)
+    for panel in (left, right):
+        panel.spines[["top", "right", "left"]].set_visible(False)
+        panel.tick_params(left=False)
+    return figure
+
+
+def _draw_ranks(panel: Any, ranks: Mapping[str, float], critical: float, styles: Mapping[str, tuple[str, str]]) -> None:
+    order = sorted(ranks, key=lambda method: -ranks[method])
+    best = ranks[order[-1]]
+    panel.axvspan(best, best + critical, color="#EFEFEF", lw=0)
+    for height, method in enumerate(order):
+        color, marker = styles[method]
+        panel.plot(ranks[method], height, marker, color=color, ms=9)
+    panel.set_yticks(range(len(order)), order)
+    panel.set_xlabel("mean rank of the negative log density\n(gray: not significantly different from the best)")
+    panel.set_title("Ranks", loc="left", fontsize=11)
+    panel.grid(axis="x", color="#E4E4E4", lw=0.8)
+    panel.set_axisbelow(True)
+
+
+def _draw_gaps(
+    panel: Any, gaps: Mapping[str, Mapping[str, float]], own: str, styles: Mapping[str, tuple[str, str]]
+) -> None:
+    names = list(gaps)[::-1]
+    panel.axvline(0, color=_OURS[0][0], lw=1.5)
+    for height, name in enumerate(names):
+        for method, gap in gaps[name].items():
+            color, marker = styles[method]
+            panel.plot(gap, height, marker, color=color, ms=6, alpha=0.85)
+    panel.set_yticks(range(len(names)), names)
+    panel.set_xscale("symlog", linthresh=0.1, linscale=1)
+    panel.set_xlabel(f"nats by which others are worse (right) or better (left) than {own}")
+    panel.set_title("Negative log density on each set", loc="left", fontsize=11)
+    panel.grid(axis="x", color="#E4E4E4", lw=0.8)
+    panel.set_axisbelow(True)
