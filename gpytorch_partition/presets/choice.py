@@ -100,7 +100,7 @@ def _folds(
         parts = new_parts(x[kept], y[kept], length_scales, random, n_jobs)
         names = list(parts)
         covariances = torch.stack([_dense(part, x) for part in parts.values()])
-        folds.append(Fold(covariances, torch.from_numpy(kept), torch.from_numpy(left_out)))
+        folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(left_out)))
     return names, folds
 
 

@@ -21,7 +21,11 @@ TABLES = [
     "issue_bars",
     "one_pass",
     "one_pass_jobs",
-    "quality",
+    "evidence",
+    "evidence_sets",
+    "evidence_ranks",
+    "evidence_bars",
+    "evidence_ingredients",
     "sizes",
     "sizes_growth",
     "sizes_streamed",
@@ -48,7 +52,8 @@ def test_all_benchmarks_run(tmp_path):
         assert rows
         assert "error" not in rows[0], name
         assert not {"nan", "inf", "-inf"} & {value for row in rows for value in row.values()}, name
-    assert (tmp_path / "sizes.png").stat().st_size > 0
+    for name in ("sizes", "evidence_ranks"):
+        assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 
 def test_an_unknown_name_is_refused(tmp_path):

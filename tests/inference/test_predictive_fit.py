@@ -35,16 +35,19 @@ def smooth(scale):
 def folds_of(*covariances, num_folds=3):
     numbers = torch.arange(len(X)) % num_folds
     stacked = torch.stack(covariances)
-    return [Fold(stacked, (numbers != k).nonzero()[:, 0], (numbers == k).nonzero()[:, 0]) for k in range(num_folds)]
+    return [Fold.of(stacked, (numbers != k).nonzero()[:, 0], (numbers == k).nonzero()[:, 0]) for k in range(num_folds)]
 
 
-FOLDS = folds_of(smooth(0.1), (X - 0.5) @ (X - 0.5).T)
+COVARIANCES = (smooth(0.1), (X - 0.5) @ (X - 0.5).T)
+FOLDS = folds_of(*COVARIANCES)
 FIT = PredictiveFit(torch.tensor([0.8, 0.3], dtype=torch.float64), 0.09, 0.7, -math.inf)
 
 
 def density(fold, fit):
     """Log predictive densities of single rows left out, from the joint distribution with all rows kept."""
-    covariance = torch.einsum("i,inm->nm", fit.outputscales, fold.covariances) + torch.diag(fit.noise_at(RATIOS))
+    covariance = torch.einsum("i,inm->nm", fit.outputscales, torch.stack(COVARIANCES)) + torch.diag(
+        fit.noise_at(RATIOS)
+    )
     total = 0.0
     for row in fold.left_out:
         rows = torch.cat([fold.kept, row[None]])
@@ -103,7 +106,7 @@ def test_noise_that_varies_is_told_from_noise_that_does_not():
     ratios, noise = x - 1.5, 0.3 * torch.randn(400, generator=GENERATOR, dtype=torch.float64)
     numbers = torch.arange(400) % 2
     smooth = torch.exp(-(x[:, None] - x).square())[None]
-    folds = [Fold(smooth, (numbers != k).nonzero()[:, 0], (numbers == k).nonzero()[:, 0]) for k in (0, 1)]
+    folds = [Fold.of(smooth, (numbers != k).nonzero()[:, 0], (numbers == k).nonzero()[:, 0]) for k in (0, 1)]
     y = x.sin() + ratios.exp() * noise
     varying, constant = (maximize_predictive_density(folds, y, log_ratios=z) for z in (ratios, None))
     assert varying.exponent == pytest.approx(2.0, abs=0.3)  # that of the standard deviation is 1
@@ -123,8 +126,8 @@ def test_forests_that_have_not_seen_the_fold_are_trusted_less():
         return RandomForestKernel.from_forest(forest).double()(X).to_dense()
 
     folds = folds_of(smooth(0.1))
-    honest = [replace(fold, covariances=covariance(fold.kept)[None]) for fold in folds]
-    seen = [replace(fold, covariances=covariance(torch.arange(90))[None]) for fold in folds]
+    honest = [Fold.of(covariance(fold.kept)[None], fold.kept, fold.left_out) for fold in folds]
+    seen = [Fold.of(covariance(torch.arange(90))[None], fold.kept, fold.left_out) for fold in folds]
     signal = [maximize_predictive_density(some, y).outputscales.item() for some in (honest, seen)]
     assert signal[0] < 0.1
     assert signal[1] > 0.2
