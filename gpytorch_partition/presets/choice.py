@@ -68,7 +68,8 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     :param n_jobs: Trees grown at a time.
     """
     rows = torch.from_numpy(random.permutation(len(y))[: num_rows_for(len(y))])
-    x, y = standardized_columns(train_x)[rows], y[rows]
+    # Rounded, so that other units, whose last digits differ, end in the same choice.
+    x, y = standardized_columns(train_x)[rows].float().double(), y[rows].float().double()
     is_complete = not bool(decode_missing(train_x).isnan().any())
     names, folds = _folds(x, y, is_complete, random, n_jobs)
     constant = maximize_predictive_density(folds, y)

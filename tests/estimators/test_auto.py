@@ -26,7 +26,8 @@ def _few_trees():
     """They take most of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "_NUM_TREES", 20)
-        patch.setattr(choice, "NUM_FOLDS", 3)
+        patch.setattr(parts, "_BOOSTED", {name: {**each, "n_estimators": 20} for name, each in parts._BOOSTED.items()})
+        patch.setattr(choice, "_NUM_FOLDS", 3)
         yield
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import replace
+from functools import cache
 
 import gpytorch
 import numpy as np
@@ -51,7 +52,18 @@ def weights(model):
 def _few_trees(monkeypatch):
     """They take most of the time."""
     monkeypatch.setattr(parts, "_NUM_TREES", 20)
+    monkeypatch.setattr(
+        parts, "_BOOSTED", {name: {**each, "n_estimators": 20} for name, each in parts._BOOSTED.items()}
+    )
     monkeypatch.setattr(choice, "_NUM_FOLDS", 3)
+
+
+@cache
+def varying():
+    """What is chosen for a smooth function with noise that varies, and the model; tests must not change them."""
+    random, y = np.random.RandomState(0), SMOOTH + (0.05 + X[:, 2]) * NORMAL
+    chosen = default_choice(X, y, random, None)
+    return chosen, assemble(chosen, X, y, random, None).eval()
 
 
 def test_a_smooth_function_gets_a_smooth_part():
@@ -74,8 +86,7 @@ def test_steps_get_forests():
 
 
 def test_intervals_hold_where_the_noise_varies():
-    std = 0.05 + X[:, 2]
-    model = default_model(X, SMOOTH + std * NORMAL, random_state=0)
+    _, model = varying()
     assert isinstance(model.likelihood, ForestNoiseGaussianLikelihood)
     mean, found = predicted(model)
     y = (6 * NEW[:, 0]).sin() + NEW[:, 1] + (0.05 + NEW[:, 2]) * NEW_NORMAL
@@ -110,7 +121,7 @@ def test_units_do_not_matter():
     y = SMOOTH + (0.05 + X[:, 2]) * NORMAL
     other = default_model(X * unit, 1e4 * y - 3e5, random_state=0)
     mean, std = predicted(other, NEW * unit)
-    expected, expected_std = predicted(default_model(X, y, random_state=0))
+    expected, expected_std = predicted(varying()[1])
     torch.testing.assert_close((mean + 3e5) / 1e4, expected, atol=0.02, rtol=0)
     torch.testing.assert_close(std / 1e4, expected_std, atol=0.02, rtol=0.05)
 
@@ -146,9 +157,8 @@ def test_a_missing_value_that_no_row_of_the_sample_has(monkeypatch):
 
 
 def test_missing_values_that_training_did_not_have_are_refused():
-    model = default_model(X, SMOOTH + 0.1 * NORMAL, random_state=0)
     with pytest.raises(ValueError, match="missing values|finite points"):
-        predicted(model, NEW.masked_fill(NEW > 0.9, torch.nan))
+        predicted(varying()[1], NEW.masked_fill(NEW > 0.9, torch.nan))
 
 
 def test_many_columns_of_noise_say_nothing():
@@ -182,11 +192,9 @@ def test_so_many_rows_that_a_fold_has_enough_residuals(monkeypatch):
 
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
 def test_restored_models_predict_the_same(restore):
-    random, y = np.random.RandomState(0), SMOOTH + (0.05 + X[:, 2]) * NORMAL
-    chosen = default_choice(X, y, random, None)
-    model = assemble(chosen, X, y, random, None).eval()
+    chosen, model = varying()
     if restore == "state":
-        other = unfitted_model(X, y, list(chosen.outputscales), noise_varies=True)
+        other = unfitted_model(X, model.train_targets, list(chosen.outputscales), noise_varies=True)
         other.load_state_dict(model.state_dict())
     else:
         other = copy.deepcopy(model) if restore == "copy" else pickle.loads(pickle.dumps(model))
