@@ -216,7 +216,14 @@ def test_targets_that_the_kernel_does_not_explain_have_no_outputscale():
     assert found.noise == pytest.approx(1 / ROWS, rel=0.01)
 
 
-@pytest.mark.parametrize(("largest", "noise", "is_resolved"), [(2e5, 0.1, False), (2e5, 0.01, False), (1e3, 0.1, True)])
+@pytest.mark.parametrize(
+    ("largest", "noise", "is_resolved"),
+    [
+        (2e5, 0.1, False),
+        pytest.param(2e5, 0.01, False, marks=pytest.mark.slow),
+        pytest.param(1e3, 0.1, True, marks=pytest.mark.slow),
+    ],
+)
 def test_what_lanczos_has_not_resolved_yet_is_never_more_likely_than_the_truth(largest, noise, is_resolved):
     """
     Many more rows than clusters: probes find the eigenvalue 0 at once, the targets' own Krylov space does not.
