@@ -207,6 +207,7 @@ class iterative:  # noqa: N801
 
 __all__ = [
     "iterative",
+    "num_variance_samples",
     "predictive_variances",
     "preconditioner",
     "preconditioner_rank",

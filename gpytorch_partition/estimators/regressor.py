@@ -37,8 +37,8 @@ _MOST_DENSE_ROWS = 2_000
 _CODES_AT_ONCE = 2**28
 # What the default model holds for a row, in numbers of the size of a code: trees, and landmarks in float64.
 _AUTO_NUMBERS = 4_500
-# Samples that its variances come from, at most; those of the function, without the noise, are then right to 12.5 %.
-_AUTO_SAMPLES = 128
+# Its variances come from a quarter of the samples: those of the function, without the noise, are right to 12.5 %.
+_FEWER_SAMPLES = 4
 
 
 class PartitionGPRegressor(RegressorMixin, BaseEstimator):
@@ -61,8 +61,10 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     The kernels are those of Davies & Ghahramani 2014 and Balog et al. 2016: see the classes of
     :mod:`gpytorch_partition.kernels`.
 
-    :param kernel: `"auto"`, a sum of forests, local slopes, a smooth and a linear part with a noise that may vary with
-        x, all weighed by predictions of rows left out (:func:`gpytorch_partition.presets.default_model`; the slowest);
+    :param kernel: `"auto"`, a sum of forests, boosted trees, local slopes, a smooth and a linear part with a noise that
+        may vary with x, all weighed by predictions of rows left out
+        (:func:`gpytorch_partition.presets.default_model`; the slowest; fewer than 10 rows and constant targets get
+        `"forest"`);
         `"forest"` (supervised; the one to try first), `"fast_cluster"`, `"mondrian"`, or a function from
         the standardized training data `(x, y)` (tensors `N x D` and `N`) to a :class:`gpytorch.kernels.Kernel`,
         which will be scaled by an outputscale; it must be a module-level function for the estimator to be pickled.
@@ -356,7 +358,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     def _samples_of_variances(self) -> settings.num_variance_samples:
         """Fewer for `"auto"`, whose solves take longer: most of a variance is the noise's, which needs none."""
         number = settings.num_variance_samples.value()
-        return settings.num_variance_samples(number if self._parts is None else min(number, _AUTO_SAMPLES))
+        return settings.num_variance_samples(number if self._parts is None else max(2, number // _FEWER_SAMPLES))
 
     @torch.no_grad()
     def _joint_moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

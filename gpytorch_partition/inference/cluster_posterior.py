@@ -195,7 +195,8 @@ class ClusterPosterior:
         :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`: means over the rows are weighted by their precision.
         """
         noise, norm = self._noise_diagonal, self._weighted_norm
-        share, roundoff = variance_tolerance.value() ** 0.5, _ROUNDOFFS * torch.finfo(self.noisy.dtype).eps
+        coarsest = max(torch.finfo(covariance.cluster_operator.dtype).eps for covariance in self.covariances)
+        share, roundoff = variance_tolerance.value() ** 0.5, _ROUNDOFFS * coarsest
         smallest = roundoff * norm(function + errors)
 
         def is_near(state: CGState) -> Tensor:

@@ -197,6 +197,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
         if self.is_dense:
             return prior - (columns * self._solve(columns)).sum(-2)
         noise = self.noisy._diag_tensor._diagonal().unsqueeze(-1)
+        noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
         prior = prior.unsqueeze(-2)
 
         def certain(state: CGState) -> Tensor:

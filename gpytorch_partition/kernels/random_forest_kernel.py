@@ -325,7 +325,9 @@ def _has_seen_most_targets(forest: Any) -> bool:
     if isinstance(forest, (IsolationForest, RandomTreesEmbedding)):
         return False
     share = getattr(forest, "max_samples", None)  # None where there is no such option
-    return share is None or (isinstance(share, float) and share > _MOST_SEEN)
+    if isinstance(share, int):
+        share /= getattr(forest, "_n_samples", float("inf"))
+    return share is None or share > _MOST_SEEN
 
 
 def _partition_of(forest: Any, heights: str, random_state: Any) -> ForestPartition | TreeCutPartition:

@@ -231,7 +231,7 @@ class PartitionLinearOperator(Guarded):
         if self.left_loadings is not None and self.right_loadings is not None:
             loadings = _at(self.left_loadings, batch, rows) * _at(self.right_loadings, batch, columns)
             entries = entries * loadings.sum(-1)
-        return self.scale[batch] * entries
+        return self.scale[batch] * entries.to(self.dtype)
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> PartitionLinearOperator:
         left, right = (
@@ -329,18 +329,18 @@ class PartitionLinearOperator(Guarded):
     def to(self, *args: Any, **kwargs: Any) -> PartitionLinearOperator:
         """Another device (a string will do) or floating point type; the codes only move."""
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
-        device, dtype = device or self.device, dtype or self.dtype
+        device, sum_dtype = device or self.device, dtype or self.cluster_operator.dtype
         left = self.left.to(device)
-        loadings = None if self.left_loadings is None else self.left_loadings.to(device, dtype)
+        loadings = None if self.left_loadings is None else self.left_loadings.to(device, sum_dtype)
         return self._with(
-            scale=self.scale.to(device, dtype),
-            cluster_operator=self.cluster_operator.to(device, dtype),
+            scale=self.scale.to(device, dtype or self.dtype),
+            cluster_operator=self.cluster_operator.to(device, sum_dtype),
             left=left,
             right=left if self.is_symmetric else self.right.to(device),
             left_loadings=loadings,
             right_loadings=loadings
             if self.right_loadings is None or self.is_symmetric
-            else self.right_loadings.to(device, dtype),
+            else self.right_loadings.to(device, sum_dtype),
         )
 
     # Roots and samples: K = (sqrt(s) diag(R) Z F)(...)^T with S = F F^T.

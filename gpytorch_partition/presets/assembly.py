@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from torch import Tensor
@@ -30,11 +31,12 @@ def assemble(
     :param n_jobs: Trees grown at a time.
     """
     mean, scale, y = standardized_targets(train_y)
-    parts = new_parts(standardized_columns(train_x), y, choice.length_scales, random, n_jobs)
+    x = standardized_columns(train_x)
+    parts = new_parts(x, y, choice.length_scales, random, n_jobs, names=choice.outputscales)
     kernel = weighted_sum(parts, {name: scale**2 * weight for name, weight in choice.outputscales.items()}, train_x)
     model = PartitionGP(train_x, train_y, _likelihood(choice, scale**2), kernel)
     model.covar_module.outputscale = 1.0
-    model.mean_module.constant = mean
+    model.mean_module.constant = torch.tensor(mean, dtype=torch.float64)
     return model.requires_grad_(False)
 
 

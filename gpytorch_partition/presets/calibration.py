@@ -36,7 +36,7 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     What landmarks among all rows do not span of the smooth part counts as noise from here on.
     Models of four fifths of the rows predict the others. A forest of their residuals says where the noise is; a factor
     of all variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize
-    the predictive density of at most 1,000 random rows of one fold, whose variances come from 64 samples.
+    the predictive density of at most 1,000 random rows of one fold, whose variances come from 32 samples.
 
     :param choice: What few rows say.
     :param x: `N x D` rows, in the units that the choice was made in.
@@ -78,10 +78,14 @@ def _variance_without_landmarks(choice: Choice, x: Tensor, random: np.random.Ran
 def _left_out(
     choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers of rows, their residuals by models that have not seen them, and the variances of the first of them."""
+    """
+    Numbers of rows, their residuals by models that have not seen them, and the variances of the first of them.
+
+    Rows that weights and length scales were chosen by are learned from, but not predicted.
+    """
     rows, residuals, variances = [], [], torch.empty(0)
     for kept, left_out in KFold(_NUM_FOLDS, shuffle=True, random_state=random).split(x):
-        points = torch.from_numpy(random.permutation(left_out))
+        points = torch.from_numpy(random.permutation(np.setdiff1d(left_out, choice.rows.numpy())))
         model = assemble(choice, x[kept], y[kept], random, n_jobs).eval()
         with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
             rows.append(points)

@@ -46,6 +46,7 @@ class Choice:
     :param exponent: How far the noise follows its forest; 0 where it is constant.
     :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
     :param log_density: Mean log predictive density of rows left out, in nats.
+    :param rows: Numbers of the training rows that this was chosen by.
     """
 
     outputscales: dict[str, float]
@@ -54,11 +55,13 @@ class Choice:
     exponent: float
     noise_forest: RandomForestRegressor | None
     log_density: float
+    rows: Tensor
 
 
 def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
     """
-    Weights and noise by folds of 700 to 1,500 random rows, each predicted by forests that have not seen them.
+    Weights and noise by folds of all rows, or of 700 to 1,500 random ones, each predicted by trees that have not seen
+    it.
 
     The noise varies with x where that gains 3 nats or more over a constant one.
 
@@ -81,7 +84,7 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     best = varying if varies else constant
     weights = _those_that_count(names, best)
     length_scales = learn_length_scales(x, y) if is_complete else None
-    return Choice(weights, length_scales, best.noise, best.exponent, forest if varies else None, best.log_density)
+    return Choice(weights, length_scales, best.noise, best.exponent, forest if varies else None, best.log_density, rows)
 
 
 def num_rows_for(num_rows: int) -> int:

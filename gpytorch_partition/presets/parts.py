@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Callable, Collection, Mapping
+from functools import partial, reduce
 from operator import add
 from typing import Any
 
@@ -28,6 +28,8 @@ _FORESTS: dict[str, dict[str, Any]] = {
     "forest": {"max_samples": 0.632, "min_samples_leaf": 1},
     "random_trees": {"max_samples": 0.5, "min_samples_leaf": 2, "max_features": 1},
 }
+# Where there is nothing but them: leaves of single rows would take the noise for the function.
+_LEAVES_ALONE = {"min_samples_leaf": 3}
 # Trees with few leaves, in each of which the function has slopes.
 _COARSE: dict[str, Any] = {"num_trees": 50, "max_samples": 0.3, "min_samples_leaf": 15}
 # Rows of a tree: few for many rows, since a tree of N leaves costs more than its products with all rows.
@@ -44,7 +46,12 @@ _FEWEST_LANDMARKS, _MOST_LANDMARKS, _SHARE = 1_000, 2_000, 0.1
 
 
 def new_parts(
-    x: Tensor, y: Tensor, length_scales: Tensor | None, random: np.random.RandomState, n_jobs: int | None
+    x: Tensor,
+    y: Tensor,
+    length_scales: Tensor | None,
+    random: np.random.RandomState,
+    n_jobs: int | None,
+    names: Collection[str] | None = None,
 ) -> dict[str, Kernel]:
     """
     The parts, of unit scale, by name.
@@ -54,14 +61,18 @@ def new_parts(
     :param length_scales: `D` length scales of the smooth part; None where rows miss values, which only trees know.
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
+    :param names: The parts wanted. (Default: all that there are.)
     """
-    parts: dict[str, Kernel] = {name: _forest(x, y, options, random, n_jobs) for name, options in _FORESTS.items()}
+    leaves = _LEAVES_ALONE if length_scales is None else {}
+    new: dict[str, Callable[[], Kernel]] = {
+        name: partial(_forest, x, y, options | leaves, random, n_jobs) for name, options in _FORESTS.items()
+    }
     if length_scales is not None:
-        parts |= {name: _boosted(name, x, y, random) for name in _BOOSTED}
-        parts["slopes"] = LocalLinearKernel(_forest(x, y, _COARSE, random, n_jobs), x.shape[1])
-        parts["smooth"] = smooth_part(x, length_scales, random)
-        parts["linear"] = _linear(x.shape[1])
-    return parts
+        new |= {name: partial(_boosted, name, x, y, random) for name in _BOOSTED}
+        new["slopes"] = lambda: LocalLinearKernel(_forest(x, y, _COARSE, random, n_jobs), x.shape[1])
+        new["smooth"] = partial(smooth_part, x, length_scales, random)
+        new["linear"] = partial(_linear, x.shape[1])
+    return {name: build() for name, build in new.items() if names is None or name in names}
 
 
 def unfitted_part(name: str, num_columns: int) -> Kernel:
@@ -120,7 +131,11 @@ def _most_samples(num_rows: int) -> int:
 
 
 def _in_float32(kernel: RandomForestKernel) -> RandomForestKernel:
-    """Sums over clusters in float32: five times as fast, and the noise is never so small that it would matter."""
+    """
+    Sums over clusters in float32: five times as fast. Rounding is a ten-millionth of a part's largest eigenvalue, which
+    the noise, a ten-thousandth of the targets' variance at least, exceeds unless a part has a hundred times that
+    variance.
+    """
     kernel.sum_dtype = torch.float32
     return kernel
 

@@ -133,7 +133,7 @@ def _without(ingredient: str | None) -> Any:
 
 
 def _all_but(new_parts: Callable[..., dict[str, Kernel]], ingredient: str) -> Callable[..., dict[str, Kernel]]:
-    def fewer(*arguments: Any) -> dict[str, Kernel]:
-        return {name: part for name, part in new_parts(*arguments).items() if name != ingredient}
+    def fewer(*arguments: Any, **options: Any) -> dict[str, Kernel]:
+        return {name: part for name, part in new_parts(*arguments, **options).items() if name != ingredient}
 
     return fewer

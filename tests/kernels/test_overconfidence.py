@@ -62,5 +62,5 @@ def test_our_own_forests_and_the_default_model_are_quiet():
     with warnings.catch_warnings():
         warnings.simplefilter("error", OverconfidenceWarning)
         RandomForestKernel(x, y, 3)
-        RandomForestKernel.from_forest(grow_forest(x, y))
+        RandomForestKernel.from_forest(grow_forest(x.repeat(5, 1), y.repeat(5)))
         default_model(x, y + 0.1 * torch.rand(60), random_state=0)

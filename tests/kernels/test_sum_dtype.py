@@ -57,7 +57,22 @@ def test_roots_samples_and_entries(name, loaded):
     torch.testing.assert_close(mixed.sparse_root()._t_matmul(Y), root.mT @ Y, atol=1e-5, rtol=0)
     torch.testing.assert_close(mixed.diagonal(), exact.diagonal(), atol=1e-6, rtol=0)
     torch.testing.assert_close(mixed[3:9, [1, 2]].to_dense(), exact[3:9, [1, 2]].to_dense(), atol=1e-6, rtol=0)
+    rows, columns = torch.tensor([0, 3, 5]), torch.tensor([1, 3, 2])
+    assert mixed[rows, columns].dtype == torch.float64
+    torch.testing.assert_close(mixed[rows, columns], exact[rows, columns], atol=1e-6, rtol=0)
     assert mixed.zero_mean_mvn_samples(2).dtype == torch.float64
+
+
+def test_moves_keep_both_dtypes_and_conversions_do_not(name):
+    mixed, _ = (kernel(X).evaluate_kernel() for kernel in pair(name, True))
+    moved, converted = mixed.to("cpu"), mixed.to(dtype=torch.float64)
+    assert (moved.dtype, moved.cluster_operator.dtype, moved.left_loadings.dtype) == (
+        torch.float64,
+        torch.float32,
+        torch.float32,
+    )
+    assert converted.cluster_operator.dtype == converted.left_loadings.dtype == torch.float64
+    assert mixed.pivoted_cholesky(5).dtype == torch.float64
 
 
 @pytest.mark.parametrize("loaded", [False, True])

@@ -142,6 +142,22 @@ def test_missing_values_leave_the_forests():
     assert torch.isfinite(std).all()
 
 
+def test_noise_is_told_from_the_function_where_points_are_measured_again():
+    """One missing value leaves nothing but forests, whose smallest leaves know the targets by heart."""
+    x = X.clone()
+    x[3, 1] = torch.nan
+    model = default_model(x, (6 * X[:, 0]).sin() + 0.1 * NORMAL, random_state=0)
+    again = (6 * X[:, 0]).sin() + 0.1 * NEW_NORMAL[: len(X)]
+    mean, std = predicted(model, x)
+    assert ((again - mean).abs() <= 1.645 * std).double().mean() > 0.75
+
+
+def test_a_large_offset_of_the_targets_is_exact():
+    model = default_model(X[:80], STEPS[:80] + 0.1 * NORMAL[:80] + 1e9, random_state=0)
+    mean, _ = predicted(model, X[:80])
+    assert (mean - 1e9 - STEPS[:80]).abs().mean() < 0.5
+
+
 def choose_by(monkeypatch, num_rows):
     """Let weights be chosen by so many rows."""
     monkeypatch.setattr(choice, "_FEWEST_ROWS", num_rows)
@@ -164,7 +180,10 @@ def test_missing_values_that_training_did_not_have_are_refused():
 def test_many_columns_of_noise_say_nothing():
     """Length scales that had seen the rows left out would find a signal."""
     x = torch.randn(100, 30, generator=GENERATOR, dtype=torch.float64)
-    y, new = torch.randn(100, generator=GENERATOR, dtype=torch.float64), torch.randn(300, 30, dtype=torch.float64)
+    y, new = (
+        torch.randn(100, generator=GENERATOR, dtype=torch.float64),
+        torch.randn(300, 30, generator=GENERATOR, dtype=torch.float64),
+    )
     mean, std = predicted(default_model(x, y, random_state=0), new)
     assert mean.std() < 0.4
     assert std.min() > 0.75
@@ -174,9 +193,9 @@ def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
     """Files are sorted: the first rows are not like the others."""
     monkeypatch.setattr(calibration, "_MOST_VARIANCES", 10)
     monkeypatch.setattr(calibration, "_NUM_FOLDS", 3)
-    chosen = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0)
+    chosen = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
     rows, residuals, variances = calibration._left_out(chosen, X, STEPS, np.random.RandomState(0), None)
-    assert sorted(rows.tolist()) == list(range(len(X)))
+    assert sorted(rows.tolist()) == list(range(50, len(X)))
     assert len(variances) == 10
     assert rows[:10].min() < 100
     assert rows[:10].max() > 200
@@ -184,10 +203,10 @@ def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
 
 
 def test_so_many_rows_that_a_fold_has_enough_residuals(monkeypatch):
-    monkeypatch.setattr(calibration, "_ENOUGH_RESIDUALS", 50)
-    chosen = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0)
+    monkeypatch.setattr(calibration, "_ENOUGH_RESIDUALS", 30)
+    chosen = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
     rows, residuals, _ = calibration._left_out(chosen, X, STEPS, np.random.RandomState(0), None)
-    assert len(rows) == len(residuals) == len(X) // 5
+    assert 30 < len(rows) == len(residuals) <= len(X) // 5
 
 
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
