@@ -17,6 +17,8 @@ from gpytorch_partition.presets.choice import Choice, choose, num_rows_for
 
 # To choose anything by folds.
 FEWEST_ROWS = 10
+# Standard deviations of the targets: variances below 1e-10 are cut by GPyTorch, and bounds are kept in float32.
+_DEVIATIONS = (1e-3, 1e15)
 # How many times as many rows may have the noise that was chosen by a part of them.
 _MOST_UNCALIBRATED = 1.5
 
@@ -48,11 +50,12 @@ def default_model(
     row and tree (600 trees) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
-    :param train_y: `N` targets, in any units.
+    :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     :return: The model, in evaluation mode.
-    :raises ValueError: If rows or targets cannot be used: too few, not matching, infinite, or all targets the same.
+    :raises ValueError: If rows or targets cannot be used: too few, not matching, infinite, or targets that do not vary
+        or are in such units.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -121,5 +124,15 @@ def _check(train_x: Tensor, train_y: Tensor) -> None:
         raise ValueError(f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(train_x)}")
     if bool(train_x.isinf().any()) or not bool(train_y.isfinite().all()):
         raise ValueError("expected finite targets and rows without infinity: drop the others")
+    _check_variation(train_y)
+
+
+def _check_variation(train_y: Tensor) -> None:
     if bool((train_y == train_y[0]).all()):
         raise ValueError("expected targets that vary, got the same number for all rows")
+    least, most = _DEVIATIONS
+    if not least <= (deviation := float(train_y.double().std())) <= most:
+        raise ValueError(
+            f"expected targets with a standard deviation between {least:g} and {most:g}, got {deviation:.3g}: GPyTorch "
+            'keeps no smaller variances; change their unit, or use PartitionGPRegressor(kernel="auto"), which does'
+        )

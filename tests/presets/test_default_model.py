@@ -257,6 +257,8 @@ def test_the_kernel_in_a_model_of_ones_own():
         (X, SMOOTH * torch.nan, "finite targets"),
         (1 / (X - X[0]), SMOOTH, "without infinity"),
         (X, torch.ones(300), "targets that vary"),
+        (X, 1e-4 * SMOOTH, "standard deviation between 0.001 and 1e"),
+        (X, 1e20 * SMOOTH, "standard deviation between 0.001 and 1e"),
     ],
 )
 def test_bad_data_are_refused(x, y, message):
