@@ -30,9 +30,9 @@ def default_model(
     An exact Gaussian process with everything chosen from the data: kernel, weights, and a noise that may vary with x.
 
     The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
-    whose leaves count, and shallow ones at all heights), forests
-    with a slope in every leaf, a Matern-3/2 kernel with a length scale per column through up to 2,000 landmarks, and a
-    linear one; parts that do not help have no weight. With missing values (NaN) it has forests only.
+    whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
+    length scale per column through up to 2,000 landmarks (above 67,000 rows as many as take a GiB), and a linear one;
+    parts that do not help have no weight. With missing values (NaN) it has forests only.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal

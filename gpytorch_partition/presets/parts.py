@@ -33,7 +33,7 @@ _LEAVES_ALONE = {"min_samples_leaf": 3}
 # Trees with few leaves, in each of which the function has slopes.
 _COARSE: dict[str, Any] = {"num_trees": 50, "max_samples": 0.3, "min_samples_leaf": 15}
 # Rows of a tree: few for many rows, since a tree of N leaves costs more than its products with all rows.
-_NUM_TREES, _FEWEST_SAMPLES, _MOST_SAMPLES, _MOST_SHARE = 100, 128, 5_000, 0.1
+_NUM_TREES, _FEWEST_SAMPLES, _MOST_SAMPLES, _MOST_SHARE = 100, 128, 5_000, 0.04
 # Boosted trees, each of a random share of the rows (Friedman 2002): deep ones, of which the leaves count, and shallow
 # ones at all heights.
 _BOOSTED: dict[str, dict[str, Any]] = {
@@ -43,6 +43,8 @@ _BOOSTED: dict[str, dict[str, Any]] = {
 _HEIGHTS = {"boosted": "leaf", "shallow_boosted": "all"}
 # Landmarks of the smooth part: all rows, up to the first number; then a share of them, up to the second.
 _FEWEST_LANDMARKS, _MOST_LANDMARKS, _SHARE = 1_000, 2_000, 0.1
+# Numbers held for all rows and landmarks, at most (a GiB in float64): samples of the posterior hold them twice.
+_MOST_LOADINGS = 2**27
 
 
 def new_parts(
@@ -148,7 +150,7 @@ def smooth_part(x: Tensor, length_scales: Tensor, random: np.random.RandomState)
     :param length_scales: `D` length scales.
     :param random: Source of the draws.
     """
-    wanted = min(_MOST_LANDMARKS, max(_FEWEST_LANDMARKS, int(_SHARE * len(x))))
+    wanted = min(_MOST_LANDMARKS, max(_FEWEST_LANDMARKS, int(_SHARE * len(x))), max(1, _MOST_LOADINGS // len(x)))
     num_landmarks = min(wanted, torch.unique(x, dim=0).shape[0])
     return LandmarkKernel.from_kernel(_matern(length_scales), choose_landmarks(x.double(), num_landmarks, random))
 

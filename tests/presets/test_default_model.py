@@ -152,6 +152,12 @@ def test_noise_is_told_from_the_function_where_points_are_measured_again():
     assert ((again - mean).abs() <= 1.645 * std).double().mean() > 0.75
 
 
+def test_landmarks_of_many_rows_fit_in_memory(monkeypatch):
+    monkeypatch.setattr(parts, "_MOST_LOADINGS", 3_000)
+    kernel = parts.smooth_part(X, torch.ones(3, dtype=torch.float64), np.random.RandomState(0))
+    assert kernel.num_landmarks == 10
+
+
 def test_a_large_offset_of_the_targets_is_exact():
     model = default_model(X[:80], STEPS[:80] + 0.1 * NORMAL[:80] + 1e9, random_state=0)
     mean, _ = predicted(model, X[:80])
