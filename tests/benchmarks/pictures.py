@@ -101,7 +101,7 @@ def _draw_gaps(
             panel.plot(gap, height, marker, color=color, ms=6, alpha=0.85)
     panel.set_yticks(range(len(names)), names)
     panel.set_xscale("symlog", linthresh=0.1, linscale=1)
-    panel.set_xlabel(f"nats by which others are worse (right) or better (left) than {own}")
+    panel.set_xlabel(f"nats worse (right) or better (left)\nthan the {own}")
     panel.set_title("Negative log density on each set", loc="left", fontsize=11)
     panel.grid(axis="x", color="#E4E4E4", lw=0.8)
     panel.set_axisbelow(True)
