@@ -238,12 +238,12 @@ LOUD = torch.where(torch.arange(2_100) % 5 == 0, 1e6, 0.01)
     ("noise", "dtype", "name", "preconditioner"),
     [
         ([1.0], torch.float32, "forest", "nystrom"),
-        ([1e-3], torch.float32, "forest", "nystrom"),
+        pytest.param([1e-3], torch.float32, "forest", "nystrom", marks=pytest.mark.slow),
         ([0.1], torch.float32, "fast cluster", "partition"),
         ([0.1], torch.float32, "fast cluster", "none"),
         ([0.01], torch.float64, "Mondrian", "nystrom"),
         (LOUD, torch.float32, "forest", "nystrom"),
-        (LOUD, torch.float32, "Mondrian", "none"),
+        pytest.param(LOUD, torch.float32, "Mondrian", "none", marks=pytest.mark.slow),
     ],
 )
 @torch.no_grad()

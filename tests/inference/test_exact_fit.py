@@ -117,9 +117,8 @@ def dense_optimum(covariance, y):
     return -found.fun, *np.exp(found.x[:2])
 
 
-@pytest.mark.parametrize(
-    "name", ["cluster", *(pytest.param(name, marks=pytest.mark.slow) for name in ("forest", "mondrian"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cluster", "forest", "mondrian"])
 def test_with_enough_probes_krylov_is_dense_algebra(name):
     x, y = problem(2_000, torch.float32)
     model = PartitionGP(x, y, GaussianLikelihood(), large_kernel(name))

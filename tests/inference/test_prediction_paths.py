@@ -153,7 +153,12 @@ def _exact_gradients(name):
     return _gradients(model)
 
 
-@pytest.mark.parametrize("name", COVARIANCES)
+MIRRORED = ("RBF + own", "constant + own", "linear + own")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in MIRRORED else name for name in COVARIANCES]
+)
 def test_every_path_is_exact_and_ours(name, counted):
     """The table of internals 2.3: training, mean and variance, each with this package's preconditioner."""
     model = _model(name)

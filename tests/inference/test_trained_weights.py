@@ -274,7 +274,9 @@ def grown_elsewhere():
     return PartitionMixtureKernel([trees, MondrianKernel(X, 5, random_state=0)])
 
 
-@pytest.mark.parametrize("name", ["mixture", "impurity", "both", "flat mixture", "grown elsewhere"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("mixture", marks=pytest.mark.slow), "impurity", "both", "flat mixture", "grown elsewhere"]
+)
 def test_posterior_samples_have_the_posterior_covariance(name):
     """Also of points in clusters and cells without a training row, beside trees."""
     model = model_of(grown_elsewhere() if name == "grown elsewhere" else KERNELS[name]())

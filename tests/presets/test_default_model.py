@@ -126,6 +126,7 @@ def test_units_do_not_matter():
     torch.testing.assert_close(std / 1e4, expected_std, atol=0.02, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_a_seed_fixes_it_and_another_does_not():
     x, y = X[:80], STEPS[:80] + 0.1 * NORMAL[:80]
     first, again, other = (predicted(default_model(x, y, random_state=seed))[0] for seed in (0, 0, 1))
