@@ -219,7 +219,7 @@ def test_targets_that_the_kernel_does_not_explain_have_no_outputscale():
 @pytest.mark.parametrize(
     ("largest", "noise", "is_resolved"),
     [
-        (2e5, 0.1, False),
+        pytest.param(2e5, 0.1, False, marks=pytest.mark.slow),
         pytest.param(2e5, 0.01, False, marks=pytest.mark.slow),
         pytest.param(1e3, 0.1, True, marks=pytest.mark.slow),
     ],
