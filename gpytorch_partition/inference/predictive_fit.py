@@ -99,6 +99,9 @@ def maximize_predictive_density(
     r"""
     Weights and noise that predict left-out rows best: L-BFGS-B on their mean log density.
 
+    A nat is given for every factor e of the noise, which settles what rows left out cannot tell: whether neighbors
+    differ by noise or because the function varies as quickly. The density returned is without it.
+
     An evaluation costs a Cholesky factor for each fold and a few products, :math:`O(c N^2 + N^3)`; held are the folds'
     covariances and a few matrices beside them. Meant for some hundred to two thousand rows.
 

@@ -33,8 +33,8 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     r"""
     The choice with variances that suit models of all rows.
 
-    What landmarks among all rows do not span of the smooth part counts as noise from here on.
-    Models of four fifths of the rows predict the others. A forest of their residuals says where the noise is; a factor
+    What landmarks among all rows do not span of the smooth part counts as noise from here on. Models of four fifths of
+    the rows predict the others, but those that chose. A forest of their residuals says where the noise is; a factor
     of all variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize
     the predictive density of at most 1,000 random rows of one fold, whose variances come from 32 samples.
 

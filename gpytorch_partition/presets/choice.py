@@ -25,10 +25,10 @@ from gpytorch_partition.presets.parts import new_parts
 
 # Rows that weights and length scales are chosen by: a quarter, but so many at least and at most.
 _FEWEST_ROWS, _MOST_ROWS = 700, 1_500
-# Folds, fewer for more rows than this.
-_NUM_FOLDS, _NUM_FOLDS_OF_MANY, _MANY_ROWS = 5, 3, 1_000
 # Of these, rows that the length scales of a fold are learned on, without the rows left out.
 _LENGTH_SCALE_ROWS = 400
+# Folds, fewer for more rows than this.
+_NUM_FOLDS, _NUM_FOLDS_OF_MANY, _MANY_ROWS = 5, 3, 1_000
 # What a noise that varies must gain, in nats; the weights below which a part is left out, in variances of the targets
 # and of the noise.
 LEAST_GAIN = 3.0

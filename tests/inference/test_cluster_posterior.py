@@ -231,6 +231,11 @@ def _exact_variances_at_rows(posterior):
     return prior.diagonal() - (prior * torch.linalg.solve(noisy, prior)).sum(0)
 
 
+def test_a_variance_takes_two_samples():
+    with pytest.raises(ValueError, match="at least 2, got 1"):
+        settings.num_variance_samples(1)
+
+
 LOUD = torch.where(torch.arange(2_100) % 5 == 0, 1e6, 0.01)
 
 

@@ -94,6 +94,15 @@ def test_no_value_nearby_predicts_better():
             assert score(other) < best + 1e-6
 
 
+def test_noise_is_preferred_to_a_function_that_varies_as_quickly():
+    """No other row tells anything of a row left out: only the sum of weight and noise is known."""
+    y = torch.randn(90, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    fit = maximize_predictive_density(folds_of(torch.eye(90, dtype=torch.float64)), y, max_iterations=200)
+    assert fit.noise > 20 * fit.outputscales.item()
+    total = fit.noise + fit.outputscales.item()
+    assert fit.log_density == pytest.approx(norm.logpdf(y, scale=total**0.5).mean(), abs=1e-8)
+
+
 def test_a_covariance_that_does_not_help_loses_its_weight():
     other = torch.rand(90, 1, generator=GENERATOR, dtype=torch.float64)
     unrelated = torch.exp(-torch.cdist(other, other).square() / 0.1)

@@ -16,6 +16,7 @@ from linear_operator.settings import max_cholesky_size
 
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
 from gpytorch_partition.inference.predictive_fit import PredictiveFit
+from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets import calibration, choice, default_model, parts
@@ -157,6 +158,23 @@ def test_landmarks_of_many_rows_fit_in_memory(monkeypatch):
     monkeypatch.setattr(parts, "_MOST_LOADINGS", 3_000)
     kernel = parts.smooth_part(X, torch.ones(3, dtype=torch.float64), np.random.RandomState(0))
     assert kernel.num_landmarks == 10
+
+
+def test_what_landmarks_do_not_span_is_the_missing_prior_variance(monkeypatch):
+    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
+    weight, scales, points = 3.0, torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64), standardized_columns(X)
+    chosen = Choice({"smooth": weight}, scales, 0.1, 0.0, None, 0.0, torch.arange(50))
+    found = calibration._variance_without_landmarks(chosen, X, np.random.RandomState(0))
+    random = np.random.RandomState(0)
+    random.permutation(len(X))
+    landmarks = parts.smooth_part(points, scales, random).landmarks.landmarks
+    matern = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=3).double()
+    matern.lengthscale = scales
+    with torch.no_grad():
+        cross, within = matern(points, landmarks).to_dense(), matern(landmarks).to_dense()
+    spanned = (cross * torch.linalg.solve(within, cross.mT).mT).sum(-1)
+    assert found == pytest.approx(weight * float((1 - spanned).mean()), rel=1e-5)
+    assert calibration._variance_without_landmarks(replace(chosen, outputscales={"forest": 1.0}), X, random) == 0
 
 
 def test_a_large_offset_of_the_targets_is_exact():
