@@ -32,7 +32,7 @@ _LEAST_VARIANCE = 1e-10
 # varies as quickly, but points that are measured again can: noise is the safer word for it.
 _NOISE_BONUS = 1.0
 # Where the search ends, relatively: a hundredth of a nat per thousand rows tells nothing.
-_STOP = 1e-5
+_STOP = 3e-6
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,7 @@
-"""Gaussian noise that a forest knows more about than its mean level."""
+"""Gaussian noise that is not the same everywhere."""
 
+from gpytorch_partition.likelihoods.fitc_likelihood import FITCGaussianLikelihood as FITCGaussianLikelihood
+from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise as UnspannedNoise
 from gpytorch_partition.likelihoods.forest_noise_likelihood import ForestNoise as ForestNoise
 from gpytorch_partition.likelihoods.forest_noise_likelihood import (
     ForestNoiseGaussianLikelihood as ForestNoiseGaussianLikelihood,

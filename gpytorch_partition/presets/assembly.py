@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from torch import Tensor
 
 from gpytorch_partition.kernels.standardized_kernel import column_moments, standardized_columns
-from gpytorch_partition.likelihoods import ForestNoise, ForestNoiseGaussianLikelihood
+from gpytorch_partition.likelihoods import FITCGaussianLikelihood, ForestNoise, ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.choice import Choice
-from gpytorch_partition.presets.parts import new_parts, unfitted_part, weighted_sum
+from gpytorch_partition.presets.parts import new_parts, unfitted_part, weighted, weighted_sum
 
 # The least variance of the noise, in units of the targets' own; a likelihood's constraint lies below.
 LEAST_NOISE = 1e-4
@@ -33,8 +37,9 @@ def assemble(
     mean, scale, y = standardized_targets(train_y)
     x = standardized_columns(train_x)
     parts = new_parts(x, y, choice.length_scales, random, n_jobs, names=choice.outputscales)
-    kernel = weighted_sum(parts, {name: scale**2 * weight for name, weight in choice.outputscales.items()}, train_x)
-    model = PartitionGP(train_x, train_y, _likelihood(choice, scale**2), kernel)
+    weights = {name: scale**2 * weight for name, weight in choice.outputscales.items()}
+    likelihood = _likelihood(_noise(choice, scale**2), parts, weights, train_x)
+    model = PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, weights, train_x))
     model.covar_module.outputscale = 1.0
     model.mean_module.constant = torch.tensor(mean, dtype=torch.float64)
     return model.requires_grad_(False)
@@ -49,9 +54,9 @@ def unfitted_model(train_x: Tensor, train_y: Tensor, names: list[str], noise_var
     :param names: The names of its parts.
     :param noise_varies: Whether its noise varies.
     """
-    parts = {name: unfitted_part(name, train_x.shape[1]) for name in names}
-    likelihood = ForestNoiseGaussianLikelihood() if noise_varies else GaussianLikelihood()
-    return PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, dict.fromkeys(names, 1.0), None)).eval()
+    parts, weights = {name: unfitted_part(name, train_x.shape[1]) for name in names}, dict.fromkeys(names, 1.0)
+    likelihood = _likelihood(ForestNoise() if noise_varies else HomoskedasticNoise(), parts, weights, None)
+    return PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, weights, None)).eval()
 
 
 def standardized_targets(train_y: Tensor) -> tuple[float, float, Tensor]:
@@ -60,13 +65,25 @@ def standardized_targets(train_y: Tensor) -> tuple[float, float, Tensor]:
     return float(mean), float(scale), (train_y.double() - mean) / scale
 
 
-def _likelihood(choice: Choice, unit: float) -> Likelihood:
+def _noise(choice: Choice, unit: float) -> Noise:
     constraint = GreaterThan(0.5 * LEAST_NOISE * unit)
     if choice.noise_forest is None:
-        likelihood = GaussianLikelihood(noise_constraint=constraint)
+        noise = HomoskedasticNoise(noise_constraint=constraint)
     else:
-        likelihood = ForestNoiseGaussianLikelihood(noise_constraint=constraint)
-        likelihood.noise_covar = ForestNoise.from_forest(choice.noise_forest, constraint)
-        likelihood.exponent = choice.exponent
-    likelihood.noise = choice.noise * unit
+        noise = ForestNoise.from_forest(choice.noise_forest, constraint)
+        noise.exponent = choice.exponent
+    noise.initialize(noise=choice.noise * unit)
+    return noise
+
+
+def _likelihood(
+    noise: Noise, parts: Mapping[str, Kernel], outputscales: Mapping[str, float], train_x: Tensor | None
+) -> Likelihood:
+    """With the noise; and with what landmarks leave out of the smooth part, if there is one."""
+    if "smooth" in parts:
+        landmarks, outputscale = parts["smooth"], outputscales["smooth"]
+        exact, approximation = (weighted(part, outputscale, train_x) for part in (landmarks.base_kernel, landmarks))
+        return FITCGaussianLikelihood(noise, exact, approximation)
+    likelihood = ForestNoiseGaussianLikelihood() if isinstance(noise, ForestNoise) else GaussianLikelihood()
+    likelihood.noise_covar = noise
     return likelihood

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.inference.predictive_fit import EXPONENTS
-from gpytorch_partition.kernels.standardized_kernel import standardized_columns
-from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.likelihoods import UnspannedNoise, grow_residual_forest
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import LEAST_NOISE, assemble
 from gpytorch_partition.presets.choice import LEAST_GAIN, Choice
-from gpytorch_partition.presets.parts import smooth_part
 
 # Rows whose variances are looked at, and the samples that these come from.
 _MOST_VARIANCES, _NUM_SAMPLES = 1_000, 32
@@ -33,10 +31,10 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     r"""
     The choice with variances that suit models of all rows.
 
-    What landmarks among all rows do not span of the smooth part counts as noise from here on. Models of four fifths of
-    the rows predict the others, but those that chose. A forest of their residuals says where the noise is; a factor
-    of all variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize
-    the predictive density of at most 1,000 random rows of one fold, whose variances come from 32 samples.
+    Models of four fifths of the rows predict the others, but those that chose. A forest of their residuals says where
+    the noise is; a factor of all variances, weights and noise alike, one of the noise beside the weights, and the
+    noise's exponent maximize the predictive density of at most 1,000 random rows of one fold, whose variances come from
+    32 samples.
 
     :param choice: What few rows say.
     :param x: `N x D` rows, in the units that the choice was made in.
@@ -44,7 +42,6 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
     """
-    choice = replace(choice, noise=choice.noise + _variance_without_landmarks(choice, x, random))
     left_out, residuals, variances = _left_out(choice, x, y, random, n_jobs)
     forest = grow_residual_forest(x[left_out], residuals, random_state=random, n_jobs=n_jobs)
     residuals = residuals[: len(variances)]
@@ -64,17 +61,6 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     )
 
 
-def _variance_without_landmarks(choice: Choice, x: Tensor, random: np.random.RandomState) -> float:
-    """The mean variance of the smooth part that is missing; among the few rows that chose, landmarks were dense."""
-    weight, points = choice.outputscales.get("smooth", 0.0), standardized_columns(x)
-    if not weight or choice.length_scales is None:
-        return 0.0
-    some = points[torch.from_numpy(random.permutation(len(points))[:_MOST_VARIANCES])]
-    with torch.no_grad():
-        spanned = smooth_part(points, choice.length_scales, random)(some, diag=True)
-    return weight * float((1 - spanned).mean())
-
-
 def _left_out(
     choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -91,16 +77,19 @@ def _left_out(
             rows.append(points)
             residuals.append(y[points] - model(x[points]).mean.to(y))
             if not len(variances):
-                variances = _sampled_variances(model, x[points[:_MOST_VARIANCES]], random).to(y)
+                variances = _variances(model, x[points[:_MOST_VARIANCES]], random).to(y)
         if sum(map(len, rows)) >= _ENOUGH_RESIDUALS:
             break
     return torch.cat(rows), torch.cat(residuals), variances
 
 
-def _sampled_variances(model: PartitionGP, x: Tensor, random: np.random.RandomState) -> Tensor:
+def _variances(model: PartitionGP, x: Tensor, random: np.random.RandomState) -> Tensor:
+    """Of the function, from samples, with what landmarks leave out."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(random.randint(2**31))
-        return model(x).sample(torch.Size([_NUM_SAMPLES])).var(0)
+        variances = model(x).sample(torch.Size([_NUM_SAMPLES])).var(0)
+    noise = model.likelihood.noise_covar
+    return variances + noise.unspanned(x) if isinstance(noise, UnspannedNoise) else variances
 
 
 def _fit(

@@ -18,6 +18,7 @@ from gpytorch_partition.inference.predictive_fit import (
     left_out_predictions,
     maximize_predictive_density,
 )
+from gpytorch_partition.kernels import LandmarkKernel
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.partitions.missing import decode_missing
@@ -110,7 +111,9 @@ def _folds(
 
 @torch.no_grad()
 def _dense(part: Kernel, x: Tensor) -> Tensor:
-    return part(x).to_dense()
+    """The covariance of a part of unit scale, with what landmarks leave out of its variances (FITC)."""
+    covariance = part(x).to_dense()
+    return covariance.fill_diagonal_(1.0) if isinstance(part, LandmarkKernel) else covariance
 
 
 def _those_that_count(names: list[str], fit: PredictiveFit) -> dict[str, float]:

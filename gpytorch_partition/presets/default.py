@@ -29,10 +29,12 @@ def default_model(
     r"""
     An exact Gaussian process with everything chosen from the data: kernel, weights, and a noise that may vary with x.
 
-    The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
-    whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
-    length scale per column through up to 2,000 landmarks (above 67,000 rows as many as take a GiB), and a linear one;
-    parts that do not help have no weight. With missing values (NaN) it has forests only.
+    The kernel is a sum of a forest, boosted trees (deep ones, whose leaves count, and shallow ones at all heights), a
+    forest with a slope in every leaf, a Matern-3/2 kernel with a length scale per column through up to 2,000 landmarks
+    (above 67,000 rows as many as take a GiB), and a linear one; parts that do not help have no weight. What landmarks
+    leave out of the Matern kernel counts as noise
+    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): far from all rows intervals are wide. With
+    missing values (NaN) the kernel has forests only, one of them of trees that do not look at the targets.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
@@ -47,7 +49,7 @@ def default_model(
 
     Costs five sets of dense covariances of 700 rows (three of 1,500) with some 60 Cholesky factors each, and for more
     rows one to five models of four fifths of them, with a solve each, and 32 for variances; held are 8 bytes for each
-    row and tree (600 trees) and landmark.
+    row and tree (500 trees) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from linear_operator.settings import max_cholesky_size
 
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
 from gpytorch_partition.inference.predictive_fit import PredictiveFit
-from gpytorch_partition.kernels.standardized_kernel import standardized_columns
-from gpytorch_partition.likelihoods import ForestNoiseGaussianLikelihood
+from gpytorch_partition.likelihoods import ForestNoise, UnspannedNoise
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets import calibration, choice, default_model, parts
 from gpytorch_partition.presets.assembly import assemble, unfitted_model
@@ -49,6 +49,12 @@ def weights(model):
     return found
 
 
+def noise_of(model):
+    """The noise of the observations themselves."""
+    noise = model.likelihood.noise_covar
+    return noise.base_noise if isinstance(noise, UnspannedNoise) else noise
+
+
 @pytest.fixture(autouse=True)
 def _few_trees(monkeypatch):
     """They take most of the time."""
@@ -75,7 +81,7 @@ def test_a_smooth_function_gets_a_smooth_part():
     assert std.mean() == pytest.approx(0.1, rel=0.25)
     found = weights(smooth_model)
     assert found["LandmarkKernel"] > 10 * found.get("RandomForestKernel", 0.0)
-    assert isinstance(smooth_model.likelihood, GaussianLikelihood)
+    assert isinstance(noise_of(smooth_model), HomoskedasticNoise)
 
 
 def test_steps_get_forests():
@@ -88,7 +94,7 @@ def test_steps_get_forests():
 
 def test_intervals_hold_where_the_noise_varies():
     _, model = varying()
-    assert isinstance(model.likelihood, ForestNoiseGaussianLikelihood)
+    assert isinstance(noise_of(model), ForestNoise)
     mean, found = predicted(model)
     y = (6 * NEW[:, 0]).sin() + NEW[:, 1] + (0.05 + NEW[:, 2]) * NEW_NORMAL
     is_inside = (y - mean).abs() <= 1.645 * found
@@ -160,21 +166,32 @@ def test_landmarks_of_many_rows_fit_in_memory(monkeypatch):
     assert kernel.num_landmarks == 10
 
 
-def test_what_landmarks_do_not_span_is_the_missing_prior_variance(monkeypatch):
+def test_folds_count_what_landmarks_leave_out(monkeypatch):
     monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
-    weight, scales, points = 3.0, torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64), standardized_columns(X)
-    chosen = Choice({"smooth": weight}, scales, 0.1, 0.0, None, 0.0, torch.arange(50))
-    found = calibration._variance_without_landmarks(chosen, X, np.random.RandomState(0))
-    random = np.random.RandomState(0)
-    random.permutation(len(X))
-    landmarks = parts.smooth_part(points, scales, random).landmarks.landmarks
-    matern = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=3).double()
-    matern.lengthscale = scales
+    smooth = parts.smooth_part(X, torch.ones(3, dtype=torch.float64), np.random.RandomState(0))
+    covariance = choice._dense(smooth, X)
+    assert torch.equal(covariance.diagonal(), torch.ones(300, dtype=torch.float64))
     with torch.no_grad():
-        cross, within = matern(points, landmarks).to_dense(), matern(landmarks).to_dense()
-    spanned = (cross * torch.linalg.solve(within, cross.mT).mT).sum(-1)
-    assert found == pytest.approx(weight * float((1 - spanned).mean()), rel=1e-5)
-    assert calibration._variance_without_landmarks(replace(chosen, outputscales={"forest": 1.0}), X, random) == 0
+        off_diagonal = (covariance - smooth(X).to_dense()).fill_diagonal_(0.0)
+    assert not off_diagonal.any()
+
+
+def test_calibration_counts_what_landmarks_leave_out(monkeypatch):
+    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
+    weight, scales = 3.0, torch.ones(3, dtype=torch.float64)
+    chosen = Choice({"smooth": weight}, scales, 0.1, 0.0, None, 0.0, torch.arange(50))
+    model = assemble(chosen, X, SMOOTH, np.random.RandomState(0), None).eval()
+    far = X + 100
+    with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
+        variances = calibration._variances(model, far, np.random.RandomState(0))
+    torch.testing.assert_close(variances, torch.full_like(variances, weight * SMOOTH.var(correction=0)))
+
+
+def test_far_from_all_rows_intervals_are_wide():
+    _, model = varying()
+    outputscale = model.likelihood.noise_covar.kernel.base_kernel.outputscale
+    _, std = predicted(model, NEW + torch.tensor([0.0, 0.0, 100.0], dtype=torch.float64))
+    assert std.min() > 0.99 * outputscale.sqrt()
 
 
 def test_a_large_offset_of_the_targets_is_exact():

@@ -1,0 +1,93 @@
+"""Noise that includes what a low-rank approximation leaves out of a kernel's variance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.likelihoods.noise_models import Noise
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+
+class UnspannedNoise(Noise):
+    r"""
+    The covariance of noise whose variance is :math:`\sigma^2(x) + \kappa(x, x) - k(x, x)`.
+
+    k approximates :math:`\kappa` through a few points, and what these do not span is missing from its variance.
+
+    :param base_noise: :math:`\sigma^2(x)`.
+    :param kernel: :math:`\kappa`.
+    :param approximation: k, whose variance is nowhere larger.
+    """
+
+    def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel) -> None:
+        super().__init__()
+        self.base_noise = base_noise
+        self.kernel = kernel
+        self.approximation = approximation
+
+    def unspanned(self, x: Tensor) -> Tensor:
+        r"""
+        :math:`\kappa(x, x) - k(x, x)` at points (`*batch x N x D`), which rounding does not make negative.
+
+        :return: `*batch x N`.
+        """
+        return (self.kernel(x, diag=True) - self.approximation(x, diag=True)).clamp_min(0.0)
+
+    def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
+        """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
+        if not params:
+            raise ValueError("expected the points that the noise is for: call likelihood(model(x), x)")
+        x = params[0] if isinstance(params[0], Tensor) else params[0][0]
+        x = x.unsqueeze(-1) if x.dim() == 1 else x
+        base = self.base_noise(x, shape=x.shape[:-1] if shape is None else shape, **kwargs)
+        return DiagLinearOperator(base.diagonal(dim1=-2, dim2=-1).to(x) + self.unspanned(x))
+
+
+class FITCGaussianLikelihood(_GaussianLikelihoodBase):
+    r"""
+    Gaussian noise, and beside it what a low-rank approximation leaves out of a kernel's variance.
+
+    With it a Gaussian process with the approximation k is the "fully independent training conditional" of the one with
+    the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3 to 7):
+    the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away from the
+    points that k goes through, k alone would be sure that the function is its mean; here the variance is the kernel's.
+    Where k goes through all training rows, predictions are those of the kernel itself.
+
+    It must be told the points: `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training
+    loop of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k landmarks
+    :math:`O(N k)` beside its loadings.
+
+    :param base_noise: Noise of the observations themselves, for example a
+        :class:`~gpytorch_partition.likelihoods.ForestNoise` or GPyTorch's `HomoskedasticNoise`.
+    :param kernel: The kernel :math:`\kappa`, as it counts in the sum (with its outputscale).
+    :param approximation: Its approximation k, with the same outputscale; modules may be shared with the model.
+
+    Example:
+        >>> import torch
+        >>> from gpytorch.distributions import MultivariateNormal
+        >>> from gpytorch.kernels import RBFKernel
+        >>> from gpytorch.likelihoods.noise_models import HomoskedasticNoise
+        >>> from gpytorch_partition import LandmarkKernel
+        >>> exact, landmarks = RBFKernel(), torch.zeros(1, 1)
+        >>> likelihood = FITCGaussianLikelihood(
+        ...     HomoskedasticNoise(), exact, LandmarkKernel.from_kernel(exact, landmarks))
+        >>> likelihood.noise = 0.1
+        >>> nothing_known = MultivariateNormal(torch.zeros(2), torch.zeros(2, 2))
+        >>> likelihood(nothing_known, torch.tensor([[0.0], [9.0]])).variance.detach()
+        tensor([0.1000, 1.1000])
+    """
+
+    def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel) -> None:
+        super().__init__(UnspannedNoise(base_noise, kernel, approximation))
+
+    @property
+    def noise(self) -> Tensor:
+        """The level of the observations' own noise."""
+        return self.noise_covar.base_noise.noise
+
+    @noise.setter
+    def noise(self, value: Tensor | float) -> None:
+        self.noise_covar.base_noise.initialize(noise=value)
