@@ -149,7 +149,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     def _fit_model(self, x: Tensor, targets: Tensor) -> None:
         """By marginal likelihood; the parts of the model are then of one kind."""
-        self._parts, self._noise_varies, self.log_predictive_density_ = None, False, None
+        self._parts, self._noise_kind, self.log_predictive_density_ = None, {}, None
         self._set_model(PartitionGP(x, targets, GaussianLikelihood(), self._new_kernel(x, targets)))
         found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
@@ -161,7 +161,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         random = random_state_of(self.random_state)
         choice = default_choice(x, targets, random, self.n_jobs)
         self._parts, self.log_predictive_density_ = list(choice.outputscales), choice.log_density
-        self._noise_varies = choice.noise_forest is not None
+        self._noise_kind = {"noise_varies": choice.noise_forest is not None, "fitc": choice.fitc}
         self._set_model(assemble(choice, x, targets, random, self.n_jobs))
         self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
 
@@ -262,7 +262,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             "train_y": self.model_.train_targets,
             "model": dict(self.model_.state_dict()),
             "parts": self._parts,
-            "noise_varies": self._noise_varies,
+            "noise": self._noise_kind,
             "log_marginal_likelihood_value": self.log_marginal_likelihood_value_,
             "log_predictive_density": self.log_predictive_density_,
             "at_bounds": self.at_bounds_,
@@ -284,12 +284,12 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         regressor._x_mean, regressor._x_scale = state["x_mean"].numpy(), state["x_scale"].numpy()
         regressor._y_mean, regressor._y_scale = state["y_mean"], state["y_scale"]
         x, y, regressor._parts = state["train_x"], state["train_y"], state["parts"]
-        regressor._noise_varies = state["noise_varies"]
+        regressor._noise_kind = state["noise"]
         if regressor._parts is None:
             kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
             regressor._set_model(PartitionGP(x, y, GaussianLikelihood(), kernel))
         else:
-            regressor._set_model(unfitted_model(x, y, regressor._parts, regressor._noise_varies))
+            regressor._set_model(unfitted_model(x, y, regressor._parts, **regressor._noise_kind))
         regressor.model_.load_state_dict(state["model"])
         regressor.n_features_in_ = state["train_x"].shape[1]
         if state["feature_names"] is not None:
@@ -304,7 +304,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     log_marginal_likelihood_value_: float | None
     log_predictive_density_: float | None
     _parts: list[str] | None
-    _noise_varies: bool
+    _noise_kind: dict[str, bool]
 
     def _check_parameters(self) -> None:
         if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in NAMES):

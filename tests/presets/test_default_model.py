@@ -231,31 +231,67 @@ def test_many_columns_of_noise_say_nothing():
     assert std.min() > 0.75
 
 
+FORESTS_ONLY = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
+
+
+def left_out(with_variances=True):
+    """What a model of the forest says of every second row."""
+    kept, others = np.arange(0, 300, 2), np.arange(1, 300, 2)
+    random = np.random.RandomState(0)
+    return calibration._left_out(
+        FORESTS_ONLY, kept, others, x=X, y=STEPS, random=random, n_jobs=None, with_variances=with_variances
+    )
+
+
 def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
     """Files are sorted: the first rows are not like the others."""
     monkeypatch.setattr(calibration, "_MOST_VARIANCES", 10)
-    monkeypatch.setattr(calibration, "_NUM_FOLDS", 3)
-    chosen = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
-    rows, residuals, variances = calibration._left_out(chosen, X, STEPS, np.random.RandomState(0), None)
-    assert sorted(rows.tolist()) == list(range(50, len(X)))
+    rows, residuals, variances = left_out()
+    assert sorted(rows.tolist()) == list(range(51, len(X), 2))
     assert len(variances) == 10
     assert rows[:10].min() < 100
     assert rows[:10].max() > 200
     assert residuals.square().mean() < 0.5
+    assert not left_out(with_variances=False).variances.numel()
 
 
-def test_so_many_rows_that_a_fold_has_enough_residuals(monkeypatch):
-    monkeypatch.setattr(calibration, "_ENOUGH_RESIDUALS", 30)
-    chosen = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
-    rows, residuals, _ = calibration._left_out(chosen, X, STEPS, np.random.RandomState(0), None)
-    assert 30 < len(rows) == len(residuals) <= len(X) // 5
+@pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])
+def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatch):
+    monkeypatch.setattr(calibration, "_ENOUGH_RESIDUALS", enough)
+    sizes, original = [], calibration.grow_residual_forest
+    monkeypatch.setattr(
+        calibration, "grow_residual_forest", lambda x, r, **o: (sizes.append(len(r)), original(x, r, **o))[1]
+    )
+    calibration.calibrate(FORESTS_ONLY, X, STEPS + 0.1 * NORMAL, np.random.RandomState(0), None)
+    assert sizes[0] == pytest.approx(folds / 5 * 250, abs=15)
+
+
+def test_what_landmarks_leave_out_is_a_noise_where_points_tell_more_against_it(monkeypatch):
+    """One candidate has it point by point, the other everywhere the same: as large on average."""
+    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
+    chosen = Choice({"smooth": 3.0}, torch.ones(3, dtype=torch.float64), 0.1, 0.0, None, 0.0, torch.arange(50))
+    fitc, constant = calibration._candidates(chosen, X, np.random.RandomState(0))
+    assert (fitc.fitc, constant.fitc) == (True, False)
+    noise = assemble(fitc, X, SMOOTH, np.random.RandomState(1), None).likelihood.noise_covar
+    left_out = noise.unspanned(X).mean() / SMOOTH.var(correction=0)
+    assert constant.noise == pytest.approx(0.1 + left_out.item(), rel=0.1)
+    assert calibration._candidates(FORESTS_ONLY, X, np.random.RandomState(0)) == [FORESTS_ONLY]
+
+    def first(deviation):
+        """Residuals that have, or have not, the variances of a candidate."""
+        return calibration._LeftOut(torch.arange(300), deviation * NORMAL, torch.full((300,), 0.5).double())
+
+    right, wrong = first(0.7), first(torch.linspace(0.05, 1.2, 300).double())
+    assert calibration._best([fitc, constant], [right, right]) == 0
+    assert calibration._best([fitc, constant], [wrong, right]) == 1
+    assert calibration._best([fitc, constant], [right, wrong]) == 0
 
 
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
 def test_restored_models_predict_the_same(restore):
     chosen, model = varying()
     if restore == "state":
-        other = unfitted_model(X, model.train_targets, list(chosen.outputscales), noise_varies=True)
+        other = unfitted_model(X, model.train_targets, list(chosen.outputscales), noise_varies=True, fitc=True)
         other.load_state_dict(model.state_dict())
     else:
         other = copy.deepcopy(model) if restore == "copy" else pickle.loads(pickle.dumps(model))
@@ -267,13 +303,13 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     """Weights of few rows, scale and noise of all: intervals hold, also above the dense limit."""
     choose_by(monkeypatch, 100)
     called = []
-    original = calibration._fit
-    monkeypatch.setattr(calibration, "_fit", lambda *args: called.append(1) or original(*args))
+    original = calibration._with_factors
+    monkeypatch.setattr(calibration, "_with_factors", lambda *args: called.append(1) or original(*args))
     with max_cholesky_size(50):
         model = default_model(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, random_state=0)
         mean, std = predicted(model)
     y = (6 * NEW[:, 0]).sin() + NEW[:, 1] + (0.05 + NEW[:, 2]) * NEW_NORMAL
-    assert called == [1, 1]
+    assert called == [1]
     assert 0.82 < ((y - mean).abs() <= 1.645 * std).double().mean() < 0.97
 
 
