@@ -102,7 +102,8 @@ class RandomForestKernel(PartitionKernel):
     :param heights: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`. (Default: `"all"`.)
     :param learn_tree_weights: Whether trees have trained weights. (Default: False.)
     :param max_samples: Rows of each tree, as in :func:`~gpytorch_partition.partitions.grow_forest`.
-        (Default: None, 20 % of N, but at most 20,000.)
+        (Default: None, 20 % of N, but at most 20,000.) More than half of the rows give an
+        :class:`OverconfidenceWarning`.
     :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
     :param max_features: Columns tried at each split, as in :func:`~gpytorch_partition.partitions.grow_forest`.
         (Default: 1/3.)
@@ -153,6 +154,8 @@ class RandomForestKernel(PartitionKernel):
                 random_state=random_state,
                 n_jobs=n_jobs,
             )
+            if max_samples is not None and _has_seen_most_targets(forest):
+                warnings.warn(_OVERCONFIDENT, OverconfidenceWarning, stacklevel=2)
         partition = _partition_of(forest, heights, random_state)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
         self._heights = heights_state

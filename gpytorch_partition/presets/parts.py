@@ -20,7 +20,7 @@ from gpytorch_partition.kernels import (
     RandomForestKernel,
     StandardizedKernel,
 )
-from gpytorch_partition.partitions.forest import ForestPartition
+from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.landmarks import choose_landmarks
 
 # Trees of most rows.
@@ -126,7 +126,7 @@ def _forest(
     share = int(options["max_samples"] * len(x))
     num_samples = min(max(share, _FEWEST_SAMPLES), _most_samples(len(x)), len(x))
     options = {"num_trees": _NUM_TREES, **options, "max_samples": num_samples}
-    return _in_float32(RandomForestKernel(x, y, random_state=random, n_jobs=n_jobs, **options))
+    return _kernel_of(grow_forest(x, y, random_state=random, n_jobs=n_jobs, **options), "all")
 
 
 def _boosted(name: str, x: Tensor, y: Tensor, random: np.random.RandomState) -> RandomForestKernel:
@@ -135,8 +135,13 @@ def _boosted(name: str, x: Tensor, y: Tensor, random: np.random.RandomState) -> 
     boosting = GradientBoostingRegressor(subsample=share, max_features=0.5, random_state=random, **options)
     # Rounded, so that other units change no split, which would change all trees after it.
     boosting.fit(x.float().cpu().numpy(), y.float().cpu().numpy())
-    kernel = RandomForestKernel(heights=_HEIGHTS[name])
-    kernel.partition = ForestPartition(boosting)
+    return _kernel_of(boosting, _HEIGHTS[name])
+
+
+def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
+    """Without a warning of trees that have seen most targets: what is chosen by rows left out allows for it."""
+    kernel = RandomForestKernel(heights=heights)
+    kernel.partition = ForestPartition(ensemble)
     return _in_float32(kernel)
 
 

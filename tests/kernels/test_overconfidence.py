@@ -57,10 +57,20 @@ def test_few_targets_seen(ensemble):
         RandomForestKernel.from_forest(ensemble.fit(X, Y))
 
 
+@pytest.mark.parametrize("max_samples", [0.6, 200])
+def test_large_subsamples_of_our_own(max_samples):
+    x = torch.from_numpy(X).repeat(5, 1)
+    with pytest.warns(OverconfidenceWarning, match="small subsamples") as caught:
+        RandomForestKernel(x, x[:, 0], 3, max_samples=max_samples)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
 def test_our_own_forests_and_the_default_model_are_quiet():
     x, y = torch.from_numpy(X), torch.from_numpy(Y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", OverconfidenceWarning)
         RandomForestKernel(x, y, 3)
+        RandomForestKernel(x.repeat(5, 1), y.repeat(5), 3, max_samples=0.5)
         RandomForestKernel.from_forest(grow_forest(x.repeat(5, 1), y.repeat(5)))
         default_model(x, y + 0.1 * torch.rand(60), random_state=0)
