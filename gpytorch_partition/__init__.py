@@ -15,6 +15,7 @@ from gpytorch_partition.kernels import MondrianKernel as MondrianKernel
 from gpytorch_partition.kernels import OverconfidenceWarning as OverconfidenceWarning
 from gpytorch_partition.kernels import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels import PartitionMixtureKernel as PartitionMixtureKernel
+from gpytorch_partition.kernels import RandomBinningKernel as RandomBinningKernel
 from gpytorch_partition.kernels import RandomForestKernel as RandomForestKernel
 from gpytorch_partition.partitions import encode_missing as encode_missing
 from gpytorch_partition.presets import default_kernel as default_kernel

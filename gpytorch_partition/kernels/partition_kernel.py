@@ -33,7 +33,8 @@ class PartitionKernel(ClusterKernel):
 
     :attr:`sum_dtype` is the dtype in which sums over clusters are computed; None, at first, for the covariance's own.
     float32 is several times as fast beside a float64 covariance, which then is right to 7 digits of its norm: enough
-    beside a noise of a millionth of it, and what a sum with a smooth part of large eigenvalues can do with.
+    beside a noise of a millionth of it, and what a sum with a smooth part of large eigenvalues can do with. It is no
+    part of the state, and in a :class:`~gpytorch_partition.PartitionMixtureKernel` the mixture's own counts.
 
     The kernel is piecewise constant: there is no gradient with respect to x, and asking for one is an error.
 

@@ -8,3 +8,4 @@ from gpytorch_partition.partitions.forest import grow_forest as grow_forest
 from gpytorch_partition.partitions.missing import encode_missing as encode_missing
 from gpytorch_partition.partitions.mondrian import MondrianPartition as MondrianPartition
 from gpytorch_partition.partitions.partition import Partition as Partition
+from gpytorch_partition.partitions.random_binning import RandomBinningPartition as RandomBinningPartition

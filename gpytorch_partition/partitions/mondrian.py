@@ -48,7 +48,7 @@ from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uni
 from gpytorch_partition.partitions.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
 from gpytorch_partition.partitions.seeds import random_state_of
-from gpytorch_partition.partitions.training_rows import checked_rows, warn_of_unequal_scales
+from gpytorch_partition.partitions.training_rows import checked_rows, median_distance, warn_of_unequal_scales
 
 # What the hashes of a key are for; the root of level j has the salt _ROOT + j.
 _CLOCK, _SIDE, _PLACE, _LOWER, _UPPER, _ROOT = range(6)
@@ -59,7 +59,6 @@ _DOUBLINGS = 60
 # Walls stay below this, so that sums of sides do not overflow.
 _LARGEST = 1e300
 
-_PAIRS_FOR_LIFETIME = 2**13
 # A (point, tree) pair may be alone in its node and cost L boxes of D sides: this many sides at a time.
 _BOX_NUMEL = 2**19
 _ACCELERATOR_ITEMS = 2**22
@@ -128,7 +127,7 @@ class MondrianPartition(Partition):
 
     def _draw(self, x: Tensor, num_trees: int, lifetime: float | None, random: np.random.RandomState) -> None:
         keys = random.randint(-(2**63), 2**63 - 1, size=num_trees, dtype=np.int64)
-        lifetime = _inverse_median_distance(x, random) if lifetime is None else float(lifetime)
+        lifetime = 1 / median_distance(x, random, "lifetime") if lifetime is None else float(lifetime)
         self.tree_keys = torch.from_numpy(keys).to(x.device)
         self.box = bits_of(torch.stack([x.amin(0), x.amax(0)]).clamp(-_LARGEST, _LARGEST))
         self.lifetime_bits = bits_of(torch.tensor([lifetime], dtype=torch.float64, device=x.device))
@@ -411,15 +410,6 @@ def _pieces(num_trees: int, x: Tensor, level: int) -> list[tuple[slice, slice]]:
         for tree in range(0, num_trees, group)
         for row in range(0, x.shape[0], size)
     ]
-
-
-def _inverse_median_distance(x: Tensor, random: np.random.RandomState) -> float:
-    pairs = torch.from_numpy(random.randint(x.shape[0], size=(2, _PAIRS_FOR_LIFETIME))).to(x.device)
-    distances = (x[pairs[0]] - x[pairs[1]]).abs().sum(1)
-    distances = distances[distances > 0]
-    if not distances.numel():
-        raise ValueError("the default lifetime is 1 / median distance, but all rows are the same: give a lifetime")
-    return 1 / distances.median().item()
 
 
 def _check_sizes(num_trees: int, lifetime: float | None) -> None:

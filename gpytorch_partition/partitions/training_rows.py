@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from gpytorch_partition.partitions.missing import MISSING
 
 _SCALE_RATIO = 100.0
+_NUM_PAIRS = 2**13
 
 
 def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
@@ -49,3 +51,22 @@ def warn_of_unequal_scales(x: Tensor, owner: str) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> float:
+    r"""
+    The median of :math:`\lVert x - x' \rVert_1` over those of 8192 random pairs of rows that differ.
+
+    :param x: `N x D` rows.
+    :param random: Source of the pairs.
+    :param wanted: What it is for, for the error.
+    :raises ValueError: If all rows are the same.
+    """
+    pairs = torch.from_numpy(random.randint(x.shape[0], size=(2, _NUM_PAIRS))).to(x.device)
+    distances = (x[pairs[0]] - x[pairs[1]]).abs().sum(1)
+    distances = distances[distances > 0]
+    if not distances.numel():
+        raise ValueError(
+            f"the default {wanted} goes by the median distance, but all rows are the same: give a {wanted}"
+        )
+    return distances.median().item()

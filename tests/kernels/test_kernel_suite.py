@@ -24,6 +24,7 @@ from gpytorch_partition import (
     MondrianKernel,
     PartitionKernel,
     PartitionMixtureKernel,
+    RandomBinningKernel,
     RandomForestKernel,
     encode_missing,
 )
@@ -84,6 +85,12 @@ class TestMondrian(_KernelSuite, unittest.TestCase):
     @staticmethod
     def build(x, **kwargs):
         return MondrianKernel(x, 20, lifetime=0.3, random_state=0, **kwargs)
+
+
+class TestRandomBinning(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return RandomBinningKernel(x, 20, random_state=0, **kwargs)
 
 
 class TestRandomForest(_KernelSuite, unittest.TestCase):
@@ -186,6 +193,7 @@ class TestLandmark(_KernelSuite, unittest.TestCase):
 KERNELS = {
     "fast_cluster": TestFastCluster.build,
     "mondrian": TestMondrian.build,
+    "random_binning": TestRandomBinning.build,
     "forest": TestRandomForest.build,
     "sampled": TestRandomForestSampled.build,
     "leaf": TestRandomForestLeaf.build,
@@ -212,7 +220,7 @@ def _share_of_equal_labels(kernel, x1, x2):
     return (kernel.cluster_ids(x1)[:, None] == kernel.cluster_ids(x2)[None]).float().mean(-1)
 
 
-@pytest.mark.parametrize("name", ["fast_cluster", "mondrian", "sampled", "leaf"])
+@pytest.mark.parametrize("name", ["fast_cluster", "mondrian", "random_binning", "sampled", "leaf"])
 def test_flat_kernels_are_the_share_of_equal_labels(name):
     kernel, x = KERNELS[name](X), torch.randn(30, 10, generator=torch.Generator().manual_seed(1)) * 2
     torch.testing.assert_close(kernel(x).to_dense(), _share_of_equal_labels(kernel, x, x))

@@ -1,0 +1,67 @@
+"""The random binning kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
+from gpytorch_partition.partitions.random_binning import RandomBinningPartition
+
+
+class RandomBinningKernel(PartitionKernel):
+    r"""
+    The random binning kernel (Rahimi & Recht 2007, section 4): how often two points share a bin of a random grid.
+
+    Its limit for many grids is the Laplace kernel :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`, anywhere in space and
+    with a length scale per column. :class:`~gpytorch_partition.MondrianKernel` has the same limit (with
+    :math:`\ell = 1 / \lambda` for all columns), and cells for every shorter lifetime; its labels cost a descent, those
+    here :math:`O(D)`.
+
+    Building costs :math:`O(N D + m D)`, labelling N rows :math:`O(N m D)`. Held are 16 bytes per (grid, column) and
+    8 per (row, grid).
+
+    :param train_x: `N x D` rows. (Default: None, an unfitted kernel for `load_state_dict`.)
+    :param num_partitions: Number m of grids. (Default: 200.)
+    :param lengthscale: :math:`\ell`, in units of x: a number, or one for each column that the grids see. (Default: the
+        median L1 distance of training rows, over those of 8192 random pairs that differ.) With one for all, columns
+        should be standardized: standard deviations that differ by more than 100 times give a `UserWarning`.
+    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the grids.
+    :param batch_shape: Batch shape of the kernel. (Default: none.)
+    :param active_dims: Columns of x that the grids see. (Default: all.)
+    :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no length
+        scale is given, or `num_partitions`, `lengthscale`, `random_state` or `active_dims` cannot be used.
+
+    Example:
+        >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
+        >>> kernel = RandomBinningKernel(x, num_partitions=2000, lengthscale=0.5, random_state=0)
+        >>> bool((kernel(x).to_dense()[0, 20] - torch.exp(-2.0 * x[20])).abs() < 0.05)
+        True
+    """
+
+    def __init__(
+        self,
+        train_x: Tensor | None = None,
+        num_partitions: int = 200,
+        *,
+        lengthscale: float | Sequence[float] | Tensor | None = None,
+        random_state: Any = None,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+        active_dims: tuple[int, ...] | None = None,
+    ) -> None:
+        if train_x is None:
+            partition = RandomBinningPartition()
+        else:
+            points = training_points(train_x, active_dims)
+            partition = RandomBinningPartition(
+                points, num_partitions, lengthscale=lengthscale, random_state=random_state
+            )
+        super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
+
+    @property
+    def lengthscale(self) -> Tensor:
+        r"""The length scales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
+        return cast(RandomBinningPartition, self.partition).lengthscale.unsqueeze(0)

@@ -1,0 +1,145 @@
+r"""
+Random grids: with many of them, how often two points share a bin is the Laplace kernel, anywhere in space.
+
+In one dimension a grid of pitch :math:`\delta` with a uniform shift has two points at a distance r in one bin with
+probability :math:`\max(0, 1 - r / \delta)`. A pitch of density :math:`\delta\, k''(\delta)` makes this the kernel k
+(Rahimi & Recht 2007, "Random features for large-scale kernel machines", section 4); for
+:math:`k(r) = e^{-r / \ell}` that is a gamma distribution of shape 2 and scale :math:`\ell`. Dimensions have grids of
+their own, so that their kernels multiply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_partition.partitions.keyed_random import hashed
+from gpytorch_partition.partitions.parallel import SERIAL_NUMEL, for_each
+from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
+from gpytorch_partition.partitions.seeds import random_state_of
+from gpytorch_partition.partitions.training_rows import checked_rows, median_distance, warn_of_unequal_scales
+
+
+class RandomBinningPartition(Partition):
+    r"""
+    Bins of random grids: with many grids their kernel is :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`.
+
+    Rahimi & Recht 2007, algorithm 2. There is no box, and every column can have a length scale of its own. A label is
+    a 64-bit hash of the D integers that say which bin of a grid a point is in: a pure function of the point.
+
+    Columns with one length scale for all of them should be standardized: standard deviations that differ by more than
+    100 times give a `UserWarning`.
+
+    Building costs :math:`O(N D + m D)`, a label :math:`O(D)`, with bounded workspace. Held are 16 bytes per grid and
+    column.
+
+    :param x: `N x D` rows, which say how many columns there are and what the default length scale is; `None` makes an
+        unfitted partition that `load_state_dict` fits.
+    :param num_partitions: Number m of grids. (Default: 200.)
+    :param lengthscale: :math:`\ell`, in units of x: a number, or `D` of them; default: the median of
+        :math:`\lVert x - x' \rVert_1` over those of 8192 random pairs of rows that differ.
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are not one or D length
+        scales, one is not positive and finite, or must be given because all rows are the same, if there is no grid, or
+        if `random_state` is no seed.
+
+    Example:
+        >>> from math import exp
+        >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1e6, 0.0], [1e6, 0.1]])
+        >>> grids = RandomBinningPartition(x, num_partitions=10000, lengthscale=[2.0, 4.0], random_state=0)
+        >>> labels = grids.labels(x)
+        >>> (labels[0] == labels[1]).double().mean(), exp(-1 / 2 - 2 / 4)
+        (tensor(0.3722, dtype=torch.float64), 0.36787944117144233)
+        >>> (labels[2] == labels[3]).double().mean(), exp(-0.1 / 4)
+        (tensor(0.9766, dtype=torch.float64), 0.9753099120283326)
+    """
+
+    pitches: Tensor  # (m, D) bit patterns of float64
+    shifts: Tensor  # (m, D) bit patterns of float64, between 0 and the pitches
+    lengthscale_bits: Tensor  # (D,) bit patterns of float64
+
+    def __init__(
+        self,
+        x: Tensor | None = None,
+        num_partitions: int = 200,
+        *,
+        lengthscale: float | Sequence[float] | Tensor | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__()
+        for name in ("pitches", "shifts"):
+            self.register_buffer(name, torch.empty(0, 0, dtype=torch.int64))
+        self.register_buffer("lengthscale_bits", torch.empty(0, dtype=torch.int64))
+        if x is not None:
+            rows = checked_rows(x, type(self).__name__)
+            if not isinstance(num_partitions, Integral) or num_partitions < 1:
+                raise ValueError(f"expected a number of grids, 1 or more, got num_partitions={num_partitions}")
+            random = random_state_of(random_state)
+            self._draw(_lengthscales(rows, lengthscale, random), num_partitions, random)
+
+    def _draw(self, lengthscales: Tensor, num_partitions: int, random: np.random.RandomState) -> None:
+        """Algorithm 2's draws: a pitch and a shift for each grid and column."""
+        shape = (num_partitions, lengthscales.numel())
+        pitches = torch.from_numpy(random.gamma(2.0, size=shape)).to(lengthscales.device) * lengthscales
+        shifts = torch.from_numpy(random.uniform(size=shape)).to(lengthscales.device) * pitches
+        self.pitches, self.shifts = bits_of(pitches), bits_of(shifts)
+        self.lengthscale_bits = bits_of(lengthscales)
+
+    @property
+    def num_partitions(self) -> int:
+        """Number m of grids."""
+        return self.pitches.shape[0]
+
+    @property
+    def num_features(self) -> int | None:
+        """Number D of columns."""
+        return self.pitches.shape[1] if self.is_fitted else None
+
+    @property
+    def lengthscale(self) -> Tensor:
+        r"""`D` length scales :math:`\ell_d`, in units of x (float64); none while the partition is not fitted."""
+        return floats_of(self.lengthscale_bits)
+
+    def _labels(self, x: Tensor) -> Tensor:
+        labels = torch.zeros(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
+        columns = x.to(torch.float64).T.contiguous()
+        pitches, shifts = floats_of(self.pitches), floats_of(self.shifts)
+        size = SERIAL_NUMEL if x.device.type == "cpu" else max(1, x.shape[0])
+
+        def label(grid: int) -> None:
+            for values, keys in zip(columns.split(size, 1), labels[grid].split(size)):
+                keys.copy_(_bins(values, pitches[grid], shifts[grid]))
+
+        for_each(label, range(self.num_partitions))
+        return labels.T
+
+
+def _bins(columns: Tensor, pitches: Tensor, shifts: Tensor) -> Tensor:
+    """Keys (`n`) of the bins of one grid that points (`D x n`) are in: a hash of D integers, one after another."""
+    keys = torch.zeros(columns.shape[1], dtype=torch.int64, device=columns.device)
+    for values, pitch, shift in zip(columns, pitches, shifts):
+        number = ((values - shift) / pitch).floor_()
+        # So far out that the number overflows, every float64 has a bin of its own; -0 is 0.
+        number = torch.where(number.isinf(), values, number + 0.0)
+        keys = hashed(keys ^ bits_of(number), 0)
+    return keys
+
+
+def _lengthscales(
+    x: Tensor, lengthscale: float | Sequence[float] | Tensor | None, random: np.random.RandomState
+) -> Tensor:
+    """`D` length scales, float64."""
+    if lengthscale is None:
+        lengthscale = median_distance(x, random, "length scale")
+    values = torch.as_tensor(lengthscale, dtype=torch.float64, device=x.device).detach()
+    if values.numel() not in (1, x.shape[1]) or not bool((values.isfinite() & (values > 0)).all()):
+        raise ValueError(
+            f"expected one positive, finite length scale, or one for each of {x.shape[1]} columns, got {lengthscale}"
+        )
+    if values.numel() == 1:
+        warn_of_unequal_scales(x, RandomBinningPartition.__name__)
+    return values.reshape(-1).expand(x.shape[1]).contiguous()

@@ -1,0 +1,153 @@
+"""Random grids against brute force, the Laplace kernel by statistics, and bad input."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from gpytorch_partition import RandomBinningKernel
+from gpytorch_partition.partitions import RandomBinningPartition, random_binning
+from gpytorch_partition.partitions.partition import floats_of
+
+NUM_GRIDS = 20_000
+X = torch.from_numpy(np.random.RandomState(0).randn(60, 3))
+
+
+def share_of_bins(grids, a, b):
+    return (grids.labels(a) == grids.labels(b)).double().mean(1)
+
+
+def check_share(share, expected):
+    """Within four standard errors."""
+    error = (expected * (1 - expected) / NUM_GRIDS).sqrt()
+    assert ((share - expected).abs() <= 4 * error + 1e-12).all(), (share, expected)
+
+
+@pytest.mark.parametrize("lengthscale", [0.7, (0.2, 1.0, 5.0)])
+@pytest.mark.parametrize("center", [0.0, 1e6])
+def test_limit_is_the_laplace_kernel_everywhere(lengthscale, center):
+    grids = RandomBinningPartition(X, NUM_GRIDS, lengthscale=lengthscale, random_state=0)
+    a, b = X[:20] + center, X[20:40] + center
+    scales = torch.as_tensor(lengthscale, dtype=torch.float64).expand(3)
+    check_share(share_of_bins(grids, a, b), torch.exp(-((a - b).abs() / scales).sum(1)))
+    torch.testing.assert_close(grids.lengthscale, scales)
+
+
+def test_pitches_and_shifts_have_their_laws():
+    grids = RandomBinningPartition(X, NUM_GRIDS, lengthscale=(0.2, 1.0, 5.0), random_state=0)
+    pitches, shifts = floats_of(grids.pitches), floats_of(grids.shifts)
+    for column, scale in enumerate((0.2, 1.0, 5.0)):
+        assert stats.kstest(pitches[:, column], stats.gamma(2, scale=scale).cdf).pvalue > 0.001
+        assert stats.kstest(shifts[:, column] / pitches[:, column], "uniform").pvalue > 0.001
+    assert abs(np.corrcoef(pitches.T)[0, 1]) < 0.03
+
+
+def test_points_share_a_label_where_all_integers_agree():
+    grids = RandomBinningPartition(X, 50, lengthscale=3.0, random_state=0)
+    labels = grids.labels(X)
+    bins = ((X[:, None] - floats_of(grids.shifts)) / floats_of(grids.pitches)).floor()
+    same = (bins[:, None] == bins[None]).all(-1)
+    assert torch.equal(labels[:, None] == labels[None], same)
+    assert 0.05 < same.double().mean() < 0.95
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 59), min_size=1, max_size=5), st.sampled_from([torch.float32, torch.float64]))
+def test_labels_depend_on_the_point_alone(rows, dtype):
+    grids, x = RandomBinningPartition(X, 7, random_state=0), X.float().to(dtype)
+    assert torch.equal(grids.labels(x[rows]), grids.labels(X.float())[rows])
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch):
+    grids = RandomBinningPartition(X, 7, random_state=0)
+    expected = grids.labels(X)
+    monkeypatch.setattr(random_binning, "SERIAL_NUMEL", 7)
+    assert torch.equal(grids.labels(X), expected)
+
+
+def test_a_seed_fixes_the_grids():
+    first, again, other = (RandomBinningPartition(X, 5, random_state=seed).labels(X) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_default_is_the_median_distance():
+    grids = RandomBinningPartition(X, 5, random_state=0)
+    distances = torch.pdist(X, 1)
+    assert grids.lengthscale.tolist() == pytest.approx([distances.median().item()] * 3, rel=0.1)
+
+
+def test_extreme_points_and_both_zeros():
+    """Numbers of bins overflow, and floor has a negative zero."""
+    grids = RandomBinningPartition(X[:, :1], 100, lengthscale=1e-10, random_state=0)
+    far = torch.tensor([[1e300], [2e300], [-1e300], [1e300]], dtype=torch.float64)
+    labels = grids.labels(far)
+    assert not (labels[0] == labels[1]).any()
+    assert not (labels[0] == labels[2]).any()
+    assert torch.equal(labels[0], labels[3])
+    zeros = grids.labels(torch.tensor([[0.0], [-0.0]], dtype=torch.float64))
+    assert torch.equal(zeros[0], zeros[1])
+
+
+def test_restored_partitions_have_the_same_labels():
+    grids, buffer = RandomBinningPartition(X, 5, random_state=0), io.BytesIO()
+    torch.save(grids.state_dict(), buffer)
+    buffer.seek(0)
+    twin = RandomBinningPartition()
+    with pytest.raises(RuntimeError, match="not fitted"):
+        twin.labels(X)
+    twin.load_state_dict(torch.load(buffer, weights_only=True))
+    for other in (twin, pickle.loads(pickle.dumps(grids)), RandomBinningPartition(X, 5, random_state=0).float()):
+        assert torch.equal(other.labels(X), grids.labels(X))
+        assert torch.equal(other.lengthscale, grids.lengthscale)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lengthscale": 0.0}, "positive, finite length scale"),
+        ({"lengthscale": (1.0, -1.0, 1.0)}, "positive, finite length scale"),
+        ({"lengthscale": (1.0, float("nan"), 1.0)}, "positive, finite length scale"),
+        ({"lengthscale": (1.0, 1.0)}, "one for each of 3 columns"),
+        ({"num_partitions": 0}, "1 or more"),
+        ({"num_partitions": 2.5}, "1 or more"),
+        ({"random_state": "x"}, "seed"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        RandomBinningPartition(X, **options)
+
+
+def test_bad_rows_are_refused():
+    with pytest.raises(ValueError, match="all rows are the same"):
+        RandomBinningPartition(torch.ones(5, 2))
+    with pytest.raises(ValueError, match="finite rows"):
+        RandomBinningPartition(X * torch.nan)
+    with pytest.raises(ValueError, match="3"):
+        RandomBinningPartition(X, 5, random_state=0).labels(X[:, :2])
+
+
+def test_one_length_scale_for_unequal_columns_warns():
+    x = X * torch.tensor([1.0, 1e3, 1.0])
+    with pytest.warns(UserWarning, match="Standardize"):
+        RandomBinningPartition(x, 5, random_state=0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_length_scales_of_their_own_do_not_warn():
+    RandomBinningPartition(X * torch.tensor([1.0, 1e3, 1.0]), 5, lengthscale=(1.0, 1e3, 1.0), random_state=0)
+
+
+def test_the_kernel_has_the_length_scales_of_its_columns():
+    kernel = RandomBinningKernel(X, 4, lengthscale=(1.0, 2.0), active_dims=(2, 0), random_state=0)
+    assert kernel.lengthscale.tolist() == [[1.0, 2.0]]
+    basic = RandomBinningKernel(X[:, [2, 0]], 4, lengthscale=(1.0, 2.0), random_state=0)
+    assert torch.equal(kernel(X).to_dense(), basic(X[:, [2, 0]]).to_dense())
