@@ -50,7 +50,8 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     :param n_jobs: Trees grown at a time.
     """
     folds = list(KFold(_NUM_FOLDS, shuffle=True, random_state=random).split(x))
-    leave_out = partial(_left_out, x=x, y=y, random=random, n_jobs=n_jobs)
+    # All candidates with the same trees, landmarks, samples and rows to predict.
+    leave_out = partial(_left_out, x=x, y=y, seed=random.randint(2**31), n_jobs=n_jobs)
     candidates = _candidates(choice, x, random)
     firsts = [leave_out(candidate, *folds[0], with_variances=True) for candidate in candidates]
     best = _best(candidates, firsts)
@@ -72,14 +73,14 @@ class _LeftOut(NamedTuple):
 
 
 def _candidates(choice: Choice, x: Tensor, random: np.random.RandomState) -> list[Choice]:
-    """The choice, and one in which what landmarks leave out of the smooth part is a noise, the same everywhere."""
+    """What landmarks leave out of the smooth part, counted point by point or as a noise that is the same everywhere."""
     weight, points = choice.outputscales.get("smooth", 0.0), standardized_columns(x)
     if not weight or choice.length_scales is None:
         return [choice]
     some = points[torch.from_numpy(random.permutation(len(points))[:_MOST_VARIANCES])]
     with torch.no_grad():
         spanned = smooth_part(points, choice.length_scales, random)(some, diag=True)
-    return [choice, replace(choice, fitc=False, noise=choice.noise + weight * float((1 - spanned).mean()))]
+    return [replace(choice, fitc=True), replace(choice, noise=choice.noise + weight * float((1 - spanned).mean()))]
 
 
 def _best(candidates: list[Choice], firsts: list[_LeftOut]) -> int:
@@ -98,7 +99,7 @@ def _left_out(
     *,
     x: Tensor,
     y: Tensor,
-    random: np.random.RandomState,
+    seed: int,
     n_jobs: int | None,
     with_variances: bool,
 ) -> _LeftOut:
@@ -107,6 +108,7 @@ def _left_out(
 
     Rows that weights and length scales were chosen by are learned from, but not predicted.
     """
+    random = np.random.RandomState(seed)
     points = torch.from_numpy(random.permutation(np.setdiff1d(left_out, choice.rows.numpy())))
     model = assemble(choice, x[kept], y[kept], random, n_jobs).eval()
     with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):

@@ -18,7 +18,6 @@ from gpytorch_partition.inference.predictive_fit import (
     left_out_predictions,
     maximize_predictive_density,
 )
-from gpytorch_partition.kernels import LandmarkKernel
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.partitions.missing import decode_missing
@@ -48,7 +47,7 @@ class Choice:
     :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
     :param log_density: Mean log predictive density of rows left out, in nats.
     :param rows: Numbers of the training rows that this was chosen by.
-    :param fitc: Whether what landmarks leave out of the smooth part is counted point by point.
+    :param fitc: Whether what landmarks leave out of the smooth part is counted, point by point.
     """
 
     outputscales: dict[str, float]
@@ -58,7 +57,7 @@ class Choice:
     noise_forest: RandomForestRegressor | None
     log_density: float
     rows: Tensor
-    fitc: bool = True
+    fitc: bool = False
 
 
 def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
@@ -113,9 +112,7 @@ def _folds(
 
 @torch.no_grad()
 def _dense(part: Kernel, x: Tensor) -> Tensor:
-    """The covariance of a part of unit scale, with what landmarks leave out of its variances (FITC)."""
-    covariance = part(x).to_dense()
-    return covariance.fill_diagonal_(1.0) if isinstance(part, LandmarkKernel) else covariance
+    return part(x).to_dense()
 
 
 def _those_that_count(names: list[str], fit: PredictiveFit) -> dict[str, float]:

@@ -29,18 +29,19 @@ def default_model(
     r"""
     An exact Gaussian process with everything chosen from the data: kernel, weights, and a noise that may vary with x.
 
-    The kernel is a sum of a forest, boosted trees (deep ones, whose leaves count, and shallow ones at all heights), a
-    forest with a slope in every leaf, a Matern-3/2 kernel with a length scale per column through up to 2,000 landmarks
-    (above 67,000 rows as many as take a GiB), and a linear one; parts that do not help have no weight. What landmarks
-    leave out of the Matern kernel counts as noise
-    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): far from all rows intervals are wide. With
-    missing values (NaN) the kernel has forests only, one of them of trees that do not look at the targets.
+    The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
+    whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
+    length scale per column through up to 2,000 landmarks (above 67,000 rows as many as take a GiB), and a linear one;
+    parts that do not help have no weight. With missing values (NaN) it has forests only.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
     likelihood would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the
     rows, but 700 at least and 1,500 at most. Above half as many again, models of four fifths of all rows then set their
-    scale and the noise. The noise varies with x, as a forest of the squared residuals says
+    scale and the noise, and choose whether what landmarks leave out of the Matern kernel is counted point by point
+    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`, which makes intervals wide where there are no
+    rows; taken unless it costs .01 nats per row or more) or as a noise that is the same everywhere. The noise varies
+    with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
     Nothing is left to train. The model computes in float64, since the eigenvalues of a strong smooth part leave float32
@@ -48,8 +49,8 @@ def default_model(
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs five sets of dense covariances of 700 rows (three of 1,500) with some 60 Cholesky factors each, and for more
-    rows one to five models of four fifths of them, with a solve each, and 32 for variances; held are 8 bytes for each
-    row and tree (500 trees) and landmark.
+    rows two to six models of four fifths of them, with a solve each, two of them with 32 more for variances; held are 8
+    bytes for each row and tree (600 trees) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.

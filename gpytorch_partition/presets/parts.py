@@ -23,14 +23,13 @@ from gpytorch_partition.kernels import (
 from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.landmarks import choose_landmarks
 
-# Trees of most rows.
-_FOREST: dict[str, Any] = {"max_samples": 0.632, "min_samples_leaf": 1}
-# With missing values there are only these, and trees without a look at the targets: leaves of single rows would take
-# the noise for the function.
-_FORESTS_ALONE: dict[str, dict[str, Any]] = {
-    "forest": {"max_samples": 0.632, "min_samples_leaf": 3},
-    "random_trees": {"max_samples": 0.5, "min_samples_leaf": 3, "max_features": 1},
+# Trees of most rows, and without a look at the targets.
+_FORESTS: dict[str, dict[str, Any]] = {
+    "forest": {"max_samples": 0.632, "min_samples_leaf": 1},
+    "random_trees": {"max_samples": 0.5, "min_samples_leaf": 2, "max_features": 1},
 }
+# Where there is nothing but them: leaves of single rows would take the noise for the function.
+_LEAVES_ALONE = {"min_samples_leaf": 3}
 # Trees with few leaves, in each of which the function has slopes.
 _COARSE: dict[str, Any] = {"num_trees": 50, "max_samples": 0.3, "min_samples_leaf": 15}
 # Rows of a tree: few for many rows, since a tree of N leaves costs more than its products with all rows.
@@ -66,9 +65,9 @@ def new_parts(
     :param n_jobs: Trees grown at a time.
     :param names: The parts wanted. (Default: all that there are.)
     """
-    forests = _FORESTS_ALONE if length_scales is None else {"forest": _FOREST}
+    leaves = _LEAVES_ALONE if length_scales is None else {}
     new: dict[str, Callable[[], Kernel]] = {
-        name: partial(_forest, x, y, options, random, n_jobs) for name, options in forests.items()
+        name: partial(_forest, x, y, options | leaves, random, n_jobs) for name, options in _FORESTS.items()
     }
     if length_scales is not None:
         new |= {name: partial(_boosted, name, x, y, random) for name in _BOOSTED}

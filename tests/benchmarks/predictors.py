@@ -43,7 +43,7 @@ class Moments(NamedTuple):
 
 Predict = Callable[[Split], Moments]
 
-INGREDIENTS = ("forest", "boosted", "shallow_boosted", "slopes", "smooth", "linear")
+INGREDIENTS = ("forest", "random_trees", "boosted", "shallow_boosted", "slopes", "smooth", "linear")
 
 
 def random_forest(split: Split, *, num_trees: int) -> Moments:
