@@ -76,7 +76,7 @@ def test_predictions_are_those_of_the_paper(solver, tolerance):
     if solver == "dense":
         found = predicted(model)
     else:
-        with max_cholesky_size(1), settings.iterative(), settings.predictive_variances("conjugate_gradients"):
+        with settings.iterative(), max_cholesky_size(1), settings.predictive_variances("conjugate_gradients"):
             found = predicted(model)
     torch.testing.assert_close(found[0], expected[0], atol=tolerance, rtol=tolerance)
     torch.testing.assert_close(found[1], expected[1], atol=tolerance, rtol=tolerance)
@@ -143,7 +143,9 @@ def test_points_are_needed():
 
 
 def test_rounding_makes_nothing_negative():
-    assert fitc(X).likelihood.noise_covar.unspanned(X).min() >= 0
+    likelihood = fitc(X[:12]).likelihood
+    likelihood.noise_covar.approximation.outputscale = 1.001 * OUTPUTSCALE
+    assert likelihood.noise_covar.unspanned(X[:12]).tolist() == [0.0] * 12
 
 
 @pytest.mark.parametrize("restore", ["state", "pickle"])

@@ -63,9 +63,10 @@ def test_one_cluster_is_a_matrix_product_without_a_table_of_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", [(30,), (2, 30)])
-def test_a_wide_product_takes_a_few_columns_at_once(shape, monkeypatch):
+@pytest.mark.parametrize(("sums", "expected"), [(40, [5, 2]), (14, [3, 3, 1])])
+def test_a_wide_product_takes_a_few_columns_at_once(shape, sums, expected, monkeypatch):
     module = "gpytorch_partition.operators.partition_linear_operator"
-    monkeypatch.setattr(f"{module}._SUMS_AT_ONCE", 40)
+    monkeypatch.setattr(f"{module}._SUMS_AT_ONCE", sums)
     monkeypatch.setattr(f"{module}._FEWEST_COLUMNS", 3)
     widths, original = [], PartitionLinearOperator.to_clusters
     monkeypatch.setattr(
@@ -76,7 +77,7 @@ def test_a_wide_product_takes_a_few_columns_at_once(shape, monkeypatch):
     incidence = rows(1, shape, (3, 4), False)
     operator = PartitionLinearOperator(torch.ones(shape[:-1]), flat_weights(7, 2), left=incidence, right=incidence)
     torch.testing.assert_close(operator @ R.float(), dense(operator) @ R.float())
-    assert widths == [5, 2]
+    assert widths == expected
 
 
 def test_a_diagonal_of_many_loadings_looks_up_few_entries_at_once(monkeypatch):

@@ -166,20 +166,10 @@ def test_landmarks_of_many_rows_fit_in_memory(monkeypatch):
     assert kernel.num_landmarks == 10
 
 
-def test_folds_count_what_landmarks_leave_out(monkeypatch):
-    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
-    smooth = parts.smooth_part(X, torch.ones(3, dtype=torch.float64), np.random.RandomState(0))
-    covariance = choice._dense(smooth, X)
-    assert torch.equal(covariance.diagonal(), torch.ones(300, dtype=torch.float64))
-    with torch.no_grad():
-        off_diagonal = (covariance - smooth(X).to_dense()).fill_diagonal_(0.0)
-    assert not off_diagonal.any()
-
-
 def test_calibration_counts_what_landmarks_leave_out(monkeypatch):
     monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
     weight, scales = 3.0, torch.ones(3, dtype=torch.float64)
-    chosen = Choice({"smooth": weight}, scales, 0.1, 0.0, None, 0.0, torch.arange(50))
+    chosen = Choice({"smooth": weight}, scales, 0.1, 0.0, None, 0.0, torch.arange(50), fitc=True)
     model = assemble(chosen, X, SMOOTH, np.random.RandomState(0), None).eval()
     far = X + 100
     with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
@@ -187,11 +177,26 @@ def test_calibration_counts_what_landmarks_leave_out(monkeypatch):
     torch.testing.assert_close(variances, torch.full_like(variances, weight * SMOOTH.var(correction=0)))
 
 
-def test_far_from_all_rows_intervals_are_wide():
-    _, model = varying()
-    outputscale = model.likelihood.noise_covar.kernel.base_kernel.outputscale
-    _, std = predicted(model, NEW + torch.tensor([0.0, 0.0, 100.0], dtype=torch.float64))
-    assert std.min() > 0.99 * outputscale.sqrt()
+@cache
+def assembled(fitc, noise_varies):
+    """A model of each kind."""
+    chosen = replace(varying()[0], fitc=fitc)
+    if not noise_varies:
+        chosen = replace(chosen, noise_forest=None, exponent=0.0)
+    return assemble(chosen, X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, np.random.RandomState(0), None).eval()
+
+
+def test_far_from_all_rows_intervals_are_wide_with_fitc():
+    far = NEW + torch.tensor([0.0, 0.0, 100.0], dtype=torch.float64)
+    weight = assembled(True, False).likelihood.noise_covar.kernel.base_kernel.outputscale
+    variances = [predicted(assembled(fitc, False), far)[1].square() for fitc in (True, False)]
+    torch.testing.assert_close(variances[0] - variances[1], weight.expand(400), rtol=1e-3, atol=0)
+
+
+def test_the_noise_is_bounded_in_units_of_the_targets():
+    model = assemble(replace(varying()[0], noise_forest=None), X, 1e3 * SMOOTH, np.random.RandomState(0), None)
+    bound = noise_of(model).raw_noise_constraint.lower_bound
+    assert bound.item() == pytest.approx(0.5e-4 * 1e6 * SMOOTH.var(correction=0).item(), rel=1e-5)
 
 
 def test_a_large_offset_of_the_targets_is_exact():
@@ -234,13 +239,10 @@ def test_many_columns_of_noise_say_nothing():
 FORESTS_ONLY = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
 
 
-def left_out(with_variances=True):
-    """What a model of the forest says of every second row."""
+def left_out(with_variances=True, chosen=FORESTS_ONLY):
+    """What a model says of every second row."""
     kept, others = np.arange(0, 300, 2), np.arange(1, 300, 2)
-    random = np.random.RandomState(0)
-    return calibration._left_out(
-        FORESTS_ONLY, kept, others, x=X, y=STEPS, random=random, n_jobs=None, with_variances=with_variances
-    )
+    return calibration._left_out(chosen, kept, others, x=X, y=STEPS, seed=0, n_jobs=None, with_variances=with_variances)
 
 
 def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
@@ -253,6 +255,16 @@ def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
     assert rows[:10].max() > 200
     assert residuals.square().mean() < 0.5
     assert not left_out(with_variances=False).variances.numel()
+
+
+def test_candidates_are_judged_by_the_same_trees_and_rows():
+    state = torch.random.get_rng_state()
+    first, other = left_out(), left_out(chosen=replace(FORESTS_ONLY, noise=0.3))
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert torch.equal(first.rows, other.rows)
+    assert not torch.equal(first.residuals, other.residuals)
+    for found, expected in zip(left_out(), first):
+        assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])
@@ -271,11 +283,13 @@ def test_what_landmarks_leave_out_is_a_noise_where_points_tell_more_against_it(m
     monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
     chosen = Choice({"smooth": 3.0}, torch.ones(3, dtype=torch.float64), 0.1, 0.0, None, 0.0, torch.arange(50))
     fitc, constant = calibration._candidates(chosen, X, np.random.RandomState(0))
-    assert (fitc.fitc, constant.fitc) == (True, False)
+    assert (fitc.fitc, constant.fitc, fitc.noise) == (True, False, 0.1)
     noise = assemble(fitc, X, SMOOTH, np.random.RandomState(1), None).likelihood.noise_covar
     left_out = noise.unspanned(X).mean() / SMOOTH.var(correction=0)
     assert constant.noise == pytest.approx(0.1 + left_out.item(), rel=0.1)
     assert calibration._candidates(FORESTS_ONLY, X, np.random.RandomState(0)) == [FORESTS_ONLY]
+    without_smooth = replace(chosen, outputscales={"linear": 1.0})
+    assert calibration._candidates(without_smooth, X, np.random.RandomState(0)) == [without_smooth]
 
     def first(deviation):
         """Residuals that have, or have not, the variances of a candidate."""
@@ -285,13 +299,65 @@ def test_what_landmarks_leave_out_is_a_noise_where_points_tell_more_against_it(m
     assert calibration._best([fitc, constant], [right, right]) == 0
     assert calibration._best([fitc, constant], [wrong, right]) == 1
     assert calibration._best([fitc, constant], [right, wrong]) == 0
+    # Less than .01 nats a row, but more than .01 nats in all.
+    slightly = right._replace(variances=right.variances.clone())
+    slightly.variances[:3] = 2.0
+    assert calibration._best([fitc, constant], [slightly, right]) == 0
 
 
+class Forest:
+    """Predicts these log ratios of rows left out."""
+
+    def __init__(self, log_ratios):
+        self.oob_prediction_ = log_ratios.numpy()
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.5])
+def test_factors_and_noise_that_suit_the_residuals_are_found(exponent):
+    """Residuals of a known law; the forest knows rows beyond those with variances as well."""
+    number = 4_000
+    draws = torch.randn(2, 2 * number, generator=GENERATOR, dtype=torch.float64)
+    variances, log_ratios = 0.2 + draws[1].abs(), draws[0] - 0.5
+    truth = 3.0 * (variances + 0.5 * (2.0 * (exponent * log_ratios).exp()))
+    residuals = truth.sqrt() * torch.randn(2 * number, generator=GENERATOR, dtype=torch.float64)
+    first = calibration._LeftOut(torch.arange(2 * number), residuals, variances[:number])
+    chosen = Choice({"forest": 1.0, "linear": 2.0}, None, 0.5, 0.0, None, 0.0, torch.arange(3))
+    found = calibration._with_factors(chosen, first, Forest(log_ratios))
+    assert found.outputscales["forest"] == pytest.approx(3.0, rel=0.2)
+    assert found.outputscales["linear"] == 2 * found.outputscales["forest"]
+    assert found.noise == pytest.approx(3.0, rel=0.2)
+    assert found.exponent == pytest.approx(exponent, abs=0.15)
+    assert (found.noise_forest is None) == (exponent == 0)
+    density = torch.distributions.Normal(0.0, truth.sqrt()[:number]).log_prob(residuals[:number]).mean()
+    assert found.log_density == pytest.approx(density.item(), abs=0.01)
+
+
+@pytest.mark.parametrize("best", [0, 1])
+def test_the_better_candidate_is_calibrated_by_its_own_residuals(best, monkeypatch):
+    monkeypatch.setattr(calibration, "_best", lambda candidates, firsts: best)
+    monkeypatch.setattr(
+        calibration,
+        "_left_out",
+        lambda chosen, kept, others, **options: calibration._LeftOut(
+            torch.from_numpy(others), (1.0 if chosen.fitc else 2.0) * NORMAL[others], torch.full((10,), 0.1).double()
+        ),
+    )
+    seen, original = [], calibration.grow_residual_forest
+    monkeypatch.setattr(calibration, "grow_residual_forest", lambda x, r, **o: (seen.append(r), original(x, r, **o))[1])
+    chosen = Choice({"smooth": 3.0}, torch.ones(3, dtype=torch.float64), 0.1, 0.0, None, 0.0, torch.arange(50))
+    found = calibration.calibrate(chosen, X, SMOOTH, np.random.RandomState(0), None)
+    assert found.fitc == (best == 0)
+    assert seen[0].std().item() == pytest.approx((best + 1) * NORMAL.std().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("fitc", [False, True])
+@pytest.mark.parametrize("noise_varies", [False, True])
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
-def test_restored_models_predict_the_same(restore):
-    chosen, model = varying()
+def test_restored_models_predict_the_same(restore, noise_varies, fitc):
+    model = assembled(fitc, noise_varies)
     if restore == "state":
-        other = unfitted_model(X, model.train_targets, list(chosen.outputscales), noise_varies=True, fitc=True)
+        names = list(varying()[0].outputscales)
+        other = unfitted_model(X, model.train_targets, names, noise_varies=noise_varies, fitc=fitc)
         other.load_state_dict(model.state_dict())
     else:
         other = copy.deepcopy(model) if restore == "copy" else pickle.loads(pickle.dumps(model))
@@ -305,7 +371,7 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     called = []
     original = calibration._with_factors
     monkeypatch.setattr(calibration, "_with_factors", lambda *args: called.append(1) or original(*args))
-    with max_cholesky_size(50):
+    with settings.iterative(), max_cholesky_size(50):
         model = default_model(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, random_state=0)
         mean, std = predicted(model)
     y = (6 * NEW[:, 0]).sin() + NEW[:, 1] + (0.05 + NEW[:, 2]) * NEW_NORMAL
