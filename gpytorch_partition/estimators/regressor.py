@@ -50,7 +50,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     Whatever is said about uncertainty is about *new observations*: standard deviations, covariances and samples
     include the noise, as those of scikit-learn's `GaussianProcessRegressor` do when its kernel has a `WhiteKernel`.
-    That is what an interval for a new target needs; the function's own variance is the square less `noise_`.
+    That is what an interval for a new target needs; the function's own variance is the square less `noise_`, or, with
+    `"auto"`, less what `likelihood_` adds at the point.
 
     Training costs what :func:`gpytorch_partition.fit_exact_gp` says; a mean O(m) per row, and standard deviations
     what :class:`gpytorch_partition.settings.predictive_variances` says. Held are 8 bytes per (row, partition), and
@@ -213,7 +214,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     @property
     def noise_(self) -> float:
-        """Variance of the noise, in squared units of the targets."""
+        """Variance of the noise, in squared units of the targets; its level where `"auto"` chose one that varies."""
         check_is_fitted(self, "model_")
         return self.likelihood_.noise.item() * self._y_scale**2
 

@@ -50,8 +50,9 @@ class LandmarkKernel(ClusterKernel):
     kernel then says too surely that the function is its mean, and only the kernels that it is added to count. Central
     90 % intervals of this kernel alone cover 90 % of new rows like the training rows; of rows beyond them (the
     outermost 8 %, none of which were trained on) 73 to 84 % on kin40k, where :math:`\kappa` itself covers 90 to 93 %,
-    and 92 to 93 % on elevators. The missing diagonal is not added as in FITC: it would make intervals cover 99 % of
-    rows like the training rows, and their predictive density on kin40k worse by .3 nats.
+    and 92 to 93 % on elevators. The kernel does not add the missing diagonal: with scale and noise as they were, it
+    made intervals cover 99 % of rows like the training rows, and their predictive density on kin40k worse by .3 nats.
+    :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` does, for a scale and a noise chosen with it.
 
     Learning costs some seconds (1,000 rows), loadings :math:`O(N k^2)`, some 30 seconds for 1,000,000 rows and 500
     landmarks on one core; held are k numbers per training row in the dtype of the kernel, and as many for the two sets
