@@ -162,7 +162,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         random = random_state_of(self.random_state)
         choice = default_choice(x, targets, random, self.n_jobs)
         self._parts, self.log_predictive_density_ = list(choice.outputscales), choice.log_density
-        self._noise_kind = {"noise_varies": choice.noise_forest is not None, "fitc": choice.fitc}
+        self._noise_kind = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
         self._set_model(assemble(choice, x, targets, random, self.n_jobs))
         self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
 
@@ -305,7 +305,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     log_marginal_likelihood_value_: float | None
     log_predictive_density_: float | None
     _parts: list[str] | None
-    _noise_kind: dict[str, bool]
+    _noise_kind: dict[str, Any]
 
     def _check_parameters(self) -> None:
         if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in NAMES):

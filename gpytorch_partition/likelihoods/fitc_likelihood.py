@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
 from gpytorch.likelihoods.noise_models import Noise
@@ -13,28 +14,33 @@ from torch import Tensor
 
 class UnspannedNoise(Noise):
     r"""
-    The covariance of noise whose variance is :math:`\sigma^2(x) + \kappa(x, x) - k(x, x)`.
+    The covariance of noise whose variance is :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`.
 
     k approximates :math:`\kappa` through a few points, and what these do not span is missing from its variance.
 
     :param base_noise: :math:`\sigma^2(x)`.
     :param kernel: :math:`\kappa`.
     :param approximation: k, whose variance is nowhere larger.
+    :param threshold: t. (Default: 0.)
     """
 
-    def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel) -> None:
+    threshold: Tensor
+
+    def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel, threshold: float = 0.0) -> None:
         super().__init__()
+        self.register_buffer("threshold", torch.tensor(threshold, dtype=torch.float64))
         self.base_noise = base_noise
         self.kernel = kernel
         self.approximation = approximation
 
     def unspanned(self, x: Tensor) -> Tensor:
         r"""
-        :math:`\kappa(x, x) - k(x, x)` at points (`*batch x N x D`), which rounding does not make negative.
+        :math:`\max(\kappa(x, x) - k(x, x) - t, 0)` at points (`*batch x N x D`).
 
         :return: `*batch x N`.
         """
-        return (self.kernel(x, diag=True) - self.approximation(x, diag=True)).clamp_min(0.0)
+        left_out = self.kernel(x, diag=True) - self.approximation(x, diag=True)
+        return (left_out - self.threshold.to(left_out)).clamp_min(0.0)
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
@@ -54,7 +60,9 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
     the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3 to 7):
     the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away from the
     points that k goes through, k alone would be sure that the function is its mean; here the variance is the kernel's.
-    Where k goes through all training rows, predictions are those of the kernel itself.
+    Where k goes through all training rows, predictions are those of the kernel itself. Above a threshold t of 0 only
+    what exceeds it is added: then, if few training rows have more, the variance grows where there are no rows, and
+    nothing else changes.
 
     It must be told the points: `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training
     loop of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k landmarks
@@ -64,9 +72,9 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
         :class:`~gpytorch_partition.likelihoods.ForestNoise` or GPyTorch's `HomoskedasticNoise`.
     :param kernel: The kernel :math:`\kappa`, as it counts in the sum (with its outputscale).
     :param approximation: Its approximation k, with the same outputscale; modules may be shared with the model.
+    :param threshold: t, in squared units of the targets. (Default: 0, FITC.)
 
     Example:
-        >>> import torch
         >>> from gpytorch.distributions import MultivariateNormal
         >>> from gpytorch.kernels import RBFKernel
         >>> from gpytorch.likelihoods.noise_models import HomoskedasticNoise
@@ -80,8 +88,8 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
         tensor([0.1000, 1.1000])
     """
 
-    def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel) -> None:
-        super().__init__(UnspannedNoise(base_noise, kernel, approximation))
+    def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel, threshold: float = 0.0) -> None:
+        super().__init__(UnspannedNoise(base_noise, kernel, approximation, threshold))
 
     @property
     def noise(self) -> Tensor:

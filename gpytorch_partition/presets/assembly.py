@@ -38,7 +38,7 @@ def assemble(
     x = standardized_columns(train_x)
     parts = new_parts(x, y, choice.length_scales, random, n_jobs, names=choice.outputscales)
     weights = {name: scale**2 * weight for name, weight in choice.outputscales.items()}
-    likelihood = _likelihood(_noise(choice, scale**2), parts if choice.fitc else {}, weights, train_x)
+    likelihood = _likelihood(_noise(choice, scale**2), choice.threshold, parts, weights, train_x)
     model = PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, weights, train_x))
     model.covar_module.outputscale = 1.0
     model.mean_module.constant = torch.tensor(mean, dtype=torch.float64)
@@ -46,7 +46,7 @@ def assemble(
 
 
 def unfitted_model(
-    train_x: Tensor, train_y: Tensor, names: list[str], *, noise_varies: bool, fitc: bool
+    train_x: Tensor, train_y: Tensor, names: list[str], *, noise_varies: bool, threshold: float | None
 ) -> PartitionGP:
     """
     A model that takes over the state of an assembled one.
@@ -55,11 +55,11 @@ def unfitted_model(
     :param train_y: `N` targets of that model.
     :param names: The names of its parts.
     :param noise_varies: Whether its noise varies.
-    :param fitc: Whether what landmarks leave out is counted point by point.
+    :param threshold: The choice's.
     """
     parts, weights = {name: unfitted_part(name, train_x.shape[1]) for name in names}, dict.fromkeys(names, 1.0)
     noise = ForestNoise() if noise_varies else HomoskedasticNoise()
-    likelihood = _likelihood(noise, parts if fitc else {}, weights, None)
+    likelihood = _likelihood(noise, threshold, parts, weights, None)
     return PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, weights, None)).eval()
 
 
@@ -81,13 +81,17 @@ def _noise(choice: Choice, unit: float) -> Noise:
 
 
 def _likelihood(
-    noise: Noise, parts: Mapping[str, Kernel], outputscales: Mapping[str, float], train_x: Tensor | None
+    noise: Noise,
+    threshold: float | None,
+    parts: Mapping[str, Kernel],
+    outputscales: Mapping[str, float],
+    train_x: Tensor | None,
 ) -> Likelihood:
-    """With the noise; and with what landmarks leave out of the smooth part, if it is among the parts."""
-    if "smooth" in parts:
+    """With the noise; and with what landmarks leave out of the smooth part beyond the threshold, if there is one."""
+    if threshold is not None:
         landmarks, outputscale = parts["smooth"], outputscales["smooth"]
         exact, approximation = (weighted(part, outputscale, train_x) for part in (landmarks.base_kernel, landmarks))
-        return FITCGaussianLikelihood(noise, exact, approximation)
+        return FITCGaussianLikelihood(noise, exact, approximation, threshold * outputscale)
     likelihood = ForestNoiseGaussianLikelihood() if isinstance(noise, ForestNoise) else GaussianLikelihood()
     likelihood.noise_covar = noise
     return likelihood

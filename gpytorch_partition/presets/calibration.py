@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import gpytorch
@@ -18,7 +17,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.inference.predictive_fit import EXPONENTS
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
-from gpytorch_partition.likelihoods import UnspannedNoise, grow_residual_forest
+from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import LEAST_NOISE, assemble
 from gpytorch_partition.presets.choice import LEAST_GAIN, Choice
@@ -28,8 +27,8 @@ from gpytorch_partition.presets.parts import smooth_part
 _MOST_VARIANCES, _NUM_SAMPLES = 1_000, 32
 # Folds, of which only so many are left out that there are enough residuals.
 _NUM_FOLDS, _ENOUGH_RESIDUALS = 5, 10_000
-# Nats per row that it may cost to be unsure away from all rows, of which rows left out at random say little.
-_CAUTION = 0.01
+# Rows left out have less than the threshold of what landmarks leave out, but for the rest.
+_ALMOST_ALL = 0.95
 # Bounds of the logarithms of the two factors. The noise moves little beside the weights, which means depend on.
 _FACTORS, _RATIOS = (math.log(0.01), math.log(100.0)), (math.log(0.2), math.log(5.0))
 
@@ -38,10 +37,12 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     r"""
     The choice with variances that suit models of all rows.
 
+    What landmarks among all rows do not span of the smooth part counts as noise, the same everywhere, from here on; and
+    where there are no rows, what they leave out beyond the largest of almost all new rows is added to the noise.
     Models of four fifths of the rows predict the others, but those that chose. A forest of their residuals says where
     the noise is; a factor of all variances, weights and noise alike, one of the noise beside the weights, and the
     noise's exponent maximize the predictive density of at most 1,000 random rows of one fold, whose variances come from
-    32 samples. By these rows it is also chosen whether what landmarks leave out is counted point by point.
+    32 samples.
 
     :param choice: What few rows say.
     :param x: `N x D` rows, in the units that the choice was made in.
@@ -49,19 +50,16 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
     """
+    choice = replace(choice, noise=choice.noise + _variance_without_landmarks(choice, x, random))
     folds = list(KFold(_NUM_FOLDS, shuffle=True, random_state=random).split(x))
-    # All candidates with the same trees, landmarks, samples and rows to predict.
-    leave_out = partial(_left_out, x=x, y=y, seed=random.randint(2**31), n_jobs=n_jobs)
-    candidates = _candidates(choice, x, random)
-    firsts = [leave_out(candidate, *folds[0], with_variances=True) for candidate in candidates]
-    best = _best(candidates, firsts)
-    choice, found = candidates[best], [firsts[best]]
-    for fold in folds[1:]:
+    found: list[_LeftOut] = []
+    for kept, left_out in folds:
         if sum(len(each.rows) for each in found) < _ENOUGH_RESIDUALS:
-            found.append(leave_out(choice, *fold, with_variances=False))
+            found.append(_left_out(choice, kept, left_out, x, y, random, n_jobs, with_variances=not found))
     rows, residuals = (torch.cat([getattr(each, name) for each in found]) for name in ("rows", "residuals"))
     forest = grow_residual_forest(x[rows], residuals, random_state=random, n_jobs=n_jobs)
-    return _with_factors(choice, found[0], forest)
+    kept, left_out = folds[0]
+    return replace(_with_factors(choice, found[0], forest), threshold=_threshold(choice, x, kept, left_out, random))
 
 
 class _LeftOut(NamedTuple):
@@ -72,35 +70,41 @@ class _LeftOut(NamedTuple):
     variances: Tensor  # (t,) of the first of them, without the noise
 
 
-def _candidates(choice: Choice, x: Tensor, random: np.random.RandomState) -> list[Choice]:
-    """What landmarks leave out of the smooth part, counted point by point or as a noise that is the same everywhere."""
-    weight, points = choice.outputscales.get("smooth", 0.0), standardized_columns(x)
-    if not weight or choice.length_scales is None:
-        return [choice]
-    some = points[torch.from_numpy(random.permutation(len(points))[:_MOST_VARIANCES])]
+def _variance_without_landmarks(choice: Choice, x: Tensor, random: np.random.RandomState) -> float:
+    """The mean variance of the smooth part that is missing; among the few rows that chose, landmarks were dense."""
+    if "smooth" not in choice.outputscales:
+        return 0.0
+    some = random.permutation(len(x))[:_MOST_VARIANCES]
+    return choice.outputscales["smooth"] * float(_unspanned(choice, x, np.arange(len(x)), some, random).mean())
+
+
+def _threshold(
+    choice: Choice, x: Tensor, kept: np.ndarray, left_out: np.ndarray, random: np.random.RandomState
+) -> float | None:
+    """What landmarks among the rows kept leave out of the smooth part, of unit scale, at almost all of the others."""
+    if "smooth" not in choice.outputscales:
+        return None
+    some = random.permutation(left_out)[:_MOST_VARIANCES]
+    return float(_unspanned(choice, x, kept, some, random).quantile(_ALMOST_ALL))
+
+
+def _unspanned(choice: Choice, x: Tensor, kept: np.ndarray, rows: np.ndarray, random: np.random.RandomState) -> Tensor:
+    """Shares of the smooth part's variance at some rows that landmarks among the rows kept do not span."""
+    assert choice.length_scales is not None
+    points = standardized_columns(x)
     with torch.no_grad():
-        spanned = smooth_part(points, choice.length_scales, random)(some, diag=True)
-    return [replace(choice, fitc=True), replace(choice, noise=choice.noise + weight * float((1 - spanned).mean()))]
-
-
-def _best(candidates: list[Choice], firsts: list[_LeftOut]) -> int:
-    """The number of the candidate to take: the first, unless the second is better by more than caution is worth."""
-    losses = [
-        _fit(first.residuals, first.variances, torch.zeros_like(first.variances), candidate.noise, (0.0, 0.0))[1]
-        for candidate, first in zip(candidates, firsts)
-    ]
-    return int(len(losses) > 1 and losses[0] - losses[1] > _CAUTION * len(firsts[0].variances))
+        return 1 - smooth_part(points[kept], choice.length_scales, random)(points[rows], diag=True)
 
 
 def _left_out(
     choice: Choice,
     kept: np.ndarray,
     left_out: np.ndarray,
-    *,
     x: Tensor,
     y: Tensor,
-    seed: int,
+    random: np.random.RandomState,
     n_jobs: int | None,
+    *,
     with_variances: bool,
 ) -> _LeftOut:
     """
@@ -108,7 +112,6 @@ def _left_out(
 
     Rows that weights and length scales were chosen by are learned from, but not predicted.
     """
-    random = np.random.RandomState(seed)
     points = torch.from_numpy(random.permutation(np.setdiff1d(left_out, choice.rows.numpy())))
     model = assemble(choice, x[kept], y[kept], random, n_jobs).eval()
     with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
@@ -136,12 +139,10 @@ def _with_factors(choice: Choice, first: _LeftOut, forest: RandomForestRegressor
 
 
 def _variances(model: PartitionGP, x: Tensor, random: np.random.RandomState) -> Tensor:
-    """Of the function, from samples, with what landmarks leave out."""
+    """Of the function, from samples."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(random.randint(2**31))
-        variances = model(x).sample(torch.Size([_NUM_SAMPLES])).var(0)
-    noise = model.likelihood.noise_covar
-    return variances + noise.unspanned(x) if isinstance(noise, UnspannedNoise) else variances
+        return model(x).sample(torch.Size([_NUM_SAMPLES])).var(0)
 
 
 def _fit(

@@ -47,7 +47,7 @@ class Choice:
     :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
     :param log_density: Mean log predictive density of rows left out, in nats.
     :param rows: Numbers of the training rows that this was chosen by.
-    :param fitc: Whether what landmarks leave out of the smooth part is counted, point by point.
+    :param threshold: How much of the smooth part's variance landmarks may leave out before it counts; None for all.
     """
 
     outputscales: dict[str, float]
@@ -57,7 +57,7 @@ class Choice:
     noise_forest: RandomForestRegressor | None
     log_density: float
     rows: Tensor
-    fitc: bool = False
+    threshold: float | None = None
 
 
 def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:

@@ -38,10 +38,9 @@ def default_model(
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
     likelihood would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the
     rows, but 700 at least and 1,500 at most. Above half as many again, models of four fifths of all rows then set their
-    scale and the noise, and choose whether what landmarks leave out of the Matern kernel is counted point by point
-    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`, which makes intervals wide where there are no
-    rows; taken unless it costs .01 nats per row or more) or as a noise that is the same everywhere. The noise varies
-    with x, as a forest of the squared residuals says
+    scale and the noise; and where landmarks leave out more of the Matern kernel's variance than at 95 % of new rows,
+    what they do is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide where
+    there are no rows. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
     Nothing is left to train. The model computes in float64, since the eigenvalues of a strong smooth part leave float32
@@ -49,8 +48,8 @@ def default_model(
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs five sets of dense covariances of 700 rows (three of 1,500) with some 60 Cholesky factors each, and for more
-    rows two to six models of four fifths of them, with a solve each, two of them with 32 more for variances; held are 8
-    bytes for each row and tree (600 trees) and landmark.
+    rows one to five models of four fifths of them, with a solve each, and 32 for variances; held are 8 bytes for each
+    row and tree (600 trees) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
