@@ -83,9 +83,9 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
         >>> likelihood = FITCGaussianLikelihood(
         ...     HomoskedasticNoise(), exact, LandmarkKernel.from_kernel(exact, landmarks))
         >>> likelihood.noise = 0.1
-        >>> nothing_known = MultivariateNormal(torch.zeros(2), torch.zeros(2, 2))
-        >>> likelihood(nothing_known, torch.tensor([[0.0], [9.0]])).variance.detach()
-        tensor([0.1000, 1.1000])
+        >>> function = MultivariateNormal(torch.zeros(2), torch.eye(2))
+        >>> likelihood(function, torch.tensor([[0.0], [9.0]])).variance.detach()
+        tensor([1.1000, 2.1000])
     """
 
     def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel, threshold: float = 0.0) -> None:

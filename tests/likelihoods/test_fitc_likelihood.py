@@ -95,6 +95,16 @@ def test_away_from_all_rows_the_variance_is_the_kernels():
     torch.testing.assert_close(variance, torch.full_like(variance, OUTPUTSCALE + NOISE))
 
 
+def test_only_what_exceeds_the_threshold_is_added():
+    noise = fitc(X[:12]).likelihood.noise_covar
+    everything = noise.unspanned(NEW)
+    noise.threshold.fill_(0.5)
+    assert 0 < (everything < 0.5).sum() < 30
+    torch.testing.assert_close(noise.unspanned(NEW), (everything - 0.5).clamp_min(0))
+    other = FITCGaussianLikelihood(noise.base_noise, noise.kernel, noise.approximation, threshold=0.5)
+    assert torch.equal(other.noise_covar.unspanned(NEW), noise.unspanned(NEW))
+
+
 def test_noise_that_varies_is_added_to():
     residuals = (0.1 + X[:, 1]) * torch.randn(80, generator=GENERATOR, dtype=torch.float64)
     noise = ForestNoise(X, residuals, num_trees=10, random_state=0)
@@ -151,6 +161,7 @@ def test_rounding_makes_nothing_negative():
 @pytest.mark.parametrize("restore", ["state", "pickle"])
 def test_restored_ones_predict_the_same(restore):
     model = set_up(fitc(X[:12]))
+    model.likelihood.noise_covar.threshold.fill_(0.1)
     if restore == "pickle":
         other = pickle.loads(pickle.dumps(model))
     else:

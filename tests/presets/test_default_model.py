@@ -17,6 +17,7 @@ from linear_operator.settings import max_cholesky_size
 
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
 from gpytorch_partition.inference.predictive_fit import PredictiveFit
+from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import ForestNoise, UnspannedNoise
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets import calibration, choice, default_model, parts
@@ -166,31 +167,56 @@ def test_landmarks_of_many_rows_fit_in_memory(monkeypatch):
     assert kernel.num_landmarks == 10
 
 
-def test_calibration_counts_what_landmarks_leave_out(monkeypatch):
-    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
-    weight, scales = 3.0, torch.ones(3, dtype=torch.float64)
-    chosen = Choice({"smooth": weight}, scales, 0.1, 0.0, None, 0.0, torch.arange(50), fitc=True)
-    model = assemble(chosen, X, SMOOTH, np.random.RandomState(0), None).eval()
-    far = X + 100
-    with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
-        variances = calibration._variances(model, far, np.random.RandomState(0))
-    torch.testing.assert_close(variances, torch.full_like(variances, weight * SMOOTH.var(correction=0)))
-
-
 @cache
-def assembled(fitc, noise_varies):
+def assembled(threshold, noise_varies):
     """A model of each kind."""
-    chosen = replace(varying()[0], fitc=fitc)
+    chosen = replace(varying()[0], threshold=threshold)
     if not noise_varies:
         chosen = replace(chosen, noise_forest=None, exponent=0.0)
     return assemble(chosen, X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, np.random.RandomState(0), None).eval()
 
 
-def test_far_from_all_rows_intervals_are_wide_with_fitc():
+def test_far_from_all_rows_intervals_are_wide():
+    """By the smooth part's variance, less the threshold."""
     far = NEW + torch.tensor([0.0, 0.0, 100.0], dtype=torch.float64)
-    weight = assembled(True, False).likelihood.noise_covar.kernel.base_kernel.outputscale
-    variances = [predicted(assembled(fitc, False), far)[1].square() for fitc in (True, False)]
-    torch.testing.assert_close(variances[0] - variances[1], weight.expand(400), rtol=1e-3, atol=0)
+    weight = assembled(0.25, False).likelihood.noise_covar.kernel.base_kernel.outputscale
+    variances = [predicted(assembled(threshold, False), far)[1].square() for threshold in (0.25, None)]
+    torch.testing.assert_close(variances[0] - variances[1], (0.75 * weight).expand(400), rtol=1e-3, atol=0)
+
+
+SMOOTH_ONLY = Choice({"smooth": 3.0}, torch.tensor([0.5, 1.0, 2.0]).double(), 0.1, 0.0, None, 0.0, torch.arange(50))
+
+
+def left_out_of_the_smooth_part(landmarks, x):
+    """Shares of the variance, with dense matrices."""
+    matern = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=3).double()
+    matern.lengthscale = SMOOTH_ONLY.length_scales
+    with torch.no_grad():
+        cross, within = matern(x, landmarks).to_dense(), matern(landmarks).to_dense()
+    return 1 - (cross * torch.linalg.solve(within, cross.mT).mT).sum(-1)
+
+
+def test_what_landmarks_leave_out_on_average_is_noise(monkeypatch):
+    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
+    found = calibration._variance_without_landmarks(SMOOTH_ONLY, X, np.random.RandomState(0))
+    random, points = np.random.RandomState(0), standardized_columns(X)
+    random.permutation(len(X))
+    landmarks = parts.smooth_part(points, SMOOTH_ONLY.length_scales, random).landmarks.landmarks
+    assert found == pytest.approx(3.0 * float(left_out_of_the_smooth_part(landmarks, points).mean()), rel=1e-5)
+    without = replace(SMOOTH_ONLY, outputscales={"linear": 1.0})
+    assert calibration._variance_without_landmarks(without, X, np.random.RandomState(0)) == 0
+
+
+def test_the_threshold_is_what_landmarks_leave_out_of_almost_all_new_rows():
+    """With all rows kept as landmarks: only new ones are left out of anything."""
+    kept, others = np.arange(200), np.arange(200, 300)
+    found = calibration._threshold(SMOOTH_ONLY, X, kept, others, np.random.RandomState(0))
+    points = standardized_columns(X)
+    assert found == pytest.approx(
+        left_out_of_the_smooth_part(points[kept], points[others]).quantile(0.95).item(), rel=1e-4
+    )
+    without = replace(SMOOTH_ONLY, outputscales={"linear": 1.0})
+    assert calibration._threshold(without, X, kept, others, np.random.RandomState(0)) is None
 
 
 def test_the_noise_is_bounded_in_units_of_the_targets():
@@ -242,7 +268,8 @@ FORESTS_ONLY = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(5
 def left_out(with_variances=True, chosen=FORESTS_ONLY):
     """What a model says of every second row."""
     kept, others = np.arange(0, 300, 2), np.arange(1, 300, 2)
-    return calibration._left_out(chosen, kept, others, x=X, y=STEPS, seed=0, n_jobs=None, with_variances=with_variances)
+    random = np.random.RandomState(0)
+    return calibration._left_out(chosen, kept, others, X, STEPS, random, None, with_variances=with_variances)
 
 
 def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
@@ -257,12 +284,9 @@ def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
     assert not left_out(with_variances=False).variances.numel()
 
 
-def test_candidates_are_judged_by_the_same_trees_and_rows():
-    state = torch.random.get_rng_state()
-    first, other = left_out(), left_out(chosen=replace(FORESTS_ONLY, noise=0.3))
+def test_left_out_rows_read_no_global_random_state():
+    state, first = torch.random.get_rng_state(), left_out()
     assert torch.equal(state, torch.random.get_rng_state())
-    assert torch.equal(first.rows, other.rows)
-    assert not torch.equal(first.residuals, other.residuals)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
         again = left_out()
@@ -279,33 +303,6 @@ def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatc
     )
     calibration.calibrate(FORESTS_ONLY, X, STEPS + 0.1 * NORMAL, np.random.RandomState(0), None)
     assert sizes[0] == pytest.approx(folds / 5 * 250, abs=15)
-
-
-def test_what_landmarks_leave_out_is_a_noise_where_points_tell_more_against_it(monkeypatch):
-    """One candidate has it point by point, the other everywhere the same: as large on average."""
-    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
-    chosen = Choice({"smooth": 3.0}, torch.ones(3, dtype=torch.float64), 0.1, 0.0, None, 0.0, torch.arange(50))
-    fitc, constant = calibration._candidates(chosen, X, np.random.RandomState(0))
-    assert (fitc.fitc, constant.fitc, fitc.noise) == (True, False, 0.1)
-    noise = assemble(fitc, X, SMOOTH, np.random.RandomState(1), None).likelihood.noise_covar
-    left_out = noise.unspanned(X).mean() / SMOOTH.var(correction=0)
-    assert constant.noise == pytest.approx(0.1 + left_out.item(), rel=0.1)
-    assert calibration._candidates(FORESTS_ONLY, X, np.random.RandomState(0)) == [FORESTS_ONLY]
-    without_smooth = replace(chosen, outputscales={"linear": 1.0})
-    assert calibration._candidates(without_smooth, X, np.random.RandomState(0)) == [without_smooth]
-
-    def first(deviation):
-        """Residuals that have, or have not, the variances of a candidate."""
-        return calibration._LeftOut(torch.arange(300), deviation * NORMAL, torch.full((300,), 0.5).double())
-
-    right, wrong = first(0.7), first(torch.linspace(0.05, 1.2, 300).double())
-    assert calibration._best([fitc, constant], [right, right]) == 0
-    assert calibration._best([fitc, constant], [wrong, right]) == 1
-    assert calibration._best([fitc, constant], [right, wrong]) == 0
-    # Less than .01 nats a row, but more than .01 nats in all.
-    slightly = right._replace(variances=right.variances.clone())
-    slightly.variances[:3] = 2.0
-    assert calibration._best([fitc, constant], [slightly, right]) == 0
 
 
 class Forest:
@@ -335,32 +332,14 @@ def test_factors_and_noise_that_suit_the_residuals_are_found(exponent):
     assert found.log_density == pytest.approx(density.item(), abs=0.01)
 
 
-@pytest.mark.parametrize("best", [0, 1])
-def test_the_better_candidate_is_calibrated_by_its_own_residuals(best, monkeypatch):
-    monkeypatch.setattr(calibration, "_best", lambda candidates, firsts: best)
-    monkeypatch.setattr(
-        calibration,
-        "_left_out",
-        lambda chosen, kept, others, **options: calibration._LeftOut(
-            torch.from_numpy(others), (1.0 if chosen.fitc else 2.0) * NORMAL[others], torch.full((10,), 0.1).double()
-        ),
-    )
-    seen, original = [], calibration.grow_residual_forest
-    monkeypatch.setattr(calibration, "grow_residual_forest", lambda x, r, **o: (seen.append(r), original(x, r, **o))[1])
-    chosen = Choice({"smooth": 3.0}, torch.ones(3, dtype=torch.float64), 0.1, 0.0, None, 0.0, torch.arange(50))
-    found = calibration.calibrate(chosen, X, SMOOTH, np.random.RandomState(0), None)
-    assert found.fitc == (best == 0)
-    assert seen[0].std().item() == pytest.approx((best + 1) * NORMAL.std().item(), rel=1e-6)
-
-
-@pytest.mark.parametrize("fitc", [False, True])
+@pytest.mark.parametrize("threshold", [None, 0.25])
 @pytest.mark.parametrize("noise_varies", [False, True])
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
-def test_restored_models_predict_the_same(restore, noise_varies, fitc):
-    model = assembled(fitc, noise_varies)
+def test_restored_models_predict_the_same(restore, noise_varies, threshold):
+    model = assembled(threshold, noise_varies)
     if restore == "state":
         names = list(varying()[0].outputscales)
-        other = unfitted_model(X, model.train_targets, names, noise_varies=noise_varies, fitc=fitc)
+        other = unfitted_model(X, model.train_targets, names, noise_varies=noise_varies, threshold=threshold)
         other.load_state_dict(model.state_dict())
     else:
         other = copy.deepcopy(model) if restore == "copy" else pickle.loads(pickle.dumps(model))
@@ -379,6 +358,7 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
         mean, std = predicted(model)
     y = (6 * NEW[:, 0]).sin() + NEW[:, 1] + (0.05 + NEW[:, 2]) * NEW_NORMAL
     assert called == [1]
+    assert isinstance(model.likelihood.noise_covar, UnspannedNoise)
     assert 0.82 < ((y - mean).abs() <= 1.645 * std).double().mean() < 0.97
 
 
