@@ -67,6 +67,19 @@ def test_states_pickles_and_refits_predict_the_same_bits(fitted):
     assert restored.log_predictive_density_ == fitted.log_predictive_density_
 
 
+def test_a_calibrated_model_and_its_state(monkeypatch):
+    """Far from all rows deviations grow, those of a restored model as well."""
+    monkeypatch.setattr(choice, "_FEWEST_ROWS", 60)
+    monkeypatch.setattr(choice, "_MOST_ROWS", 60)
+    fitted = PartitionGPRegressor("auto", random_state=0).fit(X, TRUTH + 5 * RANDOM.randn(200))
+    restored = PartitionGPRegressor.from_state(fitted.to_state())
+    points = np.concatenate([NEW, NEW + [100.0, 0.0, 0.0]])
+    std = fitted.predict(points, return_std=True)[1]
+    assert std[50:].min() > 3 * std[:50].max()
+    for expected, found in zip(fitted.predict(points, return_std=True), restored.predict(points, return_std=True)):
+        assert np.array_equal(found, expected)
+
+
 def test_missing_values():
     x = np.where(RANDOM.rand(*X.shape) < 0.1, np.nan, X)
     mean, std = PartitionGPRegressor("auto", random_state=0).fit(x, Y).predict(x, return_std=True)

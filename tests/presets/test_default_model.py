@@ -294,6 +294,22 @@ def test_left_out_rows_read_no_global_random_state():
         assert torch.equal(found, expected)
 
 
+def test_models_of_folds_have_what_landmarks_leave_out_as_noise(monkeypatch):
+    """And variances are looked at in one of them only."""
+    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
+    calls, original = [], calibration._left_out
+
+    def recorded(chosen, *args, with_variances):
+        calls.append((chosen.noise, chosen.threshold, with_variances))
+        return original(chosen, *args, with_variances=with_variances)
+
+    monkeypatch.setattr(calibration, "_left_out", recorded)
+    calibration.calibrate(SMOOTH_ONLY, X, SMOOTH, np.random.RandomState(0), None)
+    noise = 0.1 + calibration._variance_without_landmarks(SMOOTH_ONLY, X, np.random.RandomState(0))
+    assert noise > 0.2
+    assert calls == [(pytest.approx(noise), None, number == 0) for number in range(5)]
+
+
 @pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])
 def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatch):
     monkeypatch.setattr(calibration, "_ENOUGH_RESIDUALS", enough)
