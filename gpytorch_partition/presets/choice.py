@@ -27,8 +27,8 @@ from gpytorch_partition.presets.parts import new_parts
 _FEWEST_ROWS, _MOST_ROWS = 700, 1_500
 # Of these, rows that the length scales of a fold are learned on, without the rows left out.
 _LENGTH_SCALE_ROWS = 400
-# Folds, fewer for more rows than this.
-_NUM_FOLDS, _NUM_FOLDS_OF_MANY, _MANY_ROWS = 5, 3, 1_000
+# Folds, one less above each of these numbers of rows.
+_NUM_FOLDS, _FEWER_ABOVE = 5, (500, 1_000)
 # What a noise that varies must gain, in nats; the weights below which a part is left out, in variances of the targets
 # and of the noise.
 LEAST_GAIN = 3.0
@@ -99,7 +99,7 @@ def _folds(
 ) -> tuple[list[str], list[Fold]]:
     """The names of the parts, and their covariances for each fold: length scales and forests that have not seen it."""
     names, folds = [], []
-    num_folds = _NUM_FOLDS if len(x) <= _MANY_ROWS else _NUM_FOLDS_OF_MANY
+    num_folds = _NUM_FOLDS - sum(len(x) > number for number in _FEWER_ABOVE)
     for kept, left_out in KFold(num_folds, shuffle=True, random_state=random).split(x):
         some = kept[:_LENGTH_SCALE_ROWS]
         length_scales = learn_length_scales(x[some], y[some]) if is_complete else None

@@ -47,7 +47,7 @@ def default_model(
     no digits for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
-    Costs five sets of dense covariances of 700 rows (three of 1,500) with some 60 Cholesky factors each, and for more
+    Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors each, and for more
     rows one to five models of four fifths of them, with a solve each, and 32 for variances; held are 8 bytes for each
     row and tree (600 trees) and landmark.
 
