@@ -47,9 +47,9 @@ def default_model(
     no digits for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
-    Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors each, and for more
-    rows one to five models of four fifths of them, with a solve each, and 32 for variances; held are 8 bytes for each
-    row and tree (600 trees) and landmark.
+    Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
+    each, and for more rows one to five models of four fifths of them, with a solve each, and 32 for variances; held are
+    8 bytes for each row and tree (600 trees) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
