@@ -184,7 +184,11 @@ class TestMistakes:
             os.kill(os.getpid(), signal.SIGINT)
 
         monkeypatch.setattr(parser, "fit", interrupted)
-        assert fit() == 130
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
+        try:
+            assert fit() == 130
+        finally:
+            signal.signal(signal.SIGINT, before)
         assert capsys.readouterr().err == "\ninterrupted\n"
 
 
