@@ -27,7 +27,7 @@ from gpytorch_partition.presets.parts import smooth_part
 _MOST_VARIANCES, _NUM_SAMPLES = 1_000, 32
 # Folds, of which only so many are left out that there are enough residuals.
 _NUM_FOLDS, _ENOUGH_RESIDUALS = 5, 10_000
-# Rows left out have less than the threshold of what landmarks leave out, but for the rest.
+# The share of new rows at which landmarks leave out less than the threshold.
 _ALMOST_ALL = 0.95
 # Bounds of the logarithms of the two factors. The noise moves little beside the weights, which means depend on.
 _FACTORS, _RATIOS = (math.log(0.01), math.log(100.0)), (math.log(0.2), math.log(5.0))
@@ -37,12 +37,11 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     r"""
     The choice with variances that suit models of all rows.
 
-    What landmarks among all rows do not span of the smooth part counts as noise, the same everywhere, from here on; and
-    where there are no rows, what they leave out beyond the largest of almost all new rows is added to the noise.
-    Models of four fifths of the rows predict the others, but those that chose. A forest of their residuals says where
-    the noise is; a factor of all variances, weights and noise alike, one of the noise beside the weights, and the
-    noise's exponent maximize the predictive density of at most 1,000 random rows of one fold, whose variances come from
-    32 samples.
+    What landmarks among all rows do not span of the smooth part counts as noise, the same everywhere, from here on;
+    what they leave out beyond what they do at 95 % of new rows will be added where it is. Models of four fifths of the
+    rows predict the others, but those that chose. A forest of their residuals says where the noise is; a factor of all
+    variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize the
+    predictive density of at most 1,000 random rows of one fold, whose variances come from 32 samples.
 
     :param choice: What few rows say.
     :param x: `N x D` rows, in the units that the choice was made in.
@@ -116,8 +115,8 @@ def _left_out(
     model = assemble(choice, x[kept], y[kept], random, n_jobs).eval()
     with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
         residuals = y[points] - model(x[points]).mean.to(y)
-        some = x[points[:_MOST_VARIANCES]] if with_variances else x[:0]
-        return _LeftOut(points, residuals, _variances(model, some, random).to(y) if len(some) else torch.empty(0))
+        some = x[points[:_MOST_VARIANCES]]
+        return _LeftOut(points, residuals, _variances(model, some, random).to(y) if with_variances else y[:0])
 
 
 def _with_factors(choice: Choice, first: _LeftOut, forest: RandomForestRegressor) -> Choice:
