@@ -74,6 +74,8 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
     :param approximation: Its approximation k, with the same outputscale; modules may be shared with the model.
     :param threshold: t, in squared units of the targets. (Default: 0, FITC.)
 
+    Calls without points raise a `ValueError`, and points that the kernels cannot use what these raise.
+
     Example:
         >>> from gpytorch.distributions import MultivariateNormal
         >>> from gpytorch.kernels import RBFKernel

@@ -24,7 +24,7 @@ from gpytorch_partition.partitions.incidence import Incidence
 # Entries looked up at once by index.
 _LOOKUPS = 2**22
 # A product takes as many columns at once as have so many sums over clusters, but so many at least: a table that stays
-# in the cache makes wide products up to five times as fast.
+# in the cache makes wide products several times as fast.
 _SUMS_AT_ONCE, _FEWEST_COLUMNS = 2**21, 32
 
 # A DiagLinearOperator, a PathSumLinearOperator, or a SideBySideLinearOperator of such.

@@ -265,11 +265,11 @@ def test_many_columns_of_noise_say_nothing():
 FORESTS_ONLY = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
 
 
-def left_out(with_variances=True, chosen=FORESTS_ONLY):
+def left_out(with_variances=True):
     """What a model says of every second row."""
     kept, others = np.arange(0, 300, 2), np.arange(1, 300, 2)
     random = np.random.RandomState(0)
-    return calibration._left_out(chosen, kept, others, X, STEPS, random, None, with_variances=with_variances)
+    return calibration._left_out(FORESTS_ONLY, kept, others, X, STEPS, random, None, with_variances=with_variances)
 
 
 def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
