@@ -24,16 +24,21 @@ class MondrianKernel(PartitionKernel):
     (:class:`~gpytorch_partition.partitions.MondrianPartition` gives its mean) and :math:`O(D)` per node that holds
     any of them. Held are 8 bytes per tree, 16 per column and 8 per (row, tree).
 
+    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime` (section 4.1): the trees are the same, the
+    remembered rows' codes follow by a look-up, :math:`O(N m)`. :func:`~gpytorch_partition.lifetime_sweep` chooses it.
+    As after any other change of hyperparameters, a model that has predicted must be put into training mode once.
+
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)
     :param num_trees: Number m of trees. (Default: 200.)
     :param lifetime: :math:`\lambda`, in units of 1/x. (Default: 1 / the median L1 distance of training rows, over
-        those of 8192 random pairs that differ.)
+        those of 8192 random pairs that differ, or `max_lifetime` if that is less.)
+    :param max_lifetime: How far cuts are known: the longest lifetime that can be set. (Default: `lifetime`.)
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the trees.
     :param batch_shape: Batch shape of the kernel. (Default: none.)
     :param active_dims: Columns of x that the trees see. (Default: all.)
     :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no
-        lifetime is given, or `num_trees`, `lifetime`, `random_state` or `active_dims` cannot be used.
+        lifetime is given, or `num_trees`, `lifetime`, `max_lifetime`, `random_state` or `active_dims` cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
@@ -48,6 +53,7 @@ class MondrianKernel(PartitionKernel):
         num_trees: int = 200,
         *,
         lifetime: float | None = None,
+        max_lifetime: float | None = None,
         random_state: Any = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
@@ -56,13 +62,38 @@ class MondrianKernel(PartitionKernel):
             partition = MondrianPartition()
         else:
             points = training_points(train_x, active_dims)
-            partition = MondrianPartition(points, num_trees, lifetime=lifetime, random_state=random_state)
+            partition = MondrianPartition(
+                points, num_trees, lifetime=lifetime, max_lifetime=max_lifetime, random_state=random_state
+            )
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
 
     @property
     def lifetime(self) -> float:
-        r"""The lifetime :math:`\lambda`, in units of 1/x; 0 while the kernel is unfitted."""
+        r"""
+        The lifetime :math:`\lambda`, in units of 1/x; 0 while the kernel is unfitted.
+
+        It can be set to anything up to :attr:`max_lifetime`.
+
+        :raises RuntimeError: If the kernel is unfitted.
+        :raises ValueError: If the lifetime is not positive, or longer than the longest.
+
+        Example:
+            >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
+            >>> kernel = MondrianKernel(x, num_trees=2000, lifetime=8.0, random_state=0)
+            >>> kernel.lifetime = 2.0
+            >>> bool((kernel(x).to_dense()[0, 20] - torch.exp(-2.0 * x[20])).abs() < 0.05)
+            True
+        """
         return cast(MondrianPartition, self.partition).lifetime
+
+    @lifetime.setter
+    def lifetime(self, lifetime: float) -> None:
+        cast(MondrianPartition, self.partition).lifetime = lifetime
+
+    @property
+    def max_lifetime(self) -> float:
+        """The longest lifetime that can be set, in units of 1/x; 0 while the kernel is unfitted."""
+        return cast(MondrianPartition, self.partition).max_lifetime
 
     def cut(self, lifetime: float) -> MondrianKernel:
         """

@@ -24,7 +24,7 @@ class _CodedRows(NamedTuple):
     """Rows, the cluster space they were coded in, and their one-hot matrix there."""
 
     x: Tensor
-    cluster_index: ClusterIndex
+    cluster_index: Any  # a ClusterIndex, or what else a source codes other rows by
     incidence: Incidence
 
 

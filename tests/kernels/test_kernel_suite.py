@@ -382,10 +382,9 @@ class _Model(gpytorch.models.ExactGP):
 
 def test_training_rows_are_labelled_once(kernel, monkeypatch):
     calls = []
-    original = type(kernel.partition)._labels
-    monkeypatch.setattr(
-        type(kernel.partition), "_labels", lambda self, x: (calls.append(x.shape[0]), original(self, x))[1]
-    )
+    name = "_grown" if isinstance(kernel, MondrianKernel) else "_labels"
+    original = getattr(type(kernel.partition), name)
+    monkeypatch.setattr(type(kernel.partition), name, lambda self, x: (calls.append(x.shape[0]), original(self, x))[1])
     model = _Model(X, Y, gpytorch.likelihoods.GaussianLikelihood(), kernel)
     mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     for _ in range(3):

@@ -16,7 +16,8 @@ from scipy import stats
 from scipy.spatial.distance import pdist
 
 from gpytorch_partition.partitions import mondrian, partition
-from gpytorch_partition.partitions.mondrian import MondrianPartition, _levels
+from gpytorch_partition.partitions.mondrian import MondrianPartition, _descend
+from gpytorch_partition.partitions.mondrian_process import Front
 from gpytorch_partition.partitions.partition import floats_of
 
 
@@ -212,12 +213,16 @@ class TestNesting:
     def test_wider_trees_hold_the_narrower_ones(self, d):
         """A point gets the same label from the trees on any box that holds it."""
         trees, points = trees_on(box(*[1.0] * d), 30, 1.5), around(d)
-        levels = _levels(points, trees._boxes(60))
+        levels = trees._boxes(60).levels(points)
         assert levels.unique().numel() >= 4
         for level in levels.unique().tolist():
             rows = points[levels == level]
             for wider in (1, 3):
-                assert torch.equal(trees._labels_within(rows, level + wider), trees._labels_within(rows, level))
+                narrow, wide = (
+                    _descend(Front.at_roots(rows, len(rows), trees.tree_keys, trees._boxes(k)), trees.lifetime)
+                    for k in (level, level + wider)
+                )
+                assert torch.equal(wide, narrow)
 
     def test_cells_of_inner_and_outer_points_agree(self):
         """One cell that reaches out of the box has one label, at a lifetime that leaves many whole."""
@@ -228,7 +233,7 @@ class TestNesting:
     def test_levels(self):
         trees = trees_on(box(2.0), 1, 1.0)
         points = torch.tensor([[0.0], [2.0], [2.1], [3.0], [3.1], [-3.0], [1e6]], dtype=torch.float64)
-        assert _levels(points, trees._boxes(60)).tolist() == [0, 0, 1, 1, 2, 2, 20]
+        assert trees._boxes(60).levels(points).tolist() == [0, 0, 1, 1, 2, 2, 20]
 
     def test_boxes_grow_from_the_data(self):
         boxes = trees_on(normal(20, 3), 1, 1.0)._boxes(60)

@@ -1,0 +1,266 @@
+r"""
+Mondrian partitions, drawn by hashing: every node of a tree has a key, and its cut is a function of the key.
+
+**Inside the box.** A Mondrian process on a box (Roy & Teh 2009) starts with one cell. A cell waits for an
+exponential clock whose rate is the sum of its sides, is cut across a side chosen in proportion to its length,
+at a uniform place, and its two parts go on independently until the lifetime is over (Balog et al. 2016,
+section 2). If clock, side and place are hashes of the cell's key, and the parts' keys are hashes of it as
+well, then the cell of a point is found by descending from the root, nothing is stored, and the key of the
+cell is its label.
+
+**Outside the box.** Points anywhere must be placed with the right law, whichever others are asked about.
+Let :math:`B_0 \subset B_1 \subset B_2 \dots` be boxes around the data's box :math:`B_0`, each twice as wide
+as the one before. We define trees :math:`T_0, T_1, \dots` on them such that :math:`T_k` restricted to
+:math:`B_j` *is* :math:`T_j`. Take a cell C of :math:`T_k`, alive at time t, and let :math:`C_j` be its
+intersection with :math:`B_j`: where not empty, a cell of :math:`T_j`. The clock of :math:`C_k = C` runs at
+rate :math:`|C_k|`, the sum of its sides. Divide every side into the *gaps* that :math:`C_j` leaves around
+:math:`C_{j-1}`, level by level. Then this clock is the first of independent clocks, one per level, of rates
+:math:`|C_j| - |C_{j-1}|`, each for a uniform place in its gaps. When the clock of level i rings first,
+
+* :math:`C_i, C_{i+1}, \dots, C_k` are cut in two. Their parts are new cells, whose clocks start now;
+* :math:`C_0, \dots, C_{i-1}` lie on one side of the cut and are not touched. On that side they keep their
+  clocks, which by memorylessness may run on next to the new ones; on the other side these levels are empty
+  from now on.
+
+So the key of :math:`C_j` changes with cuts of the levels up to j only, never with those of wider boxes, and
+if each clock is a hash of *its own level's* key then :math:`T_j` is the same whether it is computed alone or
+as part of a :math:`T_k`: a point is looked up in the smallest box that holds it. Points of different levels
+in one cell agree on the innermost :math:`C_j` that is not empty; its key is the label, and no other cell has
+it (but for 64-bit collisions).
+
+Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins
+the upper side with the next number. Sides shrink with every cut, so the descent ends whatever the lifetime.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uniforms
+
+# What the hashes of a key are for; the root of level j has the salt _ROOT + j.
+_CLOCK, _SIDE, _PLACE, _LOWER, _UPPER, _ROOT = range(6)
+
+
+class Boxes(NamedTuple):
+    """Nested boxes, one per row, each inside the next; L of them."""
+
+    lower: Tensor  # (L, D)
+    upper: Tensor  # (L, D)
+
+    @property
+    def num_levels(self) -> int:
+        """Number L of boxes."""
+        return self.lower.shape[0]
+
+    def levels(self, x: Tensor) -> Tensor:
+        """The number of the smallest box that holds each point (`n`) of `n x D`; the outermost must."""
+        levels = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
+        outside = torch.arange(x.shape[0], device=x.device)
+        for lower, upper in zip(self.lower, self.upper):
+            points = x[outside]
+            outside = outside[((points < lower) | (points > upper)).any(1)]
+            if not outside.numel():
+                break
+            levels[outside] += 1
+        return levels
+
+
+class Nodes(NamedTuple):
+    """
+    M nodes of trees on the outermost of L nested boxes, and what each level knows about them.
+
+    The level j of a node is its box's intersection with box j: its key, and its next cut in the gap around
+    the level below. A level whose intersection is empty, or cannot be cut, has an infinite time.
+    """
+
+    lower: Tensor  # (D, M)
+    upper: Tensor  # (D, M)
+    keys: Tensor  # (L, M)
+    times: Tensor  # (L, M)
+    dimensions: Tensor  # (L, M)
+    places: Tensor  # (L, M)
+
+
+class Cuts(NamedTuple):
+    """The next cuts of M nodes, whichever level makes them."""
+
+    times: Tensor  # (M,)
+    dimensions: Tensor  # (M,)
+    places: Tensor  # (M,)
+
+
+class Front(NamedTuple):
+    """
+    Points on their way down some trees on the outermost of nested boxes: all in one node go together.
+
+    An *item* is a point in a tree: number `tree * n + row` for n points. Nodes are those that hold any, or did.
+    """
+
+    x: Tensor  # (n, D) or (trees * n, D), float64
+    item: Tensor  # (k,)
+    node: Tensor  # (k,) the node of each item
+    nodes: Nodes
+    boxes: Boxes
+
+    @classmethod
+    def at_roots(cls, x: Tensor, num_rows: int, tree_keys: Tensor, boxes: Boxes) -> Front:
+        """Where n points begin: the same ones in each tree, or those of each tree one after another."""
+        item = torch.arange(tree_keys.numel() * num_rows, device=x.device)
+        return cls(x, item, item // max(1, num_rows), roots(tree_keys, boxes), boxes)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number M of nodes."""
+        return self.nodes.keys.shape[1]
+
+    @property
+    def numel(self) -> int:
+        """Numbers that one wall of the boxes of all nodes on all levels takes."""
+        return self.num_nodes * self.x.shape[1] * self.boxes.num_levels
+
+    def next_cuts(self) -> Cuts:
+        """Each node's next cut."""
+        times, level = self.nodes.times.min(0)
+        return Cuts(times, at(self.nodes.dimensions, level), at(self.nodes.places, level))
+
+    def innermost_keys(self) -> Tensor:
+        """The key of each node's innermost level that is not empty (`M`)."""
+        innermost = _is_empty(self.nodes.lower, self.nodes.upper, self.boxes).sum(0)
+        return at(self.nodes.keys, innermost)
+
+    def without(self, nodes: Tensor) -> Front:
+        """Without the points in some nodes (`M`, bool)."""
+        stays = ~nodes[self.node]
+        return self._replace(item=self.item[stays], node=self.node[stays])
+
+    def below(self, cuts: Cuts) -> tuple[Front, Tensor, Tensor]:
+        """The points one cut further down; of each node there that holds any, the number of its parent and whether it
+        is the part above the cut. Parts of one node follow one another, the lower one first.
+        """
+        entry = self.item % len(self.x) * self.x.shape[1] + cuts.dimensions[self.node]
+        is_above = self.x.take(entry) > cuts.places[self.node]
+        children, node = renumbered(2 * self.node + is_above, 2 * self.num_nodes)
+        parent, above = children // 2, children % 2 == 1
+        nodes, boxes = _without_empty_levels(_children(self.nodes, parent, above, self.boxes), self.boxes)
+        return Front(self.x, self.item, node, nodes, boxes), parent, above
+
+    def halves(self) -> tuple[Front, Front]:
+        """The points in the first half of the nodes, and those in the others."""
+        middle = self.num_nodes // 2
+        return self._part(slice(0, middle)), self._part(slice(middle, self.num_nodes))
+
+    def _part(self, which: slice) -> Front:
+        inside = (which.start <= self.node) & (self.node < which.stop)
+        nodes = Nodes(*(values[:, which].contiguous() for values in self.nodes))
+        return Front(self.x, self.item[inside], self.node[inside] - which.start, nodes, self.boxes)
+
+
+def roots(tree_keys: Tensor, boxes: Boxes) -> Nodes:
+    """One node per tree: the outermost box."""
+    shape = (boxes.lower.shape[1], tree_keys.numel())
+    lower, upper = boxes.lower[-1].unsqueeze(1).expand(shape), boxes.upper[-1].unsqueeze(1).expand(shape)
+    keys = torch.stack([hashed(tree_keys, _ROOT + level) for level in range(boxes.lower.shape[0])])
+    birth = torch.zeros(tree_keys.numel(), dtype=torch.float64, device=tree_keys.device)
+    return Nodes(lower, upper, keys, *_next_cuts(lower, upper, keys, birth, boxes))
+
+
+def _children(nodes: Nodes, parent: Tensor, above: Tensor, boxes: Boxes) -> Nodes:
+    """Parts above or below their parents' next cuts; levels inside that of the cut keep their clocks."""
+    nodes = Nodes(*(values[:, parent] for values in nodes))
+    time, level = nodes.times.min(0)
+    dimension, place = at(nodes.dimensions, level), at(nodes.places, level)
+    first_above = torch.nextafter(place, torch.full_like(place, math.inf))
+    lower = _replaced(nodes.lower, dimension, first_above, above)
+    upper = _replaced(nodes.upper, dimension, place, ~above)
+    is_new = torch.arange(nodes.keys.shape[0], device=parent.device).unsqueeze(1) >= level
+    new_keys = torch.where(above, hashed(nodes.keys, _UPPER), hashed(nodes.keys, _LOWER))
+    keys = torch.where(is_new, new_keys, nodes.keys)
+    redrawn = _next_cuts(lower, upper, keys, time, boxes)
+    times, dimensions, places = (torch.where(is_new, new, old) for new, old in zip(redrawn, nodes[3:]))
+    times = times.masked_fill(_is_empty(lower, upper, boxes), math.inf)
+    return Nodes(lower, upper, keys, times, dimensions, places)
+
+
+def _without_empty_levels(nodes: Nodes, boxes: Boxes) -> tuple[Nodes, Boxes]:
+    """Drop the innermost levels that no node has any more: far outside, a few cuts leave one level."""
+    if boxes.lower.shape[0] == 1:
+        return nodes, boxes
+    first = int(_is_empty(nodes.lower, nodes.upper, boxes).all(1).sum())
+    levels = (values[first:] for values in nodes[2:])
+    return Nodes(nodes.lower, nodes.upper, *levels), Boxes(boxes.lower[first:], boxes.upper[first:])
+
+
+def _next_cuts(
+    lower: Tensor, upper: Tensor, keys: Tensor, birth: Tensor, boxes: Boxes
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Times, dimensions and places (`L x M` each) of the next cut of every level, clocks started at birth."""
+    cuts, inner = [], None
+    for key, outer in zip(keys, [*_inner_boxes(lower, upper, boxes), (lower, upper)]):
+        cuts.append(_next_cut(key, birth, *_gaps(outer, inner)))
+        inner = outer
+    times, gaps, places = (torch.stack(values) for values in zip(*cuts))
+    return times, gaps % lower.shape[0], places
+
+
+def _gaps(outer: tuple[Tensor, Tensor], inner: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Starts and ends (`D x M`, or `2 D x M`: below, above) of what outer boxes leave around inner ones."""
+    if inner is None:
+        return outer
+    (lower, upper), (inner_lower, inner_upper) = outer, inner
+    is_empty = (inner_lower > inner_upper).any(0)
+    inner_lower, inner_upper = (torch.where(is_empty, lower, wall) for wall in inner)
+    return torch.cat([lower, inner_upper]), torch.cat([inner_lower, upper])
+
+
+def _next_cut(keys: Tensor, birth: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Time, gap and place of the first cut in S gaps (`S x M`): clocks race at rates of the gaps' lengths."""
+    reach = ends - starts
+    # The order of these sums must not depend on the device or the number of nodes, as that of `cumsum` may.
+    for sum_before, length in pairwise(reach):
+        length.add_(sum_before)
+    rate = reach[-1].clone()
+    time = birth + exponentials(keys, _CLOCK) / rate
+    # Compared in place: PyTorch counts floats many times as fast as truth values.
+    passed = reach.le_(uniforms(keys, _SIDE) * rate).sum(0).to(torch.int64)
+    gap = passed.clamp(max=starts.shape[0] - 1)
+    start, end = at(starts, gap), at(ends, gap)
+    last = torch.nextafter(end, torch.full_like(end, -math.inf))
+    return time, gap, torch.minimum(start + uniforms(keys, _PLACE) * (end - start), last)
+
+
+def _is_empty(lower: Tensor, upper: Tensor, boxes: Boxes) -> Tensor:
+    """Whether nodes (`D x M`) miss the box of each level (`L x M`); they are parts of the outermost."""
+    missed = [(inner_lower > inner_upper).any(0) for inner_lower, inner_upper in _inner_boxes(lower, upper, boxes)]
+    return torch.stack([*missed, torch.zeros(lower.shape[1], dtype=torch.bool, device=lower.device)])
+
+
+def _inner_boxes(lower: Tensor, upper: Tensor, boxes: Boxes) -> list[tuple[Tensor, Tensor]]:
+    """Walls (`D x M` each) of the intersections of nodes with all boxes but the outermost."""
+    return [
+        (torch.maximum(lower, box_lower.unsqueeze(1)), torch.minimum(upper, box_upper.unsqueeze(1)))
+        for box_lower, box_upper in zip(boxes.lower[:-1], boxes.upper[:-1])
+    ]
+
+
+def _replaced(walls: Tensor, dimension: Tensor, place: Tensor, where: Tensor) -> Tensor:
+    """Walls (`D x M`) with a place put in one dimension of some nodes."""
+    moved = torch.where(where, place, at(walls, dimension))
+    return walls.scatter(0, dimension.unsqueeze(0), moved.unsqueeze(0))
+
+
+def at(values: Tensor, row: Tensor) -> Tensor:
+    """The value at one row of each column: `values[row[i], i]`."""
+    return values.gather(0, row.unsqueeze(0)).squeeze(0)
+
+
+def renumbered(numbers: Tensor, bound: int) -> tuple[Tensor, Tensor]:
+    """The distinct values among numbers below a bound, ascending, and where each number is among them."""
+    occurs = torch.zeros(bound, dtype=torch.bool, device=numbers.device)
+    occurs[numbers] = True
+    return occurs.nonzero().squeeze(1), (occurs.cumsum(0) - 1)[numbers]
