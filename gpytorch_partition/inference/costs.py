@@ -74,10 +74,15 @@ def _count_seconds(rows: Incidence) -> float:
     return 0.0 if known else rows.num_rows * rows.num_partitions**2 / 2 * _COUNT
 
 
-def krylov_seconds(rows: Incidence, num_columns: int) -> float:
+def cholesky_seconds(num_clusters: int) -> float:
+    """One Cholesky factor in feature space, counts known."""
+    return float("inf") if num_clusters > _most_clusters() else num_clusters**3 * _FACTOR
+
+
+def krylov_seconds(num_rows: int, num_partitions: int, num_columns: int) -> float:
     """To fit by one Lanczos run of so many vectors."""
-    steps = _STEPS * (rows.num_rows / _STEPS_AT) ** _STEPS_GROWTH
-    return steps * rows.num_rows * num_columns * (rows.num_partitions * _STEP_VISIT + _STEP_ROW)
+    steps = _STEPS * (num_rows / _STEPS_AT) ** _STEPS_GROWTH
+    return steps * num_rows * num_columns * (num_partitions * _STEP_VISIT + _STEP_ROW)
 
 
 def conjugate_gradient_seconds(noisy: PartitionAddedDiagLinearOperator, num_points: int) -> float:

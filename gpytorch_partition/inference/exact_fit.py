@@ -136,7 +136,9 @@ def _fastest(scaled: ScaledCovariance) -> str:
     if scaled.num_rows <= linear_settings.max_cholesky_size.value():
         return "dense"
     rows, num_columns = scaled.covariance.left, scaled.residuals.shape[1] + 1 + default_num_probes(scaled.num_rows)
-    is_faster = costs.decomposition_seconds(rows) < costs.krylov_seconds(rows, num_columns)
+    is_faster = costs.decomposition_seconds(rows) < costs.krylov_seconds(
+        rows.num_rows, rows.num_partitions, num_columns
+    )
     return "feature_space" if is_faster else "krylov"
 
 

@@ -240,18 +240,15 @@ class MondrianPartition(Partition):
         x = x.detach().clone()
         return self._recoded(x, self._grown(x))
 
-    def _recoded(self, x: Tensor, rows: _GrownRows) -> _CodedRows:
+    def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:
         """Rows coded for the lifetime as it is."""
         if self.lifetime == self.max_lifetime:
             incidence = Incidence(rows.leaf_codes, rows.terminal.num_clusters)
             return _CodedRows(x, rows._replace(cells=rows.terminal), incidence)
         cells = rows.trees.cells(self.lifetime)
-        table = torch.empty(rows.terminal.num_clusters, dtype=rows.leaf_codes.dtype, device=x.device)
-        table[rows.terminal.of_leaves] = cells.of_leaves.to(table)
-        codes = table[rows.leaf_codes.long()]
-        return _CodedRows(x, rows._replace(cells=cells), Incidence(codes, cells.num_clusters))
+        return _CodedRows(x, rows._replace(cells=cells), Incidence(rows.codes(cells), cells.num_clusters))
 
-    def _grown(self, x: Tensor) -> _GrownRows:
+    def _grown(self, x: Tensor) -> GrownRows:
         """The part of the trees that rows (`*batch x N x D`) see."""
         rows = x.reshape(-1, x.shape[-1])
         points = self._points(rows)
@@ -267,7 +264,7 @@ class MondrianPartition(Partition):
         for_each(grow, progress(range(len(groups)), "growing trees"))
         parts = [part for part in found if part is not None]
         trees = joined([trees for trees, _ in parts])
-        return _GrownRows.of(trees, level, [leaves for _, leaves in parts], rows, x.shape[:-1])
+        return GrownRows.of(trees, level, [leaves for _, leaves in parts], rows, x.shape[:-1])
 
     def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
         self.check_points(x)
@@ -277,7 +274,11 @@ class MondrianPartition(Partition):
         codes = table.to(code_dtype(cells.num_clusters, events.codes.numel()))[events.codes]
         return Incidence(codes.view(*x.shape[:-1], self.num_partitions), cells.num_clusters)
 
-    def attached(self, rows: _GrownRows, x: Tensor) -> Attachments:
+    def grown(self, x: Tensor) -> GrownRows:
+        """The part of the trees that rows (`*batch x N x D`) see; they are remembered."""
+        return self._coded(x).cluster_index
+
+    def attached(self, rows: GrownRows, x: Tensor) -> Attachments:
         """Where points (`n x D`) leave the trees of some rows."""
         lower, upper = (walls[-1] for walls in self._boxes(_DOUBLINGS))
         codes = torch.empty(len(x), self.num_partitions, dtype=torch.int64, device=x.device)
@@ -317,7 +318,7 @@ class MondrianPartition(Partition):
         )
 
 
-class _GrownRows(NamedTuple):
+class GrownRows(NamedTuple):
     """Rows, the part of the trees that they see, and their cells at two lifetimes."""
 
     trees: MondrianTrees
@@ -327,8 +328,12 @@ class _GrownRows(NamedTuple):
     terminal: Cells  # at the terminal lifetime
     cells: Cells  # at the lifetime as it is
 
+    def codes(self, cells: Cells) -> Tensor:
+        """Codes of the rows (`*batch x N x m`) at another lifetime, given its cells."""
+        return self.terminal.place_in(cells).to(self.leaf_codes)[self.leaf_codes.long()]
+
     @classmethod
-    def of(cls, trees: MondrianTrees, level: int, leaves: list[Tensor], x: Tensor, shape: torch.Size) -> _GrownRows:
+    def of(cls, trees: MondrianTrees, level: int, leaves: list[Tensor], x: Tensor, shape: torch.Size) -> GrownRows:
         """With the leaves (`trees * n`) that groups of trees have numbered on their own."""
         terminal, num_trees = trees.cells(math.inf), trees.num_trees
         dtype = code_dtype(terminal.num_clusters, len(x) * num_trees)

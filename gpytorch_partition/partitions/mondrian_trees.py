@@ -40,6 +40,12 @@ class Cells(NamedTuple):
     nulls: Tensor  # (m,) code of each tree's null cell
     num_clusters: int  # cells and null cells of all trees
 
+    def place_in(self, coarser: Cells) -> Tensor:
+        """The code of the cell at a shorter lifetime in which each of these lies, by code."""
+        place = torch.empty(self.num_clusters, dtype=torch.int64, device=self.nulls.device)
+        place[self.of_leaves], place[self.nulls] = coarser.of_leaves, coarser.nulls
+        return place
+
 
 @dataclass(frozen=True, eq=False)
 class MondrianTrees:
