@@ -8,6 +8,7 @@ cluster; so every product, solve, determinant and prediction is a sum over clust
 from gpytorch_partition import settings as settings
 from gpytorch_partition.inference.exact_fit import fit_exact_gp as fit_exact_gp
 from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
+from gpytorch_partition.kernels import GammaMondrianKernel as GammaMondrianKernel
 from gpytorch_partition.kernels import IterativeKernel as IterativeKernel
 from gpytorch_partition.kernels import LandmarkKernel as LandmarkKernel
 from gpytorch_partition.kernels import LocalLinearKernel as LocalLinearKernel

@@ -299,4 +299,5 @@ def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
         return False
     loadings = (covariance.left_loadings, cross.right_loadings)
     counts = {0 if loading is None else loading.shape[-1] for loading in loadings}
-    return covariance.is_symmetric and len(counts) == 1 and same_codes(covariance.left, cross.right)
+    are_comparable = covariance.is_symmetric and cross.has_one_space and len(counts) == 1
+    return are_comparable and same_codes(covariance.left, cross.right)

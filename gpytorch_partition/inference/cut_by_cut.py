@@ -36,8 +36,8 @@ def along_cuts(terminal: ClusterRidge, cells: Cells, trees: MondrianTrees) -> It
     r"""
     The regression at every lifetime at which something changes, in ascending order.
 
-    For C cells at the end a block has the square root of C cuts: :math:`O(C^{3.5})` operations, most of them in Cholesky
-    factors, and `24 C^2` bytes.
+    For C cells at the end a block has the square root of C cuts: :math:`O(C^{3.5})` operations, most of them in
+    Cholesky factors, and `24 C^2` bytes.
 
     :param terminal: The regression on the cells at the terminal lifetime.
     :param cells: These cells.

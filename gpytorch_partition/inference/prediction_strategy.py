@@ -127,12 +127,13 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         rows = LoadedRows(term.right, term.right_loadings)
         if term.cluster_operator.requires_grad or (rows.loadings is not None and rows.loadings.requires_grad):
             return term.cluster_product(term.to_clusters(alpha))
-        known, weights = self._cluster_weights.get(place, (None, alpha))
+        known, kept = self._cluster_weights.get(place, (None, alpha))
         if known is None or not known.are_same(rows):
             with torch.no_grad():
-                weights = term.cluster_product(term.to_clusters(alpha))
-        self._cluster_weights[place] = (rows, weights)
-        return weights
+                kept = term.to_clusters(alpha)
+                kept = term.cluster_product(kept) if term.has_one_space else kept
+        self._cluster_weights[place] = (rows, kept)
+        return kept if term.has_one_space else term.cluster_product(kept)
 
     def exact_predictive_covar(
         self, test_test_covar: LinearOperator | Tensor, test_train_covar: LinearOperator | Tensor

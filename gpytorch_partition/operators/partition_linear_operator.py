@@ -45,13 +45,14 @@ class PartitionLinearOperator(Guarded):
     expansion and moves; K is square and symmetric when both sides are the *same* :class:`Incidence` object.
 
     :param scale: `*batch`, the factor s; any batch shape, shared rows are not repeated. Its dtype is that of K.
-    :param cluster_operator: `p x p` S, with no batch dimensions. Sums over clusters are computed in its dtype, which
-        loadings must have: float32 in a float64 K takes a fifth of the time, and is right to 7 digits of its norm.
+    :param cluster_operator: `p x p'` S, with no batch dimensions; its own transpose where both sides have the same
+        clusters. Sums over clusters are computed in its dtype, which loadings must have: float32 in a float64 K takes a
+        fifth of the time, and is right to 7 digits of its norm.
     :param left: Rows Z (`N x p`); its batch shape must broadcast to that of the scale.
-    :param right: Rows Z' (`N' x p`).
+    :param right: Rows Z' (`N' x p'`).
     :param left_loadings: `*batch x N x k` R. (Default: none.)
     :param right_loadings: `*batch x N' x k` R'. (Default: none.)
-    :raises ValueError: If the scale is not a floating point tensor, cluster spaces differ, or one side alone has
+    :raises ValueError: If the scale is not a floating point tensor, S does not fit the rows, or one side alone has
         loadings (unless `linear_operator.settings.debug` is off).
 
     Example:
@@ -90,9 +91,10 @@ class PartitionLinearOperator(Guarded):
     def _check_args(self, scale: Tensor, cluster_operator: ClusterOperator, **sides: Any) -> str | None:
         if not torch.is_tensor(scale) or not scale.is_floating_point():
             return f"expected the scale to be a floating point tensor, got {scale!r}"
-        sizes = [cluster_operator.shape[-1], sides["left"].num_clusters, sides["right"].num_clusters]
-        if len(set(sizes)) > 1:
-            return f"expected one cluster space, got {sizes} clusters for S, the left and the right rows"
+        sizes = [sides["left"].num_clusters, sides["right"].num_clusters]
+        if list(cluster_operator.matrix_shape) != sizes:
+            shape = tuple(cluster_operator.matrix_shape)
+            return f"expected S to be of the rows' clusters, got {shape} for {sizes[0]} left and {sizes[1]} right ones"
         if (sides["left_loadings"] is None) != (sides["right_loadings"] is None):
             return "expected loadings on both sides or on neither"
         return None
@@ -101,6 +103,11 @@ class PartitionLinearOperator(Guarded):
     def is_symmetric(self) -> bool:
         """Whether rows and columns are the same points."""
         return self.left is self.right
+
+    @property
+    def has_one_space(self) -> bool:
+        """Whether the clusters of rows and columns are the same."""
+        return self.cluster_operator._transpose_nonbatch() is self.cluster_operator
 
     def _size(self) -> torch.Size:
         return torch.Size((*self.scale.shape, self.left.num_rows, self.right.num_rows))
@@ -133,11 +140,7 @@ class PartitionLinearOperator(Guarded):
 
     def cluster_product(self, sums: Tensor) -> Tensor:
         r""":math:`S C` for a table of clusters `*batch x p x t`."""
-        if sums.dim() == 2:
-            return self.cluster_operator._matmul(sums)
-        columns = sums.movedim(-2, 0)
-        product = self.cluster_operator._matmul(columns.reshape(columns.shape[0], -1))
-        return product.view(columns.shape).movedim(0, -2)
+        return _over_columns(self.cluster_operator._matmul, sums)
 
     def from_clusters(self, table: Tensor) -> Tensor:
         r""":math:`s\, \mathrm{diag}(R) Z C`: values of rows (`*batch x N x t`) from a table (`*batch x p x kt`)."""
@@ -145,6 +148,7 @@ class PartitionLinearOperator(Guarded):
 
     def _transpose_nonbatch(self) -> PartitionLinearOperator:
         return self._with(
+            cluster_operator=self.cluster_operator._transpose_nonbatch(),
             left=self.right,
             right=self.left,
             left_loadings=self.right_loadings,
@@ -162,15 +166,17 @@ class PartitionLinearOperator(Guarded):
         if self.left_loadings is not None:
             gradients += [
                 self._loadings_derivative(left_vecs, spread),
-                self.mT._loadings_derivative(right_vecs, self.cluster_product(left_sums)),
+                self.mT._loadings_derivative(right_vecs, self.mT.cluster_product(left_sums)),
             ]
         return tuple(gradients)
 
     def _cluster_derivative(self, left_sums: Tensor, right_sums: Tensor) -> tuple[Tensor | None, ...]:
         if not self.cluster_operator.requires_grad:
             return (None,) * len(self.cluster_operator.representation())
-        left_sums, right_sums = torch.broadcast_tensors(self.scale[..., None, None] * left_sums, right_sums)
-        columns = [sums.movedim(-2, 0).reshape(sums.shape[-2], -1) for sums in (left_sums, right_sums)]
+        left_sums = self.scale[..., None, None] * left_sums
+        batch_shape = torch.broadcast_shapes(left_sums.shape[:-2], right_sums.shape[:-2])
+        tables = [sums.expand(*batch_shape, *sums.shape[-2:]) for sums in (left_sums, right_sums)]
+        columns = [sums.movedim(-2, 0).reshape(sums.shape[-2], -1) for sums in tables]
         return self.cluster_operator._bilinear_derivative(*columns)
 
     def _loadings_derivative(self, left_vecs: Tensor, spread: Tensor) -> Tensor | None:

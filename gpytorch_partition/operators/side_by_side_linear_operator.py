@@ -49,7 +49,9 @@ class SideBySideLinearOperator(LinearOperator):
         return [block.shape[-1] for block in self.blocks]
 
     def _transpose_nonbatch(self) -> LinearOperator:
-        return SideBySideLinearOperator(self.weights, *(block._transpose_nonbatch() for block in self.blocks))
+        blocks = [block._transpose_nonbatch() for block in self.blocks]
+        is_own = all(new is old for new, old in zip(blocks, self.blocks))
+        return self if is_own else SideBySideLinearOperator(self.weights, *blocks)
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         parts = zip(self.weights, self.blocks, as_columns(rhs).split(self._widths, -2))

@@ -55,6 +55,20 @@ class TreeSums:
         """For every leaf the sum over the nodes above it and itself: `p x t` from `V x t`, which is overwritten."""
         return torch.cat([group.down(node_values[group.places]) for group in self._groups])
 
+    def gathered(self, node_values: Tensor) -> Tensor:
+        """For every node the sum over itself and all nodes below: `V x t` from `V x t`, overwritten, as in `nodes`."""
+        for group in self._groups:
+            group.gather(node_values[group.places])
+        return node_values
+
+    def paths(self, node_values: Tensor) -> Tensor:
+        """For every node the sum over itself and all nodes above: `V x t` from `V x t`, overwritten, as in `nodes`."""
+        for group in self._groups:
+            values = node_values[group.places]
+            leaves = group.down(values)
+            values[: len(leaves)] = leaves
+        return node_values
+
     def up_and_down(self, leaf_values: Tensor, node_weights: Tensor) -> Tensor:
         """For every leaf the weighted sums of all nodes above it: `p x t` from `p x t` and `V` (in layout order)."""
         result = torch.empty_like(leaf_values)
@@ -97,12 +111,16 @@ class _TreeGroup:
 
     def up(self, leaf_values: Tensor) -> Tensor:
         num_leaves = leaf_values.shape[0]
-        table = leaf_values.new_empty(self.nodes.numel(), leaf_values.shape[-1])
+        table = leaf_values.new_zeros(self.nodes.numel(), leaf_values.shape[-1])
         table[:num_leaves] = leaf_values
+        self.gather(table)
+        return table
+
+    def gather(self, table: Tensor) -> None:
+        num_leaves = self._level_starts[0]
         for start, stop in pairwise(self._level_starts):
             left, right = self._children[:, start - num_leaves : stop - num_leaves]
-            table[start:stop] = table.index_select(0, left).add_(table.index_select(0, right))
-        return table
+            table[start:stop] += table.index_select(0, left).add_(table.index_select(0, right))
 
     def down(self, node_values: Tensor) -> Tensor:
         for start, stop in reversed(list(pairwise(self._level_starts))[:-1]):

@@ -18,6 +18,7 @@ from sklearn.ensemble import ExtraTreesClassifier, RandomForestRegressor
 
 from gpytorch_partition import (
     FastClusterKernel,
+    GammaMondrianKernel,
     IterativeKernel,
     LandmarkKernel,
     LocalLinearKernel,
@@ -29,6 +30,7 @@ from gpytorch_partition import (
     encode_missing,
 )
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
+from gpytorch_partition.partitions import MondrianPartition
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(120, 10, generator=GENERATOR)
@@ -85,6 +87,12 @@ class TestMondrian(_KernelSuite, unittest.TestCase):
     @staticmethod
     def build(x, **kwargs):
         return MondrianKernel(x, 20, lifetime=0.3, random_state=0, **kwargs)
+
+
+class TestGammaMondrian(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return GammaMondrianKernel(x, 20, lifetime=0.3, max_lifetime=2.0, random_state=0, **kwargs)
 
 
 class TestRandomBinning(_KernelSuite, unittest.TestCase):
@@ -193,6 +201,7 @@ class TestLandmark(_KernelSuite, unittest.TestCase):
 KERNELS = {
     "fast_cluster": TestFastCluster.build,
     "mondrian": TestMondrian.build,
+    "gamma_mondrian": TestGammaMondrian.build,
     "random_binning": TestRandomBinning.build,
     "forest": TestRandomForest.build,
     "sampled": TestRandomForestSampled.build,
@@ -252,7 +261,7 @@ def test_evaluates_to_our_operator(kernel):
     assert isinstance(operator, PartitionLinearOperator)
     assert operator.is_symmetric
     is_tree = isinstance(operator.cluster_operator, PathSumLinearOperator)
-    assert is_tree == (getattr(kernel, "heights", None) in ("all", "learned"))
+    assert is_tree == (isinstance(kernel, GammaMondrianKernel) or getattr(kernel, "heights", None) in ("all", "learned"))
 
 
 def test_positive_semidefinite_with_unit_diagonal(kernel):
@@ -382,7 +391,7 @@ class _Model(gpytorch.models.ExactGP):
 
 def test_training_rows_are_labelled_once(kernel, monkeypatch):
     calls = []
-    name = "_grown" if isinstance(kernel, MondrianKernel) else "_labels"
+    name = "_grown" if isinstance(kernel.partition, MondrianPartition) else "_labels"
     original = getattr(type(kernel.partition), name)
     monkeypatch.setattr(type(kernel.partition), name, lambda self, x: (calls.append(x.shape[0]), original(self, x))[1])
     model = _Model(X, Y, gpytorch.likelihoods.GaussianLikelihood(), kernel)

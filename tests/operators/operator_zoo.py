@@ -11,6 +11,7 @@ from gpytorch_partition.operators import (
     SideBySideLinearOperator,
 )
 from gpytorch_partition.operators.addition import low_rank_operator
+from gpytorch_partition.operators.attached_paths_linear_operator import AttachedPathsLinearOperator, TreeExits
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.levels import TreeLayout, lay_out_trees
 
@@ -48,11 +49,43 @@ def cluster_matrix(cluster_operator) -> torch.Tensor:
         return torch.block_diag(*(weight * cluster_matrix(block) for weight, block in blocks))
     if isinstance(cluster_operator, DiagLinearOperator):
         return torch.diag_embed(cluster_operator._diag)
-    layout, weights = cluster_operator.layout, cluster_operator.node_weights
-    leaves = torch.arange(layout.num_leaves)
-    below = (layout.node_low[:, None] <= leaves) & (leaves < layout.node_high[:, None])
-    indicators = below.to(weights.dtype)
+    if isinstance(cluster_operator, AttachedPathsLinearOperator):
+        return attached_matrix(cluster_operator)
+    if cluster_operator._transpose_nonbatch() is not cluster_operator:
+        return attached_matrix(cluster_operator.base).mT
+    weights, indicators = cluster_operator.node_weights, below(cluster_operator.layout).to(cluster_operator.dtype)
     return indicators.mT @ (weights[:, None] * indicators)
+
+
+def below(layout: TreeLayout) -> torch.Tensor:
+    """Which leaves lie below each node, `V x p`."""
+    leaves = torch.arange(layout.num_leaves)
+    return (layout.node_low[:, None] <= leaves) & (leaves < layout.node_high[:, None])
+
+
+def attached_matrix(operator: AttachedPathsLinearOperator) -> torch.Tensor:
+    """For each exit the weights of the nodes above its last one, by brute force, and of this one its share."""
+    layout, nodes = operator.exits.layout, operator.exits.nodes
+    holds = below(layout)
+    is_inside = (holds[:, None] >= holds[None]).all(-1).mT  # [v, u]: v lies in u
+    is_above = is_inside[nodes] & (torch.arange(layout.num_nodes) != nodes[:, None])
+    indicators = holds.to(operator.dtype)
+    shared = (is_above.to(operator.dtype) * operator.node_weights) @ indicators
+    return shared + operator.shares[:, None] * indicators[nodes]
+
+
+def attached(seed: int = 0) -> tuple[AttachedPathsLinearOperator, Incidence, Incidence]:
+    """Six points that leave two trees at eight exits, two of them at the same node, and five rows in the leaves."""
+    layout, trees = two_trees()
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.rand(layout.num_nodes, generator=generator) + 0.2
+    nodes = torch.tensor([0, 2, 3, 2, 5, 7, 11, 13])
+    shares = weights[nodes] * torch.rand(8, generator=generator)
+    codes = torch.tensor([[0, 4], [1, 5], [2, 6], [3, 7], [3, 4], [1, 7]])
+    operator = AttachedPathsLinearOperator(
+        weights.requires_grad_(True), shares.requires_grad_(True), exits=TreeExits(layout, nodes)
+    )
+    return operator, Incidence(codes, 8), trees
 
 
 def low_rank(scale: torch.Tensor, left: torch.Tensor, right: torch.Tensor | None = None) -> PartitionLinearOperator:

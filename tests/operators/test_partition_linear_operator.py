@@ -7,7 +7,7 @@ from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
     RectangularLinearOperatorTestCase,
 )
-from operator_zoo import dense, flat_weights, low_rank, mixture, rows, two_trees, weighted
+from operator_zoo import attached, dense, flat_weights, low_rank, mixture, rows, two_trees, weighted
 
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 
@@ -162,6 +162,26 @@ class TestRectangularLoaded(TestRectangular):
             left_loadings=torch.rand(5, 2, generator=generator).requires_grad_(True),
             right_loadings=torch.rand(6, 2, generator=generator).requires_grad_(True),
         )
+
+
+class TestRectangularAttached(TestRectangular):
+    def create_linear_op(self):
+        operator, points, leaves = attached()
+        return PartitionLinearOperator(torch.tensor(2.5, requires_grad=True), operator, left=points, right=leaves)
+
+
+class TestRectangularAttachedBatch(TestRectangular):
+    def create_linear_op(self):
+        operator, points, leaves = attached()
+        scale = torch.tensor([2.5, 0.5], requires_grad=True)
+        return PartitionLinearOperator(scale, operator, left=points, right=leaves)
+
+
+class TestRectangularAttachedTransposed(TestRectangular):
+    def create_linear_op(self):
+        operator, points, leaves = attached()
+        scale = torch.tensor(2.5, requires_grad=True)
+        return PartitionLinearOperator(scale, operator._transpose_nonbatch(), left=leaves, right=points)
 
 
 class TestRectangularLowRank(TestRectangular):
