@@ -84,7 +84,7 @@ class GammaMondrianKernel(PartitionKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
-        _check(concentration, lifetime)
+        _check(concentration, lifetime, max_lifetime)
         partition, mean = NestedMondrianPartition(), lifetime or 1.0
         if train_x is not None:
             points, random = training_points(train_x, active_dims), random_state_of(random_state)
@@ -155,7 +155,8 @@ class GammaMondrianKernel(PartitionKernel):
         )
 
 
-def _check(concentration: float, lifetime: float | None) -> None:
-    for name, value in (("concentration", concentration), ("lifetime", lifetime)):
+def _check(concentration: float, lifetime: float | None, max_lifetime: float | None) -> None:
+    given = {"concentration": concentration, "lifetime": lifetime, "max_lifetime": max_lifetime}
+    for name, value in given.items():
         if value is not None and not 0 < value < float("inf"):
             raise ValueError(f"expected a positive, finite {name}, got {value}")

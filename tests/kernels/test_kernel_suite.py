@@ -261,7 +261,9 @@ def test_evaluates_to_our_operator(kernel):
     assert isinstance(operator, PartitionLinearOperator)
     assert operator.is_symmetric
     is_tree = isinstance(operator.cluster_operator, PathSumLinearOperator)
-    assert is_tree == (isinstance(kernel, GammaMondrianKernel) or getattr(kernel, "heights", None) in ("all", "learned"))
+    assert is_tree == (
+        isinstance(kernel, GammaMondrianKernel) or getattr(kernel, "heights", None) in ("all", "learned")
+    )
 
 
 def test_positive_semidefinite_with_unit_diagonal(kernel):

@@ -1,0 +1,177 @@
+"""The Mondrian kernel with a Gamma distributed lifetime, against its limit and against mixtures of flat ones."""
+
+from __future__ import annotations
+
+import math
+
+import gpytorch
+import pytest
+import torch
+from scipy import stats
+from torch.autograd import gradcheck
+
+from gpytorch_partition import GammaMondrianKernel, MondrianKernel, PartitionMixtureKernel, fit_exact_gp
+from gpytorch_partition.kernels.gamma_lifetime import GammaLifetime, _GammaCDF
+from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
+
+
+def uniform(n, d=2, seed=0):
+    return torch.rand(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+X = uniform(60)
+NEW = torch.cat([3 * uniform(30, seed=1) - 1, 20 * uniform(3, seed=2), X[:2]])
+
+
+def kernel_of(num_trees=20, **kwargs):
+    return GammaMondrianKernel(X, num_trees, **{"lifetime": 2.0, "random_state": 0, **kwargs}).double()
+
+
+def limit(kernel, x1, x2):
+    return (1 + torch.cdist(x1, x2, p=1) / kernel.rate.detach()) ** -kernel.concentration.detach()
+
+
+class TestDistribution:
+    @pytest.mark.parametrize("a", [0.3, 2.0, 50.0, 1e4])
+    def test_gradients(self, a):
+        parameters = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (a, 2.0)]
+        times = torch.tensor([0.0, 0.1, 1.0, a / 2, 3 * a, math.inf], dtype=torch.float64)
+        assert gradcheck(lambda a, b: _GammaCDF.apply(a, b, times), parameters)
+
+    def test_values(self):
+        lifetime = GammaLifetime(2.5, 0.7)
+        times = torch.tensor([0.0, 0.5, 4.0, math.inf], dtype=torch.float64)
+        expected = torch.from_numpy(stats.gamma.cdf(times.numpy(), 2.5, scale=1 / 0.7))
+        torch.testing.assert_close(lifetime.cdf(times).detach(), expected, rtol=1e-6, atol=1e-6)
+
+    def test_is_positive_and_can_be_set(self):
+        kernel = kernel_of(concentration=3.0)
+        torch.testing.assert_close(kernel.lifetime.item(), 2.0)
+        kernel.concentration, kernel.rate = 5.0, 0.5
+        torch.testing.assert_close((kernel.concentration.item(), kernel.rate.item()), (5.0, 0.5))
+        for wrong in (0.0, -1.0, math.inf, math.nan):
+            with pytest.raises(ValueError, match="positive, finite concentration"):
+                kernel.concentration = wrong
+
+
+class TestLimit:
+    @pytest.mark.parametrize("a", [0.7, 3.0])
+    def test_is_a_rational_quadratic_of_the_l1_distance(self, a):
+        """Pairs inside, across and outside the box; the error is that of 2,000 trees."""
+        kernel = kernel_of(2000, concentration=a, max_lifetime=60.0)
+        with torch.no_grad():
+            for x1, x2 in ((X, X), (NEW, X), (NEW, NEW)):
+                exact = limit(kernel, x1, x2)
+                deviation = (exact * (1 - exact) / 2000).sqrt()  # at most: that of a sampled lifetime
+                assert ((kernel(x1, x2).to_dense() - exact).abs() <= 4 * deviation + 1e-3).all()
+
+    def test_is_a_laplace_kernel_for_a_certain_lifetime(self):
+        gamma = kernel_of(concentration=1e8, max_lifetime=4.0)
+        flat = MondrianKernel(X, 20, lifetime=2.0, max_lifetime=gamma.max_lifetime, random_state=0).double()
+        flat.partition.tree_keys = gamma.partition.tree_keys  # the same trees
+        for x1, x2 in ((X, X), (NEW, X), (X, NEW), (NEW, NEW)):
+            torch.testing.assert_close(gamma(x1, x2).to_dense().detach(), flat(x1, x2).to_dense())
+
+
+class TestMixture:
+    def test_is_the_mean_over_lifetimes(self):
+        """Against flat kernels of the same trees at 100 quantiles of the lifetime."""
+        gamma = kernel_of(5, max_lifetime=100.0)
+        flat = MondrianKernel(X, 5, max_lifetime=100.0, random_state=0).double()
+        flat.partition.tree_keys = gamma.partition.tree_keys
+        quantiles = stats.gamma.ppf((torch.arange(100) + 0.5) / 100, 2.0, scale=1.0)
+        points = NEW[:20]
+        for x1, x2 in ((X, X), (points, X)):
+            total = torch.zeros(len(x1), len(x2), dtype=torch.float64)
+            for lifetime in quantiles.tolist():
+                flat.lifetime = lifetime
+                total += flat(x1, x2).to_dense() / 100
+            assert (gamma(x1, x2).to_dense() - total).abs().max() < 0.011  # steps of .01, as trees are few
+
+    def test_blocks_are_those_of_all_points_together(self):
+        together = torch.cat([X, NEW])
+        whole = kernel_of()(together).to_dense()
+        n = len(X)
+        for block, (x1, x2) in zip(
+            (whole[:n, :n], whole[n:, :n], whole[:n, n:], whole[n:, n:]), ((X, X), (NEW, X), (X, NEW), (NEW, NEW))
+        ):
+            torch.testing.assert_close(kernel_of()(x1, x2).to_dense(), block)
+        assert torch.linalg.eigvalsh(whole.detach()).min() > -1e-12
+
+    def test_has_a_unit_diagonal(self):
+        torch.testing.assert_close(kernel_of()(X).diagonal(), torch.ones(60, dtype=torch.float64))
+
+    def test_rows_do_not_depend_on_others(self):
+        kernel = kernel_of()
+        kernel(X)
+        together = kernel(NEW, X).to_dense()
+        alone = torch.cat([kernel(point.unsqueeze(0), X).to_dense() for point in NEW])
+        torch.testing.assert_close(together, alone, rtol=1e-14, atol=1e-15)
+
+
+class TestTraining:
+    def test_the_likelihood_has_exact_gradients(self):
+        kernel, y = kernel_of(5), (5 * X[:, 0]).sin()
+        parameters = [kernel.gamma.raw_concentration, kernel.gamma.raw_rate]
+
+        def value():
+            noisy = kernel(X).to_dense() + 0.1 * torch.eye(60, dtype=torch.float64)
+            return torch.distributions.MultivariateNormal(torch.zeros_like(y), noisy).log_prob(y)
+
+        gradients = torch.autograd.grad(value(), parameters)
+        for parameter, gradient in zip(parameters, gradients):
+            ends = []
+            for step in (1e-5, -2e-5):
+                with torch.no_grad():
+                    parameter += step
+                    ends.append(value())
+            with torch.no_grad():
+                parameter += 1e-5
+            assert abs(gradient - (ends[0] - ends[1]) / 2e-5) < 1e-5 * abs(gradient)
+
+    @pytest.mark.parametrize("rows", [150, 2300])
+    def test_finds_a_width(self, rows):
+        """Dense and by products: from a lifetime ten times too long towards that of the data."""
+        x = uniform(rows, 1)
+        generator = torch.Generator().manual_seed(3)
+        y = (6 * x[:, 0]).sin() + 0.1 * torch.randn(rows, generator=generator, dtype=torch.float64)
+        kernel = GammaMondrianKernel(x, 20, lifetime=20.0, max_lifetime=100.0, random_state=0)
+        likelihood = gpytorch.likelihoods.GaussianLikelihood()
+        model = PartitionGP(x, y, likelihood, kernel)
+        with pytest.warns(UserWarning, match="L-BFGS"):
+            fit = fit_exact_gp(model, likelihood)
+        assert fit.method == "l-bfgs"
+        assert 0.1 < kernel.lifetime.item() < 10
+        model.eval()
+        new = uniform(50, 1, seed=5)
+        with torch.no_grad():
+            predicted = model(new)
+            error = (predicted.mean - (6 * new[:, 0]).sin()).square().mean().sqrt()
+            assert error < 0.06
+            assert ((predicted.variance > 0) & (predicted.variance < 0.1)).all()
+
+
+class TestState:
+    def test_survives_saving(self):
+        kernel, loaded = kernel_of(concentration=3.0), GammaMondrianKernel().double()
+        kernel.rate = 0.3
+        loaded.load_state_dict(kernel.state_dict())
+        assert torch.equal(loaded(NEW, X).to_dense(), kernel(NEW, X).to_dense())
+        assert loaded.max_lifetime == kernel.max_lifetime
+
+    def test_default_reach(self):
+        kernel = kernel_of(concentration=2.0)
+        assert kernel.max_lifetime == pytest.approx(2 * stats.gamma.ppf(0.999, 2.0, scale=1.0))
+
+
+def test_what_it_cannot_do_is_an_error():
+    kernel = GammaMondrianKernel(X, 5, random_state=0)
+    with pytest.raises(ValueError, match="IterativeKernel"):
+        PartitionMixtureKernel([kernel, kernel])(X).to_dense()
+    model = FeatureSpaceGP(kernel)
+    model.add(X, X[:, 0])
+    with pytest.raises(ValueError, match="MondrianKernel"):
+        model.fit()
+    for options in ({"concentration": 0.0}, {"lifetime": -1.0}, {"lifetime": math.nan}, {"max_lifetime": 0.0}):
+        with pytest.raises(ValueError, match="positive, finite"):
+            GammaMondrianKernel(X, 5, **options)
