@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.partitions.cluster_index import ClusterIndex, SeenClusterIndex
-from gpytorch_partition.partitions.co_occurrence import cluster_sums, coarsened, count_co_occurrences, no_counts
+from gpytorch_partition.partitions.co_occurrence import (
+    MOST_CLUSTERS,
+    cluster_sums,
+    coarsened,
+    count_co_occurrences,
+    no_counts,
+)
 from gpytorch_partition.partitions.partition import Partition
 
 # What statistics consist of, beside the labels.
@@ -29,26 +35,27 @@ class ClusterStatistics:
     example: `8 p D` bytes more. They tell where the cluster lies in coarser partitions (:meth:`coarsened`).
 
     :param partition: The partitions.
-    :raises ValueError: If they have more than 65,536 clusters, here or later.
+    :param max_clusters: How many clusters there may be, here or later. (Default: 65,536, whose counts take 34 GB.)
+    :raises ValueError: If there are more.
 
     Example:
         >>> from gpytorch_partition.partitions import CallablePartition
         >>> stripes = CallablePartition(lambda x: x.floor().long())
         >>> a, b = ClusterStatistics(stripes), ClusterStatistics(stripes)
-        >>> a.add(torch.tensor([[0.5], [0.7]]), torch.tensor([1.0, 3.0]))
-        >>> b.add(torch.tensor([[0.1], [5.0]]), torch.tensor([5.0, 7.0]))
+        >>> _ = a.add(torch.tensor([[0.5], [0.7]]), torch.tensor([1.0, 3.0]))
+        >>> _ = b.add(torch.tensor([[0.1], [5.0]]), torch.tensor([5.0, 7.0]))
         >>> (a + b).sums
         tensor([[9., 3.],
                 [7., 1.],
                 [0., 0.]], dtype=torch.float64)
     """
 
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
+    def __init__(self, partition: Partition, max_clusters: int = MOST_CLUSTERS) -> None:
+        self.partition, self.max_clusters = partition, max_clusters
         is_bounded = partition.cluster_counts is not None
         self.index: ClusterIndex = partition.cluster_index(1) if is_bounded else SeenClusterIndex.of_values([])
         size = self.index.num_clusters
-        self.counts = no_counts(size)
+        self.counts = no_counts(size, most=max_clusters)
         self.sums = torch.zeros(size, 2, dtype=torch.float64)
         self.squares = torch.zeros(2, 2, dtype=torch.float64)
         self.examples = torch.zeros(size, 0, dtype=torch.float64)  # p x D; null clusters have zeros, bounded ones none
@@ -58,20 +65,22 @@ class ClusterStatistics:
         """Number N of rows counted."""
         return round(float(self.squares[1, 1]))
 
-    def add(self, x: Tensor, y: Tensor) -> None:
+    def add(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """
         Count some rows.
 
         :param x: `n x D` points.
         :param y: `n` finite targets.
+        :return: Where the clusters that there were before are now (`p`), and the codes of the rows (`n x m`).
         """
-        labels = self.partition.labels(x)
+        labels, places = self.partition.labels(x), torch.arange(len(self.sums))
         if isinstance(self.index, SeenClusterIndex):
-            self._reindex(self.index, SeenClusterIndex(labels), x.shape[1])
+            places = self._reindex(self.index, SeenClusterIndex(labels), x.shape[1])
         codes = self.codes(labels)
         if isinstance(self.index, SeenClusterIndex):
             self._keep_examples(x, codes)
         self._count(codes, y, 1)
+        return places, codes
 
     def remove(self, x: Tensor, y: Tensor) -> None:
         """
@@ -102,7 +111,7 @@ class ClusterStatistics:
         :raises ValueError: If the partitions are not the same.
         """
         _check_same(fingerprint(self.partition), fingerprint(other.partition))
-        total = ClusterStatistics(self.partition)
+        total = ClusterStatistics(self.partition, self.max_clusters)
         for part in (self, other):
             places = torch.arange(len(part.counts))
             if isinstance(total.index, SeenClusterIndex) and isinstance(part.index, SeenClusterIndex):
@@ -124,7 +133,7 @@ class ClusterStatistics:
         Example:
             >>> from gpytorch_partition.partitions import CallablePartition
             >>> fine = ClusterStatistics(CallablePartition(lambda x: x.floor().long()))
-            >>> fine.add(torch.tensor([[0.5], [1.7], [8.2]]), torch.tensor([1.0, 3.0, 5.0]))
+            >>> _ = fine.add(torch.tensor([[0.5], [1.7], [8.2]]), torch.tensor([1.0, 3.0, 5.0]))
             >>> fine.coarsened(CallablePartition(lambda x: (x / 4).floor().long())).sums
             tensor([[4., 2.],
                     [5., 1.],
@@ -132,7 +141,7 @@ class ClusterStatistics:
         """
         if not isinstance(self.index, SeenClusterIndex):
             raise ValueError("expected statistics of unbounded labels, as of Mondrian trees: others have no examples")
-        coarse = ClusterStatistics(partition)
+        coarse = ClusterStatistics(partition, self.max_clusters)
         if self.index.values:
             labels = self._example_labels(self.index, partition)
             index = SeenClusterIndex.of_values([column.unique() for column in labels])
@@ -194,18 +203,19 @@ class ClusterStatistics:
         starts = zip(index.offsets, index.values, labels, strict=True)
         return [column[offset : offset + values.numel()] for offset, values, column in starts]
 
-    def _reindex(self, old: SeenClusterIndex, more: SeenClusterIndex, num_columns: int) -> None:
-        """Make room for more labels."""
+    def _reindex(self, old: SeenClusterIndex, more: SeenClusterIndex, num_columns: int) -> Tensor:
+        """Make room for more labels; where the old ones are then."""
         index = old.joined(more)
         size, places = index.num_clusters, index.codes_of(old.values)
         if size > old.num_clusters:
             examples = self.examples.reshape(len(places), num_columns)  # without rows there are no columns either
-            counts = no_counts(size)
+            counts = no_counts(size, most=self.max_clusters)
             counts[places.unsqueeze(1), places] = self.counts
             sums = self.sums.new_zeros(size, 2).index_copy_(0, places, self.sums)
             examples = examples.new_zeros(size, num_columns).index_copy_(0, places, examples)
             # All at once and last, so that an error before leaves everything as it was.
             self.index, self.counts, self.sums, self.examples = index, counts, sums, examples
+        return places
 
 
 def fingerprint(partition: Partition) -> str:

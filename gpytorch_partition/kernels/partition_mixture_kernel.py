@@ -58,7 +58,7 @@ class PartitionMixtureKernel(PartitionKernel):
         learn_weights: bool = True,
         batch_shape: torch.Size | tuple[int, ...] = (),
     ) -> None:
-        kernels = _checked(list(kernels))
+        kernels = _checked(kernels)
         start = checked_weights([1.0] * len(kernels) if weights is None else weights, len(kernels))
         super().__init__(JointPartition(kernels), batch_shape=batch_shape)
         self.kernels = torch.nn.ModuleList(kernels)
@@ -97,7 +97,10 @@ class PartitionMixtureKernel(PartitionKernel):
         Kernel._load_from_state_dict(self, *args)
 
 
-def _checked(kernels: list[PartitionKernel]) -> list[PartitionKernel]:
+def _checked(kernels: Iterable[PartitionKernel]) -> list[PartitionKernel]:
+    if isinstance(kernels, Kernel):  # whose own items never end
+        raise TypeError(f"expected a list of partition kernels, got a {type(kernels).__name__}: put it into a list")
+    kernels = list(kernels)
     if not kernels:
         raise ValueError("expected at least one kernel, got none")
     for kernel in kernels:

@@ -20,6 +20,7 @@ from gpytorch_partition.inference.level_weights import (
     level_operator,
     maximize_level_weights,
 )
+from gpytorch_partition.inference.online import EffectsPosterior
 from gpytorch_partition.inference.spectral_fit import Bounds, Maximum, maximize
 from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
@@ -28,6 +29,7 @@ from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixture
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
 from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
 from gpytorch_partition.partitions.cluster_index import SeenClusterIndex
+from gpytorch_partition.partitions.co_occurrence import MOST_CLUSTERS
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.levels import TreeLayout, height_average_levels
@@ -37,6 +39,8 @@ from gpytorch_partition.progress import progress
 _BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))
 # How close to its bound, relatively, the noise is "at" it.
 _HAIR = 1e-3
+# Up to one new row for so many clusters updates the solution; more of them, and it is found anew.
+_CLUSTERS_PER_ROW = 4
 
 
 class FeatureSpaceGP:
@@ -55,8 +59,13 @@ class FeatureSpaceGP:
     Of a forest, :meth:`fit_level_weights` learns how much each depth of the trees counts; of Mondrian trees,
     :meth:`fit_lifetime` how early they are best cut. Both need the counts only.
 
+    Rows that come later, one or a few at a time, bring a fitted model up to date (:meth:`add_rows`). With Mondrian
+    trees they open new cells, and p grows: by m per row at most, and by less and less where rows have been before.
+
     :param kernel: The kernel; partitions with few clusters keep p moderate. Weights that it has learned (of levels, of
         trees, of a mixture) are taken as they are when the model is fitted.
+    :param max_clusters: How many clusters there may be: rows that would open more are refused with an error, and
+        everything stays as it was. (Default: 65,536.)
     :raises ValueError: If it is a mixture with Mondrian trees, or with a user's function.
 
     Example:
@@ -72,14 +81,14 @@ class FeatureSpaceGP:
         (True, 0.09)
     """
 
-    def __init__(self, kernel: PartitionKernel) -> None:
+    def __init__(self, kernel: PartitionKernel, *, max_clusters: int = MOST_CLUSTERS) -> None:
         if isinstance(kernel, PartitionMixtureKernel) and kernel.partition.cluster_counts is None:
             raise ValueError(
                 "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one "
                 "with Mondrian trees or a function of yours: use the kernels one at a time, or a PartitionGP"
             )
         self.kernel = kernel
-        self.statistics = ClusterStatistics(kernel.partition)
+        self.statistics = ClusterStatistics(kernel.partition, max_clusters)
         self.values: Maximum | None = None  # outputscale, noise and mean once fitted
         self._level_weights: Tensor | None = None
 
@@ -88,19 +97,40 @@ class FeatureSpaceGP:
         """Number N of rows counted so far."""
         return self.statistics.num_rows
 
-    def add(self, x: Tensor, y: Tensor) -> None:
-        """
+    def add_rows(self, x: Tensor, y: Tensor) -> None:
+        r"""
         Count more rows; outputscale, noise and mean stay as they are.
+
+        Of a fitted model the solution is brought up to date, in :math:`O(n p^2)` for n rows (Balog et al. 2016, section
+        5 and supplement C), with the answers of a model of all rows up to rounding; where n is more than a quarter of
+        p, it is computed anew when it is asked for.
 
         :param x: `n x D` points.
         :param y: `n` targets. Centre them first where their mean is 10,000 standard deviations or more from zero: what
             is left of their squares is rounding.
-        :raises ValueError: If they do not match, or hold NaN or infinity.
-        """
-        self.statistics.add(*self._checked(x, y))
-        self._forget()
+        :raises ValueError: If they do not match, hold NaN or infinity, or open more clusters than there may be.
 
-    def remove(self, x: Tensor, y: Tensor) -> None:
+        Example:
+            >>> from gpytorch_partition import MondrianKernel
+            >>> generator = torch.Generator().manual_seed(0)
+            >>> x = torch.rand(1_000, 1, generator=generator)
+            >>> model = FeatureSpaceGP(MondrianKernel(x, 10, lifetime=4.0, random_state=0))
+            >>> model.add_rows(x, x.squeeze(-1).sin())
+            >>> _ = model.fit()
+            >>> point = torch.tensor([[9.0]])  # where no row was
+            >>> before = model.predict(point)
+            >>> model.add_rows(point, torch.tensor([3.0]))
+            >>> bool(before[0] < 1), bool(model.predict(point)[0] > 2.5)
+            (True, True)
+        """
+        x, y = self._checked(x, y)
+        posterior = self._posterior if self._is_worth_updating(len(y)) else None
+        places, codes = self.statistics.add(x, y)
+        self._forget()
+        if posterior is not None:
+            self.__dict__["_posterior"] = self._updated(posterior, places, codes, y)
+
+    def remove_rows(self, x: Tensor, y: Tensor) -> None:
         """
         Take back rows that were added.
 
@@ -110,6 +140,17 @@ class FeatureSpaceGP:
         """
         self.statistics.remove(*self._checked(x, y))
         self._forget()
+
+    def _is_worth_updating(self, num_rows: int) -> bool:
+        """Whether there is a solution that a few rows change faster than it could be found anew."""
+        return self.values is not None and 0 < _CLUSTERS_PER_ROW * num_rows <= len(self.statistics.sums)
+
+    def _updated(self, posterior: EffectsPosterior, places: Tensor, codes: Tensor, y: Tensor) -> EffectsPosterior:
+        values, num_clusters = self._fitted_values, len(self.statistics.sums)
+        deviation = (values.outputscale / self.kernel.num_partitions) ** 0.5
+        extended = posterior.extended(places, num_clusters, deviation)
+        residuals = (y.double() - values.mean).unsqueeze(-1)
+        return extended.updated(Incidence(codes, num_clusters), residuals, values.noise)
 
     def add_chunks(self, chunks: Iterable[tuple[Tensor, Tensor]], total: int | None = None) -> None:
         """
@@ -122,7 +163,7 @@ class FeatureSpaceGP:
         :param total: Number of chunks, for the progress bar, if `chunks` has no length.
         """
         for x, y in progress(chunks, "counting rows", total):
-            self.add(x, y)
+            self.add_rows(x, y)
 
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
         """
@@ -169,7 +210,7 @@ class FeatureSpaceGP:
             >>> from gpytorch_partition import MondrianKernel
             >>> x = torch.rand(100, 1, generator=torch.Generator().manual_seed(0))
             >>> model = FeatureSpaceGP(MondrianKernel(x, 5, lifetime=8.0, random_state=0))
-            >>> model.add(x, x.squeeze(-1))
+            >>> model.add_rows(x, x.squeeze(-1))
             >>> model.cut(2.0).num_rows, model.cut(2.0).kernel.lifetime
             (100, 2.0)
         """
@@ -197,7 +238,7 @@ class FeatureSpaceGP:
             >>> x = torch.rand(2_000, 1, generator=generator)
             >>> y = 4 * x.squeeze(-1) + 0.3 * torch.randn(2_000, generator=generator)
             >>> model = FeatureSpaceGP(MondrianKernel(x, 20, lifetime=8.0, random_state=0))
-            >>> model.add(x, y)
+            >>> model.add_rows(x, y)
             >>> best = model.fit_lifetime([1.0, 2.0, 4.0, 8.0])
             >>> best.kernel.lifetime
             4.0
@@ -234,7 +275,7 @@ class FeatureSpaceGP:
             >>> x = torch.rand(2_000, 2, generator=generator)
             >>> y = 4 * x[:, 0] + 0.3 * torch.randn(2_000, generator=generator)
             >>> model = FeatureSpaceGP(RandomForestKernel(x, y, 5, min_samples_leaf=20, random_state=0))
-            >>> model.add(x, y)
+            >>> model.add_rows(x, y)
             >>> average = model.fit()
             >>> model.fit_level_weights().log_likelihood > average.log_likelihood
             True
@@ -283,8 +324,8 @@ class FeatureSpaceGP:
         :raises RuntimeError: If the model is not fitted.
         """
         rows, values = self._rows(x), self._fitted_values
-        mean = values.mean + rows.matmul(self._mean_weights).squeeze(-1)
-        return mean, summed_variances(rows, self._covariance_root)
+        mean = values.mean + rows.matmul(self._posterior.mean).squeeze(-1)
+        return mean, summed_variances(rows, self._posterior.root)
 
     def covariance(self, x: Tensor) -> Tensor:
         r"""
@@ -315,12 +356,12 @@ class FeatureSpaceGP:
         effects = root @ normal(root.shape[1], num_samples)
         new, deviations = self._new_clusters(x)
         news = new.matmul(deviations.unsqueeze(-1) * normal(new.num_clusters, num_samples))
-        return (values.mean + rows.matmul(self._mean_weights + effects) + news).mT
+        return (values.mean + rows.matmul(self._posterior.mean + effects) + news).mT
 
     @property
     def _seen_root(self) -> Tensor:
         """The root of the posterior covariance of the effects of clusters that rows were in."""
-        return self._covariance_root.index_fill(0, self.statistics.null_clusters, 0)
+        return self._posterior.root.index_fill(0, self.statistics.null_clusters, 0)
 
     def _new_clusters(self, x: Tensor) -> tuple[Incidence, Tensor]:
         """Points in clusters that no row was in, which have effects of their own: who is where, and deviations."""
@@ -394,17 +435,15 @@ class FeatureSpaceGP:
         return SpectralLikelihood(self._space.measure(self.statistics.sums, self.statistics.squares))
 
     @cached_property
-    def _mean_weights(self) -> Tensor:
+    def _posterior(self) -> EffectsPosterior:
         values, sums = self._fitted_values, self.statistics.sums
-        return self._space.mean_weights(sums[:, :1] - values.mean * sums[:, 1:], values.outputscale, values.noise)
-
-    @cached_property
-    def _covariance_root(self) -> Tensor:
-        return self._space.covariance_root(self._fitted_values.outputscale, self._fitted_values.noise)
+        residual_sums = sums[:, :1] - values.mean * sums[:, 1:]
+        mean = self._space.mean_weights(residual_sums, values.outputscale, values.noise)
+        return EffectsPosterior(mean, self._space.covariance_root(values.outputscale, values.noise))
 
     def _forget(self, with_space: bool = True) -> None:
         """Drop what was derived from the rows, or from the fitted values only."""
-        for name in ("_mean_weights", "_covariance_root", *(("_space",) if with_space else ())):
+        for name in ("_posterior", *(("_space",) if with_space else ())):
             self.__dict__.pop(name, None)
 
 

@@ -12,18 +12,18 @@ from gpytorch_partition.partitions.parallel import for_each
 # Rows counted at once: their codes stay in the cache, unless the tables of pairs of partitions are larger still.
 _CHUNK = 2**18
 # The counts of so many clusters take 34 GB; beyond, it is trees with far too many leaves.
-_MOST_CLUSTERS = 2**16
+MOST_CLUSTERS = 2**16
 
 
-def no_counts(num_clusters: int, device: torch.device | None = None) -> Tensor:
+def no_counts(num_clusters: int, device: torch.device | None = None, most: int = MOST_CLUSTERS) -> Tensor:
     """
     Zeros (`p x p`, float64) to add counts to.
 
-    :raises ValueError: For more than 65,536 clusters.
+    :raises ValueError: For more clusters than there may be at most.
     """
-    if num_clusters > _MOST_CLUSTERS:
+    if num_clusters > most:
         raise ValueError(
-            f"expected at most {_MOST_CLUSTERS:,} clusters in all to count pairs of, got {num_clusters:,}, which would "
+            f"expected at most {most:,} clusters in all to count pairs of, got {num_clusters:,}, which would "
             f"take {8 * num_clusters**2 / 2**30:,.0f} GiB: use fewer partitions, or coarser ones (a smaller height or "
             "lifetime; for trees a larger min_samples_leaf), or a method that counts no pairs (of a "
             'PartitionGP all but "feature_space")'

@@ -19,6 +19,7 @@ from time import perf_counter
 from .evidence import evidence
 from .issue_bars import issue_bars
 from .labelling import labelling
+from .mondrian_figures import mondrian_figures
 from .one_pass import one_pass
 from .preconditioners import preconditioners
 from .prediction import prediction
@@ -28,7 +29,10 @@ from .scaling import scaling
 from .sizes import sizes
 from .training import training
 
-FUNCTIONS = (product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, evidence, sizes)
+FUNCTIONS = (
+    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, evidence, sizes),
+    mondrian_figures,
+)
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 
 

@@ -29,6 +29,7 @@ TABLES = [
     "sizes",
     "sizes_growth",
     "sizes_streamed",
+    *(f"mondrian_figure_{number}" for number in range(5, 11)),
     "summary",
 ]
 
@@ -52,7 +53,7 @@ def test_all_benchmarks_run(tmp_path):
         assert rows
         assert "error" not in rows[0], name
         assert not {"nan", "inf", "-inf"} & {value for row in rows for value in row.values()}, name
-    for name in ("sizes", "evidence_ranks"):
+    for name in ("sizes", "evidence_ranks", *(f"mondrian_figure_{number}" for number in range(5, 11))):
         assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 

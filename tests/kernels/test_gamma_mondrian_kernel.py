@@ -169,7 +169,7 @@ def test_what_it_cannot_do_is_an_error():
     with pytest.raises(ValueError, match="IterativeKernel"):
         PartitionMixtureKernel([kernel, kernel])(X).to_dense()
     model = FeatureSpaceGP(kernel)
-    model.add(X, X[:, 0])
+    model.add_rows(X, X[:, 0])
     with pytest.raises(ValueError, match="MondrianKernel"):
         model.fit()
     for options in ({"concentration": 0.0}, {"lifetime": -1.0}, {"lifetime": math.nan}, {"max_lifetime": 0.0}):

@@ -271,3 +271,8 @@ class TestErrors:
     def test_columns(self):
         with pytest.raises(ValueError, match="4 columns, got points with 3"):
             PartitionMixtureKernel(parts()[:1])(X[:, :3])
+
+
+def test_a_kernel_is_no_list_of_kernels():
+    with pytest.raises(TypeError, match="list of partition kernels"):
+        PartitionMixtureKernel(FastClusterKernel(X, 5, random_state=0))

@@ -82,7 +82,7 @@ def test_joint_covariances(kernel):
 def test_joint_covariances_of_points_in_very_many_clusters():
     """40,000 clusters of 100 points: nothing with a number for each pair of them is built."""
     model = FeatureSpaceGP(PartitionKernel(lambda x: (x + torch.arange(400)).long()))
-    model.add(torch.zeros(1, 1).double(), torch.ones(1).double())
+    model.add_rows(torch.zeros(1, 1).double(), torch.ones(1).double())
     model.values = Maximum(2.0, 0.1, 0.0, 0.0)
     points = 1000 * (1 + torch.arange(100.0).double().unsqueeze(-1))
     torch.testing.assert_close(model.covariance(points), 2.0 * torch.eye(100, dtype=torch.float64))
@@ -102,12 +102,12 @@ def test_samples_have_the_joint_covariance(kernel):
 def test_chunks_shards_and_removed_rows_give_the_same(kernel):
     whole = _fitted(kernel, size=N)
     first, second = FeatureSpaceGP(kernel), FeatureSpaceGP(kernel)
-    first.add(X[:150], Y[:150])
-    second.add(X[150:], Y[150:])
+    first.add_rows(X[:150], Y[:150])
+    second.add_rows(X[150:], Y[150:])
     joined = first + second
-    first.add(X[150:], Y[150:])
+    first.add_rows(X[150:], Y[150:])
     more = _fitted(kernel, torch.cat([X, 7 * X[:50]]), torch.cat([Y, Y[:50]]))
-    more.remove(7 * X[:50], Y[:50])
+    more.remove_rows(7 * X[:50], Y[:50])
     likelihood = whole.log_marginal_likelihood(0.5, 0.2, 0.1)
     for model in (_fitted(kernel, size=33), joined, first, more):
         assert model.num_rows == N
@@ -121,7 +121,7 @@ def test_chunks_shards_and_removed_rows_give_the_same(kernel):
 def test_new_rows_change_predictions_and_leave_the_values(kernel):
     model = _fitted(kernel, X[:200], Y[:200])
     values, before = model.values, model.predict(TEST)[0]
-    model.add(X[200:], Y[200:])
+    model.add_rows(X[200:], Y[200:])
     assert model.values == values
     mean, _ = _dense_posterior(kernel, values)
     torch.testing.assert_close(model.predict(TEST)[0], mean, rtol=1e-8, atol=1e-8)
@@ -130,7 +130,7 @@ def test_new_rows_change_predictions_and_leave_the_values(kernel):
 
 def test_is_saved_and_resumed(kernel):
     half, buffer = FeatureSpaceGP(kernel), io.BytesIO()
-    half.add(X[:200], Y[:200])
+    half.add_rows(X[:200], Y[:200])
     torch.save(half.state_dict(), buffer)
     buffer.seek(0)
     resumed = FeatureSpaceGP(kernel)
@@ -158,7 +158,7 @@ def test_memory_mapped_arrays(tmp_path):
 
 def test_noise_at_its_bound_is_told(kernel):
     model = FeatureSpaceGP(kernel)
-    model.add(X, 1e-4 * Y)
+    model.add_rows(X, 1e-4 * Y)
     with pytest.warns(ConvergenceWarning, match="noise is at its lower bound, 0.0001"):
         model.fit()
 
@@ -170,27 +170,27 @@ class TestErrors:
 
     def test_not_fitted(self):
         model = FeatureSpaceGP(KERNELS["forest"]())
-        model.add(X, Y)
+        model.add_rows(X, Y)
         with pytest.raises(RuntimeError, match="call fit"):
             model.predict(TEST)
 
     @pytest.mark.parametrize(("x", "y"), [(X, Y[:-1]), (X[0], Y[:3]), (X, Y[:, None])])
     def test_rows_and_targets_that_do_not_match(self, x, y):
         with pytest.raises(ValueError, match="as many targets"):
-            FeatureSpaceGP(KERNELS["forest"]()).add(x, y)
+            FeatureSpaceGP(KERNELS["forest"]()).add_rows(x, y)
 
     def test_targets_that_are_not_finite(self):
         model = FeatureSpaceGP(KERNELS["forest"]())
         with pytest.raises(ValueError, match="finite targets"):
-            model.add(X, torch.full((N,), float("nan")).double())
+            model.add_rows(X, torch.full((N,), float("nan")).double())
         assert model.num_rows == 0
 
     def test_rows_that_were_not_added(self, kernel):
         model = FeatureSpaceGP(kernel)
-        model.add(X[:50], Y[:50])
+        model.add_rows(X[:50], Y[:50])
         before = model.statistics.counts.clone()
         with pytest.raises(ValueError, match="added before"):
-            model.remove(X[50:90], Y[50:90])
+            model.remove_rows(X[50:90], Y[50:90])
         assert torch.equal(model.statistics.counts, before)
 
     def test_counts_of_other_partitions(self):
@@ -210,7 +210,7 @@ class TestErrors:
 def test_a_state_does_not_follow_the_model(kernel):
     model = _fitted(kernel, X[:100], Y[:100])
     state, before = model.state_dict(), model.predict(TEST)[0]
-    model.add(X[100:], Y[100:])
+    model.add_rows(X[100:], Y[100:])
     model.load_state_dict(state)
     assert model.num_rows == 100
     torch.testing.assert_close(model.predict(TEST)[0], before)

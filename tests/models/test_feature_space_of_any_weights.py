@@ -61,9 +61,9 @@ def test_shards_are_of_one_mixture():
     kernel, parts = mixture(), []
     for rows in (slice(0, 80), slice(80, 150)):
         parts.append(FeatureSpaceGP(kernel))
-        parts[-1].add(X[rows], Y[rows])
+        parts[-1].add_rows(X[rows], Y[rows])
     whole = FeatureSpaceGP(kernel)
-    whole.add(X, Y)
+    whole.add_rows(X, Y)
     assert (parts[0] + parts[1]).fit().log_likelihood == pytest.approx(whole.fit().log_likelihood, rel=1e-10)
     other = mixture()
     other.kernels[1].load_state_dict(FastClusterKernel(X, 6, height=4, active_dims=(2, 0), random_state=5).state_dict())
@@ -79,7 +79,7 @@ def test_mixtures_with_unbounded_labels_are_refused():
 @pytest.mark.parametrize("kernel", [forest("learned"), forest("impurity"), mixture()])
 def test_level_weights_are_for_kernels_of_all_heights(kernel):
     model = FeatureSpaceGP(kernel)
-    model.add(X, Y)
+    model.add_rows(X, Y)
     with pytest.raises(ValueError, match="heights='all'"):
         model.fit_level_weights()
 
@@ -89,6 +89,6 @@ def test_level_weights_are_for_trees_that_weigh_the_same():
     boosting.fit(X.numpy(), Y.numpy())
     for kernel in (RandomForestKernel.from_forest(boosting), forest("all", learn_tree_weights=True)):
         model = FeatureSpaceGP(kernel)
-        model.add(X, Y)
+        model.add_rows(X, Y)
         with pytest.raises(ValueError, match="trees that weigh the same"):
             model.fit_level_weights()

@@ -28,7 +28,7 @@ def _forest(**options):
 
 def _counted(kernel, x=X, y=Y):
     model = FeatureSpaceGP(kernel)
-    model.add(x, y)
+    model.add_rows(x, y)
     return model
 
 
@@ -82,7 +82,7 @@ class TestLifetime:
 
     def test_rows_can_be_added_later(self):
         learned = _counted(_mondrian(), X[:100], Y[:100]).fit_lifetime([0.2])
-        learned.add(X[100:], Y[100:])
+        learned.add_rows(X[100:], Y[100:])
         whole = _counted(_mondrian(0.2))
         whole.fit()
         _assert_same(learned, whole)
@@ -173,7 +173,7 @@ class TestLevelWeights:
     def test_stay_when_rows_are_added_and_when_fitted_again(self, learned):
         half = _counted(_forest(), X[:80], Y[:80])
         half.level_weights = learned.level_weights
-        half.add(X[80:], Y[80:])
+        half.add_rows(X[80:], Y[80:])
         assert half.fit().log_likelihood == pytest.approx(learned.values.log_likelihood, rel=1e-9)
         _assert_same(half, learned)
         half.level_weights = None
