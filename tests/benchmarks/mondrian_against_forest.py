@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from gpytorch_partition import MondrianKernel
-from gpytorch_partition.models import cluster_features
+from gpytorch_partition.models import MondrianForest, cluster_features
 from gpytorch_partition.progress import progress
 
 from .laplace_features import descent, ridge
@@ -58,10 +59,9 @@ def _kernel(kernel: MondrianKernel, x: Tensor, y: np.ndarray, points: Tensor) ->
 
 def _forest(kernel: MondrianKernel, x: Tensor, y: np.ndarray, points: Tensor) -> Fit:
     """Each tree by itself: equation 4. Cells without training rows predict the mean, 0."""
-    features, root = cluster_features(kernel, x, x), kernel.num_partitions**0.5
-    counts = np.bincount(features.indices, minlength=features.shape[1])
-    weights = root * (features.T @ y) / (counts + DELTA)
-    return Fit(features @ weights / root, cluster_features(kernel, points, x) @ weights / root, weights)
+    forest = MondrianForest(kernel, x, torch.from_numpy(y), outputscale=1.0, noise=DELTA)
+    weights = forest.weights.numpy()
+    return Fit(forest.predict(x).numpy(), forest.predict(points).numpy(), weights[weights != 0])
 
 
 def _errors(fits: tuple[Fit, Fit], problem: Problem) -> Row:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.linear_model import SGDRegressor
 from torch import Tensor
 
-from gpytorch_partition import MondrianKernel
-from gpytorch_partition.models import cluster_features, fit_along_lifetimes
+from gpytorch_partition import MondrianKernel, lifetime_sweep
+from gpytorch_partition.models import LifetimeSweep, cluster_features, fit_along_lifetimes
 
 from .laplace_features import Features, descent, laplace_kernel, ridge
 from .measure import timed
@@ -30,24 +30,17 @@ _BY_ERROR, _BY_LIKELIHOOD = "lifetime by validation error", "lifetime by likelih
 Trial = tuple[float, float, float]  # seconds since the search began, lifetime, validation error in %
 
 
-class Sweep(NamedTuple):
-    """What a sweep finds at each lifetime; the error is the root of the mean square."""
-
-    lifetimes: np.ndarray
-    log_marginal_likelihood: np.ndarray
-    validation_error: np.ndarray
-
-
-def sweep(kernel: MondrianKernel, x: Tensor, y: Tensor, lifetimes: Any, validation: tuple[Tensor, Tensor]) -> Sweep:
+def sweep(
+    kernel: MondrianKernel, x: Tensor, y: Tensor, lifetimes: Any, validation: tuple[Tensor, Tensor]
+) -> LifetimeSweep:
     """Exact ridge regression, as a process with outputscale 1 and noise DELTA, at lifetimes of the same trees."""
-    found = []
-    for lifetime in lifetimes:
-        cut = kernel.cut(float(lifetime))
-        fit = ridge(features := cluster_features(cut, x, x), y.numpy(), DELTA)
-        error = cluster_features(cut, validation[0], x) @ fit.weights - validation[1].numpy()
-        found.append((fit.log_likelihood(features.shape[0]), float(np.sqrt(np.mean(error**2)))))
-    likelihoods, errors = zip(*found)
-    return Sweep(np.asarray(lifetimes), np.array(likelihoods), np.array(errors))
+    return lifetime_sweep(kernel, x, y, outputscale=1.0, noise=DELTA, lifetimes=lifetimes, validation=validation)
+
+
+def validation_errors(found: LifetimeSweep, targets: np.ndarray) -> np.ndarray:
+    """In % of the targets' root mean square."""
+    assert found.validation_error is not None
+    return 100 * found.validation_error.numpy() / np.sqrt(np.mean(targets**2))
 
 
 def width_recovery(options: Options) -> Iterator[Table]:
@@ -60,8 +53,8 @@ def width_recovery(options: Options) -> Iterator[Table]:
         kernel = MondrianKernel(train.points, num_trees, lifetime=lifetimes[-1], random_state=seed)
         held_out = validation.points, torch.from_numpy(validation.y)
         found = sweep(kernel, train.points, torch.from_numpy(train.y), lifetimes, held_out)
-        errors = 100 * found.validation_error / np.sqrt(np.mean(validation.y**2))
-        pictures.append(recovery(found.lifetimes, found.log_marginal_likelihood, errors, TRUE_LIFETIME))
+        errors = validation_errors(found, validation.y)
+        pictures.append(recovery(lifetimes, found.log_marginal_likelihood.numpy(), errors, TRUE_LIFETIME))
         rows.append({"draw": seed} | _recovered(kernel, found, train, test))
     title = f"Figure 7: a lifetime recovered, {num_rows:,} rows in 2 columns, {num_trees} trees. {_how_close(rows)}"
     yield Table("mondrian_figure_7", title, rows, picture=pictures[0])
@@ -77,9 +70,9 @@ def _how_close(rows: list[Row]) -> str:
     )
 
 
-def _recovered(kernel: MondrianKernel, found: Sweep, train: Rows, test: Rows) -> Row:
-    by_error = float(found.lifetimes[np.argmin(found.validation_error)])
-    by_likelihood = float(found.lifetimes[np.argmax(found.log_marginal_likelihood)])
+def _recovered(kernel: MondrianKernel, found: LifetimeSweep, train: Rows, test: Rows) -> Row:
+    assert found.validation_error is not None
+    by_error, by_likelihood = float(found.lifetimes[found.validation_error.argmin()]), found.best_lifetime
     exact = laplace_kernel(train.x, train.x, TRUE_LIFETIME)
     exact.flat[:: len(exact) + 1] += DELTA
     best = laplace_kernel(test.x, train.x, TRUE_LIFETIME) @ np.linalg.solve(exact, train.y)
@@ -94,9 +87,9 @@ def _recovered(kernel: MondrianKernel, found: Sweep, train: Rows, test: Rows) ->
 
 
 def _test_error(kernel: MondrianKernel, lifetime: float, train: Rows, test: Rows) -> float:
-    cut = kernel.cut(lifetime)
-    weights = ridge(cluster_features(cut, train.points, train.points), train.y, DELTA).weights
-    return relative_error(cluster_features(cut, test.points, train.points) @ weights, test.y)
+    kernel.lifetime = lifetime
+    weights = ridge(cluster_features(kernel, train.points, train.points), train.y, DELTA).weights
+    return relative_error(cluster_features(kernel, test.points, train.points) @ weights, test.y)
 
 
 def width_search(options: Options) -> Iterator[Table]:
@@ -130,10 +123,9 @@ def _mondrian_exact(train: Rows, validation: Rows, num_trees: int, lifetimes: np
     start, mean, trials = perf_counter(), train.y.mean(), []
     kernel = MondrianKernel(train.points, num_trees, lifetime=lifetimes[-1], random_state=0)
     targets, held_out = torch.from_numpy(train.y - mean), (validation.points, torch.from_numpy(validation.y - mean))
-    size = np.sqrt(np.mean(validation.y**2))
     for lifetime in lifetimes:
-        found = sweep(kernel, train.points, targets, [lifetime], held_out)
-        trials.append((perf_counter() - start, float(lifetime), 100 * float(found.validation_error[0] / size)))
+        error = validation_errors(sweep(kernel, train.points, targets, [lifetime], held_out), validation.y)
+        trials.append((perf_counter() - start, float(lifetime), float(error[0])))
     return trials
 
 
