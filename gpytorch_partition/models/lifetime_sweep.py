@@ -34,6 +34,8 @@ _NUM_LIFETIMES, _SHORTEST = 30, 1e-3
 _MOST_CELLS = 10_000
 # Lanczos steps go on until the likelihood changes by less than this: nats, and shares of its standard error.
 _SETTLED_NATS, _SETTLED_ERRORS = 0.05, 0.1
+# How many times as long as one with a standard error an exact likelihood may take.
+_EXACTNESS = 4
 # Lifetimes of less posterior probability are left out of averages.
 _NEGLIGIBLE = 1e-4
 
@@ -173,8 +175,8 @@ class _Data(NamedTuple):
 
     @classmethod
     def of(cls, kernel: MondrianKernel, x: Tensor, y: Tensor, outputscale: float, noise: float) -> _Data:
-        kernel = kernel.cut(kernel.lifetime)
         rows = _partition(kernel).grown(kernel.columns.select(x))
+        kernel = kernel.cut(kernel.lifetime)
         squares = float(y.double().square().sum())
         return cls(kernel, x, y, rows, Regression(outputscale, noise, kernel.num_partitions, len(y), squares))
 
@@ -247,12 +249,12 @@ def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[flo
 
 
 def _is_primal(data: _Data, cells: Cells) -> bool:
-    """Whether the p x p matrix of clusters is the fastest way to an exact likelihood."""
+    """Whether an exact likelihood by the p x p matrix of clusters is worth its time."""
     num_rows, size = data.regression.num_rows, cells.num_clusters
     if num_rows <= linear_settings.max_cholesky_size.value():
         return size <= num_rows
-    num_columns = 2 + default_num_probes(num_rows)
-    return costs.cholesky_seconds(size) < costs.krylov_seconds(num_rows, data.regression.num_partitions, num_columns)
+    estimate = costs.krylov_seconds(num_rows, data.regression.num_partitions, 2 + default_num_probes(num_rows))
+    return costs.cholesky_seconds(size) < _EXACTNESS * estimate
 
 
 def _counted(data: _Data, cells: Cells) -> tuple[ClusterRidge, Cells]:
