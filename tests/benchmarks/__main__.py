@@ -20,6 +20,7 @@ from .evidence import evidence
 from .issue_bars import issue_bars
 from .labelling import labelling
 from .mondrian_figures import mondrian_figures
+from .mondrian_speed import mondrian_speed
 from .one_pass import one_pass
 from .preconditioners import preconditioners
 from .prediction import prediction
@@ -32,6 +33,7 @@ from .training import training
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, evidence, sizes),
     mondrian_figures,
+    mondrian_speed,
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

@@ -30,6 +30,7 @@ TABLES = [
     "sizes_growth",
     "sizes_streamed",
     *(f"mondrian_figure_{number}" for number in range(5, 11)),
+    "mondrian_speed",
     "summary",
 ]
 
