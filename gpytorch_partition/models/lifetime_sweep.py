@@ -156,10 +156,11 @@ def lifetime_sweep(
     _check(kernel, x, y, outputscale, noise, validation)
     data = _Data.of(kernel, x, y, outputscale, noise)
     held_out = None if validation is None else _Validation.of(kernel, data.rows, *validation)
-    if isinstance(lifetimes, str):
-        sweep = _at_cuts(data, held_out, lifetimes)
-    else:
-        sweep = _at_lifetimes(data, held_out, _checked_lifetimes(kernel, lifetimes))
+    with torch.no_grad(), settings.iterative():
+        if isinstance(lifetimes, str):
+            sweep = _at_cuts(data, held_out, lifetimes)
+        else:
+            sweep = _at_lifetimes(data, held_out, _checked_lifetimes(kernel, lifetimes))
     kernel.lifetime = sweep.best_lifetime
     return sweep
 
@@ -251,10 +252,15 @@ def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[flo
 def _is_primal(data: _Data, cells: Cells) -> bool:
     """Whether an exact likelihood by the p x p matrix of clusters is worth its time."""
     num_rows, size = data.regression.num_rows, cells.num_clusters
-    if num_rows <= linear_settings.max_cholesky_size.value():
+    if _is_dense(data):
         return size <= num_rows
     estimate = costs.krylov_seconds(num_rows, data.regression.num_partitions, 2 + default_num_probes(num_rows))
     return costs.cholesky_seconds(size) < _EXACTNESS * estimate
+
+
+def _is_dense(data: _Data) -> bool:
+    """Whether rows are few enough for dense algebra."""
+    return data.regression.num_rows <= linear_settings.max_cholesky_size.value()
 
 
 def _counted(data: _Data, cells: Cells) -> tuple[ClusterRidge, Cells]:
@@ -274,7 +280,7 @@ def _coarser(data: _Data, finer: tuple[ClusterRidge, Cells], cells: Cells) -> tu
 def _by_rows(data: _Data, lifetime: float, cells: Cells, with_effects: bool) -> _Found:
     """The likelihood from the covariance of the rows: dense for few, one Lanczos run for many."""
     covariance, regression = data.covariance(lifetime), data.regression
-    if regression.num_rows <= linear_settings.max_cholesky_size.value():
+    if _is_dense(data):
         noisy = regression.outputscale * covariance.to_dense()
         noisy.diagonal().add_(regression.noise)
         factor = torch.linalg.cholesky(noisy)
@@ -284,9 +290,8 @@ def _by_rows(data: _Data, lifetime: float, cells: Cells, with_effects: bool) -> 
     value, standard_error = _by_lanczos(data, covariance)
     if not with_effects:
         return _Found(value, standard_error)
-    with torch.no_grad(), settings.iterative():
-        noisy = covariance._mul_constant(regression.outputscale).add_diagonal(torch.tensor(regression.noise).double())
-        alpha = noisy.solve(data.y.double().unsqueeze(-1))
+    noisy = covariance._mul_constant(regression.outputscale).add_diagonal(torch.tensor(regression.noise).double())
+    alpha = noisy.solve(data.y.double().unsqueeze(-1))
     return _Found(value, standard_error, _effects(data, cells, alpha))
 
 

@@ -18,7 +18,7 @@ NUM_TREES, NUM_COLUMNS, LIFETIME, LONGEST, NUM_LIFETIMES, NOISE = 100, 10, 0.1, 
 
 def mondrian_speed(options: Options) -> Iterator[Table]:
     """Minutes to lead rows down the trees, and to sweep over the lifetimes."""
-    many, few = options.pick(1_000_000, 50_000, 2_000), options.pick(100_000, 10_000, 1_000)
+    many, few = options.pick(1_000_000, 50_000, 2_000), options.pick(100_000, 10_000, 200)
     rows = [in_own_process(_grown, many), in_own_process(_swept, few)]
     yield Table("mondrian_speed", f"Mondrian kernel, {NUM_TREES} trees, {NUM_COLUMNS} standard normal columns", rows)
 
