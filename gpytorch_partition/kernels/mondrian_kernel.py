@@ -18,7 +18,8 @@ class MondrianKernel(PartitionKernel):
 
     Its limit for many trees is the Laplace kernel :math:`\exp(-\lambda \|x - x'\|_1)` with the lifetime
     :math:`\lambda` (proposition 1), for all points, also outside the box of the training rows. Columns should be
-    standardized: standard deviations that differ by more than 100 times give a `UserWarning`.
+    standardized, or given length scales of their own: without, standard deviations that differ by more than 100 times
+    give a `UserWarning`.
 
     Building costs :math:`O(N D)`; labelling N rows costs :math:`O(N m)` times the number of cuts above a cell
     (:class:`~gpytorch_partition.partitions.MondrianPartition` gives its mean) and :math:`O(D)` per node that holds
@@ -28,17 +29,27 @@ class MondrianKernel(PartitionKernel):
     remembered rows' codes follow by a look-up, :math:`O(N m)`. :func:`~gpytorch_partition.lifetime_sweep` chooses it.
     As after any other change of hyperparameters, a model that has predicted must be put into training mode once.
 
+    `projection` gives columns length scales of their own, or other directions to cut across; the limit is then
+    :math:`\exp(-\lambda \|U^\top (x - x')\|_1)`, or isotropic with rotations. It is fixed: a cut of a tree, once made,
+    cannot be dropped by the column that it falls in, so that length scales have no gradient and are changed by
+    drawing the trees anew, with a new kernel.
+    :func:`~gpytorch_partition.models.gradient_projection.expected_gradient_projection` finds one from targets.
+
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)
     :param num_trees: Number m of trees. (Default: 200.)
     :param lifetime: :math:`\lambda`, in units of 1/x. (Default: 1 / the median L1 distance of training rows, over
         those of 8192 random pairs that differ, or `max_lifetime` if that is less.)
     :param max_lifetime: How far cuts are known: the longest lifetime that can be set. (Default: `lifetime`.)
+    :param projection: `D x K` matrix U of floats, which maps points x to :math:`U^\top x`; a vector of `D` inverse
+        length scales; or `"rotations"`, a random rotation for every tree. Lifetimes are then in units of
+        1/:math:`U^\top x`. D counts the columns in `active_dims`. (Default: None, the columns as they are.)
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the trees.
     :param batch_shape: Batch shape of the kernel. (Default: none.)
     :param active_dims: Columns of x that the trees see. (Default: all.)
     :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no
-        lifetime is given, or `num_trees`, `lifetime`, `max_lifetime`, `random_state` or `active_dims` cannot be used.
+        lifetime is given, or `num_trees`, `lifetime`, `max_lifetime`, `projection`, `random_state` or `active_dims`
+        cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
@@ -54,6 +65,7 @@ class MondrianKernel(PartitionKernel):
         *,
         lifetime: float | None = None,
         max_lifetime: float | None = None,
+        projection: Tensor | str | None = None,
         random_state: Any = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
@@ -63,7 +75,12 @@ class MondrianKernel(PartitionKernel):
         else:
             points = training_points(train_x, active_dims)
             partition = MondrianPartition(
-                points, num_trees, lifetime=lifetime, max_lifetime=max_lifetime, random_state=random_state
+                points,
+                num_trees,
+                lifetime=lifetime,
+                max_lifetime=max_lifetime,
+                projection=projection,
+                random_state=random_state,
             )
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
 

@@ -30,13 +30,18 @@ it (but for 64-bit collisions).
 
 Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins
 the upper side with the next number. Sides shrink with every cut, so the descent ends whatever the lifetime.
+
+**Many dimensions.** A cut takes :math:`O(D)` for a node, however many points share it. At a lifetime of one over the
+median distance, cells are few whatever D is, and this is little. Proposing cuts of the whole box and rejecting those
+outside the cell would take :math:`O(1)` for a proposal, and pay only where nearly all points are alone.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,6 +50,10 @@ from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uni
 
 # What the hashes of a key are for; the root of level j has the salt _ROOT + j.
 _CLOCK, _SIDE, _PLACE, _LOWER, _UPPER, _ROOT = range(6)
+
+
+# Points come down in parts the boxes of whose nodes have so many sides, so that memory is bounded.
+_BOX_NUMEL = 2**19
 
 
 class Boxes(NamedTuple):
@@ -120,9 +129,9 @@ class Front(NamedTuple):
         return self.nodes.keys.shape[1]
 
     @property
-    def numel(self) -> int:
-        """Numbers that one wall of the boxes of all nodes on all levels takes."""
-        return self.num_nodes * self.x.shape[1] * self.boxes.num_levels
+    def is_wide(self) -> bool:
+        """Whether the boxes of all nodes on all levels are too many to hold at a time, and can be divided."""
+        return self.num_nodes > 1 and self.num_nodes * self.boxes.lower.numel() > _BOX_NUMEL
 
     def next_cuts(self) -> Cuts:
         """Each node's next cut."""
@@ -159,6 +168,25 @@ class Front(NamedTuple):
         inside = (which.start <= self.node) & (self.node < which.stop)
         nodes = Nodes(*(values[:, which].contiguous() for values in self.nodes))
         return Front(self.x, self.item[inside], self.node[inside] - which.start, nodes, self.boxes)
+
+
+def lead_down(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tensor) -> None:
+    """
+    Lead points down, in parts whose boxes are not too many, until none is left.
+
+    :param step: From a front and values of its nodes to the front one cut further down, and values of the nodes there.
+    :param front: Where the points are.
+    :param of_nodes: Values of its nodes, `M` each.
+    """
+    parts: list[tuple[Any, ...]] = [(front, *of_nodes)]
+    while parts:
+        front, *known = parts.pop()
+        if front.is_wide:
+            middle, (first, second) = front.num_nodes // 2, front.halves()
+            parts.append((second, *(values[middle:] for values in known)))
+            parts.append((first, *(values[:middle] for values in known)))
+        elif front.item.numel():
+            parts.append(step(front, *known))
 
 
 def roots(tree_keys: Tensor, boxes: Boxes) -> Nodes:

@@ -12,22 +12,19 @@ happens is all that covariances with the rows depend on, at any lifetime.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gpytorch_partition.partitions.levels import TreeLayout, lay_out_trees
-from gpytorch_partition.partitions.mondrian_process import Cuts, Front, renumbered
+from gpytorch_partition.partitions.mondrian_process import Cuts, Front, lead_down, renumbered
 
 # What a point's coordinate is in some dimension: of rows (`M`) and dimensions (`M`) for trees (`M`).
 Coordinates = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-# A group of points comes down in parts whose boxes have so many sides, so that memory is bounded.
-_BOX_NUMEL = 2**19
 
 
 class Cells(NamedTuple):
@@ -186,21 +183,11 @@ def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple
     """
     growth = _Growth(num_trees, front.item.numel(), front.x.device)
     roots = torch.arange(num_trees, device=front.x.device)
-    parts = [(front, roots, roots)]
-    while parts:
-        front, cells, trees = parts.pop()
-        while front.item.numel():
-            if front.numel > _BOX_NUMEL and front.num_nodes > 1:
-                middle = front.num_nodes // 2
-                front, other = front.halves()
-                parts.append((other, cells[middle:], trees[middle:]))
-                cells, trees = cells[:middle], trees[:middle]
-                continue
-            front, cells, trees = _grow(growth, front, cells, trees, lifetime)
+    lead_down(partial(_grow, growth, lifetime), front, roots, roots)
     return growth.finished(num_trees, num_rows)
 
 
-def _grow(growth: _Growth, front: Front, cells: Tensor, trees: Tensor, lifetime: float) -> tuple[Front, Tensor, Tensor]:
+def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: Tensor) -> tuple[Front, Tensor, Tensor]:
     """One cut further down."""
     cuts = front.next_cuts()
     is_alone = torch.bincount(front.node, minlength=front.num_nodes) == 1
@@ -212,7 +199,7 @@ def _grow(growth: _Growth, front: Front, cells: Tensor, trees: Tensor, lifetime:
     return front, growth.children(cells[parent], is_split, cuts.times[parent], trees[parent]), trees[parent]
 
 
-def joined(parts: list[MondrianTrees]) -> MondrianTrees:
+def joined(parts: Sequence[MondrianTrees]) -> MondrianTrees:
     """Groups of trees of the same rows side by side."""
     node_starts = _starts([part.left.numel() for part in parts])
     leaf_starts = _starts([part.num_leaves for part in parts])
@@ -245,30 +232,41 @@ def attach(
     :param lifetime: The terminal lifetime of the trees.
     :return: Events of these points; `codes` has a single dimension, as items have.
     """
-    codes = torch.empty_like(front.item)
-    nodes, times, num_events = [], [], 0
+    events = _Events(front)
 
-    def record(done: Tensor, node: Tensor, time: Tensor) -> None:
-        """The points in some nodes of the front have left the trees, or come to the end."""
-        nonlocal num_events
-        is_last = done[front.node]
-        found, event = renumbered(front.node[is_last], front.num_nodes)
-        codes[front.item[is_last]] = event + num_events
-        nodes.append(node[found])
-        times.append(time[found])
-        num_events += found.numel()
-
-    known, tree = trees.tree_nodes[numbers], numbers
-    while front.item.numel():
+    def follow(front: Front, known: Tensor, tree: Tensor) -> tuple[Front, Tensor, Tensor]:
+        """One cut further down."""
         cuts = front.next_cuts()
         ended = cuts.times > lifetime
-        record(ended, known, torch.full_like(cuts.times, torch.inf))
+        events.record(front, ended, known, torch.full_like(cuts.times, torch.inf))
         front, parent, above = front.without(ended).below(cuts)
-        time, tree, before = cuts.times[parent], tree[parent], known[parent]
-        known, is_apart = _followed(trees, before, Cuts(*(each[parent] for each in cuts)), above, tree, coordinates)
-        record(is_apart, before, time)
-        front = front.without(is_apart)
-    return Attachments(codes, torch.cat([known[:0], *nodes]), torch.cat([trees.cut_times[:0], *times]))
+        cuts, tree, before = Cuts(*(each[parent] for each in cuts)), tree[parent], known[parent]
+        known, is_apart = _followed(trees, before, cuts, above, tree, coordinates)
+        events.record(front, is_apart, before, cuts.times)
+        return front.without(is_apart), known, tree
+
+    lead_down(follow, front, trees.tree_nodes[numbers], numbers)
+    return events.attachments()
+
+
+class _Events:
+    """Where points leave the trees or come to the end, as it is found."""
+
+    def __init__(self, front: Front) -> None:
+        self._codes, self._count = torch.empty_like(front.item), 0
+        self._nodes, self._times = [front.item[:0]], [front.x.new_empty(0)]
+
+    def record(self, front: Front, done: Tensor, node: Tensor, time: Tensor) -> None:
+        """The points in some nodes of the front (`M`, bool) do, in a node of the trees, at a time (`M` each)."""
+        is_last = done[front.node]
+        found, event = renumbered(front.node[is_last], front.num_nodes)
+        self._codes[front.item[is_last]] = event + self._count
+        self._nodes.append(node[found])
+        self._times.append(time[found])
+        self._count += found.numel()
+
+    def attachments(self) -> Attachments:
+        return Attachments(self._codes, torch.cat(self._nodes), torch.cat(self._times))
 
 
 def _followed(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import pdist
 
-from gpytorch_partition.partitions import mondrian, partition
+from gpytorch_partition.partitions import mondrian, mondrian_process, partition
 from gpytorch_partition.partitions.mondrian import MondrianPartition, _descend
 from gpytorch_partition.partitions.mondrian_process import Front
 from gpytorch_partition.partitions.partition import floats_of
@@ -269,14 +269,15 @@ class TestLabels:
     def test_do_not_depend_on_blocks(self, trees, monkeypatch, size):
         expected = trees.labels(self.POINTS[18:22])
         monkeypatch.setattr(partition, "_LABELS_PER_CHUNK", 10 * size)
-        monkeypatch.setattr(mondrian, "_BOX_NUMEL", size)
+        monkeypatch.setattr(mondrian, "_POINT_NUMEL", size)
+        monkeypatch.setattr(mondrian_process, "_BOX_NUMEL", size)
         assert torch.equal(trees.labels(self.POINTS[18:22]), expected)
 
     def test_do_not_depend_on_threads(self, trees, monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
         expected = trees.labels(self.POINTS)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
-        monkeypatch.setattr(mondrian, "_BOX_NUMEL", 300)
+        monkeypatch.setattr(mondrian, "_POINT_NUMEL", 10)
         assert torch.equal(trees.labels(self.POINTS), expected)
 
     def test_of_a_batch(self, trees):
@@ -312,6 +313,27 @@ class TestLabels:
         shares = sharing(trees.labels(x))
         exact = torch.exp(-trees.lifetime * torch.cdist(x, x, p=1))
         assert (shares - exact).abs().max() < 4.5 * 0.5 / 500**0.5
+
+    def test_hold_few_boxes_at_a_time(self, trees, monkeypatch):
+        """Nor do codes, whether of rows or of points beside them."""
+        rows, expected = normal(100, 3), trees.labels(self.POINTS)
+        codes = [incidence.codes for incidence in deepcopy(trees).incidences(self.POINTS, rows)]
+        sizes, next_cuts = [], mondrian_process._next_cuts
+        monkeypatch.setattr(
+            mondrian_process,
+            "_next_cuts",
+            lambda lower, upper, keys, *rest: (
+                sizes.append(lower.numel() * len(keys)),
+                next_cuts(lower, upper, keys, *rest),
+            )[1],
+        )
+        monkeypatch.setattr(mondrian_process, "_BOX_NUMEL", 600)
+        monkeypatch.setattr(mondrian, "SERIAL_NUMEL", 64)
+        fresh = MondrianPartition()
+        fresh.load_state_dict(trees.state_dict())
+        assert torch.equal(fresh.labels(self.POINTS), expected)
+        assert all(torch.equal(a.codes, b) for a, b in zip(fresh.incidences(self.POINTS, rows), codes))
+        assert 600 < max(sizes) <= 2 * 600
 
     def test_of_neighboring_numbers(self):
         """Single float64 numbers are cells that no cut divides: the descent ends."""

@@ -1,0 +1,158 @@
+r"""
+What Mondrian trees see of points: their columns, or linear maps of these, the same for all trees or one for each.
+
+A Mondrian process cuts along axes. Led over :math:`U^\top x` instead of x it cuts across the columns of U (O'Reilly &
+Tran 2022, "Stochastic geometry to generalize the Mondrian process"), and where its limit was
+:math:`\exp(-\lambda \lVert x - x' \rVert_1)`, it becomes :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`.
+
+A label must not depend on the other points of a call, but matrix products round one way or another by their sizes.
+So maps are sums over columns here, one product and one addition after another, elementwise in float64.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_partition.partitions.partition import bits_of, floats_of
+
+ROTATIONS = "rotations"
+
+# Coordinates stay within this, so that sums of them do not overflow.
+LARGEST = 1e300
+
+
+class Projections(NamedTuple):
+    """Linear maps of points around a center; none where trees see the columns as they are."""
+
+    matrices: Tensor  # (r, D, K), or (r, 1, D) for diagonals, float64: r = 0 for none, 1 for all trees, or m
+    center: Tensor  # (D,) float64, the point that is mapped to the origin
+
+    @classmethod
+    def of(
+        cls, x: Tensor, projection: Tensor | str | None, num_trees: int, random: np.random.RandomState
+    ) -> Projections:
+        """
+        Maps around the center of the rows' box.
+
+        :param x: `N x D` rows, float64.
+        :param projection: What :func:`check_projection` lets pass.
+        :param num_trees: How many trees there are.
+        :param random: Source of the rotations.
+        """
+        if projection is None:
+            return cls(x.new_empty(0, 0, 0), x.new_empty(0))
+        rows = x.clamp(-LARGEST, LARGEST)
+        center = rows.amin(0) / 2 + rows.amax(0) / 2
+        if isinstance(projection, str):
+            return cls(rotations(num_trees, x.shape[1], random).to(x.device), center)
+        matrix = projection.detach().to(center, copy=True)
+        return cls(matrix.reshape(1, -1, matrix.shape[-1]).contiguous(), center)
+
+    @classmethod
+    def from_bits(cls, matrices: Tensor, center: Tensor) -> Projections:
+        """From the bit patterns that are kept as state."""
+        return cls(floats_of(matrices), floats_of(center))
+
+    def bits(self) -> tuple[Tensor, Tensor]:
+        """Bit patterns of the matrices and of the center."""
+        return bits_of(self.matrices), bits_of(self.center)
+
+    @property
+    def differ(self) -> bool:
+        """Whether every tree has a map of its own."""
+        return len(self.matrices) > 1
+
+    @property
+    def _is_diagonal(self) -> bool:
+        return self.matrices.shape[1] != self.center.numel()
+
+    def seen(self, x: Tensor, trees: slice) -> Tensor:
+        """
+        Points (`n x D`) as trees see them: `1 x n x K` where all see the same, else `trees x n x K`, float64.
+
+        :math:`O(n D K)` for each map, :math:`O(n D)` for a diagonal.
+        """
+        if not len(self.matrices):
+            return x.to(torch.float64).unsqueeze(0)
+        columns, matrices = self._centered(x), self.matrices[trees] if self.differ else self.matrices
+        if self._is_diagonal:
+            return columns * matrices
+        return _weighted_sum(columns.T.unsqueeze(-1), matrices.transpose(0, 1).unsqueeze(2))
+
+    def cube(self, x: Tensor) -> Tensor:
+        """Walls (`2 x D`) around the origin that hold rows (`N x D`) whichever way they are rotated."""
+        reach = torch.linalg.vector_norm(self._centered(x), dim=1).max()
+        return torch.stack([-reach, reach]).unsqueeze(1).repeat(1, x.shape[1])
+
+    def coordinates(self, x: Tensor, row: Tensor, dimension: Tensor, tree: Tensor) -> Tensor:
+        """
+        Single coordinates (`M`), bit by bit those of :meth:`seen`.
+
+        :param x: `n x D` points.
+        :param row: `M` numbers of points.
+        :param dimension: `M` numbers of columns that trees see.
+        :param tree: `M` numbers of trees.
+        """
+        if not len(self.matrices):
+            return x[row, dimension].to(torch.float64)
+        tree = tree if self.differ else torch.zeros_like(tree)
+        if self._is_diagonal:
+            return (self._clamped(x[row, dimension]) - self.center[dimension]) * self.matrices[tree, 0, dimension]
+        return _weighted_sum(self._centered(x[row]).T, self.matrices[tree, :, dimension].T)
+
+    def _centered(self, x: Tensor) -> Tensor:
+        return self._clamped(x) - self.center
+
+    @staticmethod
+    def _clamped(x: Tensor) -> Tensor:
+        return x.to(torch.float64).clamp(-LARGEST, LARGEST)
+
+
+def check_projection(projection: Tensor | str | None, num_columns: int) -> None:
+    """
+    Refuse what is no map of points with D columns.
+
+    :param projection: `D x K` matrix, `D` numbers on a diagonal, `"rotations"` or None.
+    :param num_columns: D.
+    :raises ValueError: If it is anything else.
+    """
+    if projection is None or (isinstance(projection, str) and projection == ROTATIONS):
+        return
+    if not torch.is_tensor(projection) or not projection.is_floating_point():
+        got = projection.dtype if torch.is_tensor(projection) else repr(projection)
+        raise ValueError(f"expected a projection as a floating point tensor, {ROTATIONS!r} or None, got {got}")
+    if projection.dim() not in (1, 2) or projection.shape[0] != num_columns or not projection.numel():
+        raise ValueError(
+            f"expected a projection of {num_columns} columns, one number for each or a matrix ({num_columns} x K), got "
+            f"shape {tuple(projection.shape)}: give one row per column that the trees are built on"
+        )
+    if not bool(torch.isfinite(projection).all()):
+        raise ValueError("expected a finite projection, got NaN or infinity")
+
+
+def rotations(number: int, num_columns: int, random: np.random.RandomState) -> Tensor:
+    """
+    Orthogonal matrices (`number x D x D`, float64), uniform in the Haar measure.
+
+    The Q factors of normal matrices, with the signs for which the factor R has a positive diagonal (Mezzadri 2007,
+    "How to generate random matrices from the classical compact groups").
+
+    :param number: How many.
+    :param num_columns: D.
+    :param random: Source of the numbers.
+    """
+    q, r = np.linalg.qr(random.normal(size=(number, num_columns, num_columns)))
+    signs = np.where(np.diagonal(r, axis1=1, axis2=2) < 0, -1.0, 1.0)
+    return torch.from_numpy(q * signs[:, None, :])
+
+
+def _weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
+    """The sum over the first dimension of products, in the same order and rounding for any shape."""
+    total = torch.zeros_like(values[0] * weights[0])
+    for value, weight in zip(values, weights):
+        total.add_(value * weight).clamp_(-LARGEST, LARGEST)
+    return total
