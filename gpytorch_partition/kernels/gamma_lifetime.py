@@ -26,8 +26,8 @@ class GammaLifetime(gpytorch.Module):
 
     Example:
         >>> lifetime = GammaLifetime(concentration=1.0, rate=2.0)
-        >>> lifetime.cdf(torch.tensor([0.0, 0.5, torch.inf]))  # 1 - exp(-2 t)
-        tensor([0.0000, 0.6321, 1.0000], dtype=torch.float64, grad_fn=<_GammaCDFBackward>)
+        >>> lifetime.cdf(torch.tensor([0.0, 0.5, torch.inf])).detach()  # 1 - exp(-2 t)
+        tensor([0.0000, 0.6321, 1.0000], dtype=torch.float64)
     """
 
     raw_concentration: torch.nn.Parameter

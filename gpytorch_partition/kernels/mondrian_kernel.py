@@ -114,11 +114,11 @@ class MondrianKernel(PartitionKernel):
 
     def cut(self, lifetime: float) -> MondrianKernel:
         """
-        The kernel of the same trees with an earlier lifetime; everything else stays. Costs nothing.
+        A copy with another lifetime, of the same trees; everything else stays. :math:`O(N m)` for remembered rows.
 
-        :param lifetime: In units of 1/x, up to this kernel's own.
+        :param lifetime: In units of 1/x, up to :attr:`max_lifetime`.
         :raises RuntimeError: If the kernel is unfitted.
-        :raises ValueError: If the lifetime is not positive, or longer than this kernel's.
+        :raises ValueError: If the lifetime is not positive, or longer than the longest.
 
         Example:
             >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)

@@ -214,7 +214,7 @@ class FeatureSpaceGP:
             >>> model.cut(2.0).num_rows, model.cut(2.0).kernel.lifetime
             (100, 2.0)
         """
-        return self._under(_mondrian_kernel(self.kernel).cut(lifetime))
+        return self._under(_cut(self.kernel, lifetime))
 
     def fit_lifetime(self, lifetimes: Iterable[float] | None = None, bounds: Bounds | None = None) -> FeatureSpaceGP:
         """
@@ -243,11 +243,11 @@ class FeatureSpaceGP:
             >>> best.kernel.lifetime
             4.0
         """
-        kernel = _mondrian_kernel(self.kernel)
-        chosen = [kernel.lifetime / 2**k for k in range(7)] if lifetimes is None else list(lifetimes)
+        longest = _mondrian_kernel(self.kernel).lifetime
+        chosen = [longest / 2**k for k in range(7)] if lifetimes is None else list(lifetimes)
         if not chosen:
             raise ValueError("expected at least one lifetime to choose from, got none")
-        kernels = [kernel.cut(lifetime) for lifetime in chosen]
+        kernels = [_cut(self.kernel, lifetime) for lifetime in chosen]
         models = (self._under(each) for each in progress(kernels, "fitting lifetimes"))
         return max(models, key=lambda model: model.fit(bounds).log_likelihood)
 
@@ -470,6 +470,14 @@ def _mondrian_kernel(kernel: PartitionKernel) -> MondrianKernel:
     if not isinstance(kernel, MondrianKernel):
         raise ValueError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
     return kernel
+
+
+def _cut(kernel: PartitionKernel, lifetime: float) -> MondrianKernel:
+    """The kernel at a lifetime at which all cells are unions of cells that were counted."""
+    kernel = _mondrian_kernel(kernel)
+    if not 0 < lifetime <= kernel.lifetime:
+        raise ValueError(f"expected a lifetime in (0, {kernel.lifetime:g}], the kernel's own, got {lifetime}")
+    return kernel.cut(lifetime)
 
 
 def _forest_layout(kernel: PartitionKernel) -> TreeLayout:

@@ -169,21 +169,21 @@ def fit_along_lifetimes(
     some 40 per (row, tree) meanwhile, and for each lifetime 8 per weight and class, of which there is one for each cell
     of this lifetime and of all before it.
 
-    :param kernel: The trees, grown to the longest lifetime or further.
+    :param kernel: The trees, with a `max_lifetime` of the longest lifetime or more.
     :param estimator: A linear model of scikit-learn that learns by `partial_fit`, such as
         :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine) or
         :class:`sklearn.linear_model.SGDRegressor`. It is copied, and what it may have learned is left behind.
     :param x: `N x D` training rows.
     :param y: `N` targets or class labels, an array or a tensor.
-    :param lifetimes: In units of 1/x, positive and increasing, up to the kernel's own.
+    :param lifetimes: In units of 1/x, positive and increasing, up to the kernel's `max_lifetime`.
     :param epochs: Passes over the rows at each lifetime. (Default: 5.)
     :param validation: Rows and targets to compute scores on. (Default: None, no scores.)
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the orders of rows.
     :return: A model per lifetime, the scores, and the best model.
     :raises TypeError: If the kernel has no lifetimes, or the estimator no `partial_fit`.
     :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If lifetimes are none, not positive, not increasing or longer than the kernel's, `epochs` is not
-        positive, rows and targets do not fit together, x cannot be used, or `random_state` is no seed.
+    :raises ValueError: If lifetimes are none, not positive, not increasing or longer than the kernel's longest,
+        `epochs` is not positive, rows and targets do not fit together, x cannot be used, or `random_state` is no seed.
 
     Example:
         >>> from sklearn.linear_model import SGDClassifier
@@ -259,10 +259,10 @@ def _check_lifetimes(kernel: Any, x: Tensor, lifetimes: list[float]) -> None:
         raise TypeError(f"only the trees of a MondrianKernel have lifetimes, got a {type(kernel).__name__}")
     kernel.partition.check_points(kernel.columns.select(x))
     rising = all(a < b for a, b in zip([0.0, *lifetimes], lifetimes))
-    if not lifetimes or not rising or lifetimes[-1] > kernel.lifetime:
+    if not lifetimes or not rising or lifetimes[-1] > kernel.max_lifetime:
         raise ValueError(
-            f"expected lifetimes that are positive, increasing and at most {kernel.lifetime:g}, the kernel's own, got "
-            f"{lifetimes}: sort them, or give the kernel a longer lifetime"
+            f"expected lifetimes that are positive, increasing and at most {kernel.max_lifetime:g}, the kernel's "
+            f"max_lifetime, got {lifetimes}: sort them, or give the kernel a longer max_lifetime"
         )
 
 

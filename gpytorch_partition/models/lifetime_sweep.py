@@ -183,18 +183,12 @@ class _Data(NamedTuple):
 
     def covariance(self, lifetime: float) -> PartitionLinearOperator:
         """:math:`K` at a lifetime, in float64."""
-        return self.at(lifetime)(self.x).evaluate_kernel().to(dtype=torch.float64)
-
-    def at(self, lifetime: float) -> MondrianKernel:
-        """The kernel at a lifetime."""
-        kernel = self.kernel.cut(self.kernel.lifetime)
-        kernel.lifetime = lifetime
-        return kernel
+        return self.kernel.cut(lifetime)(self.x).evaluate_kernel().to(dtype=torch.float64)
 
     def predict(self, lifetime: float, x: Tensor) -> tuple[Tensor, Tensor]:
         """Predictive means and latent variances of the exact process at a lifetime."""
         likelihood = GaussianLikelihood()
-        model = PartitionGP(self.x, self.y.to(self.x), likelihood, self.at(lifetime)).eval()
+        model = PartitionGP(self.x, self.y.to(self.x), likelihood, self.kernel.cut(lifetime)).eval()
         likelihood.noise_covar.raw_noise_constraint.lower_bound.fill_(0)
         likelihood.noise, model.covar_module.outputscale = self.regression.noise, self.regression.outputscale
         with torch.no_grad(), settings.iterative():

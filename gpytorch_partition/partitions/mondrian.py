@@ -223,12 +223,13 @@ class MondrianPartition(Partition):
 
     def cut(self, lifetime: float) -> MondrianPartition:
         """
-        The same trees with an earlier lifetime: every cell is a union of cells of this partition. Costs nothing.
+        A copy with another lifetime, of the same trees: of two lifetimes, cells of the shorter are unions of cells of
+        the longer. Codes of remembered rows follow, :math:`O(N m)`.
 
-        :param lifetime: In units of 1 / x, up to this partition's own.
-        :return: The cut trees, which share this partition's tensors.
+        :param lifetime: In units of 1 / x, up to :attr:`max_lifetime`.
+        :return: The copy, which shares this partition's tensors.
         :raises RuntimeError: If the partition is not fitted.
-        :raises ValueError: If the lifetime is not positive, or longer than this partition's.
+        :raises ValueError: If the lifetime is not positive, or longer than the terminal one.
 
         Example:
             >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
@@ -236,12 +237,9 @@ class MondrianPartition(Partition):
             >>> [len(trees.cut(lifetime).labels(x).unique()) for lifetime in (1.0, 4.0, 8.0)]
             [4, 17, 44]
         """
-        self._check_fitted()
-        if not 0 < lifetime <= self.lifetime:
-            raise ValueError(f"expected a lifetime in (0, {self.lifetime:g}], the partition's own, got {lifetime}")
-        earlier = deepcopy(self)
-        earlier.lifetime = lifetime
-        return earlier
+        copy = deepcopy(self)
+        copy.lifetime = lifetime
+        return copy
 
     def _labels(self, x: Tensor) -> Tensor:
         labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
@@ -393,7 +391,8 @@ class GrownRows(NamedTuple):
 
     def codes(self, cells: Cells) -> Tensor:
         """Codes of the rows (`*batch x N x m`) at another lifetime, given its cells."""
-        return self.terminal.place_in(cells).to(self.leaf_codes)[self.leaf_codes.long()]
+        table = self.terminal.place_in(cells).to(self.leaf_codes)
+        return table.index_select(0, self.leaf_codes.reshape(-1)).view(self.leaf_codes.shape)
 
     @classmethod
     def of(cls, trees: MondrianTrees, level: int, leaves: Sequence[Tensor], x: Tensor, shape: torch.Size) -> GrownRows:

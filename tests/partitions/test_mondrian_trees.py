@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpytorch_partition.partitions import MondrianPartition, mondrian_trees
+from gpytorch_partition.partitions import MondrianPartition, mondrian_process, mondrian_trees
 
 
 def uniform(n, d, seed=0):
@@ -173,7 +173,7 @@ class TestTrees:
     def test_many_nodes_are_grown_in_parts(self, monkeypatch):
         x = uniform(200, 3)
         whole = partition_of(x, 20.0).incidences(x, x)[0].codes
-        monkeypatch.setattr(mondrian_trees, "_BOX_NUMEL", 16)
+        monkeypatch.setattr(mondrian_process, "_BOX_NUMEL", 16)
         parts = partition_of(x, 20.0).incidences(x, x)[0].codes
         assert torch.equal(whole, parts)
 
@@ -185,7 +185,7 @@ class TestTrees:
         assert torch.equal(share(codes, codes), share(labels, labels))
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=10, deadline=None, derandomize=True)
 @given(st.integers(0, 2**31 - 1), st.integers(1, 40), st.integers(1, 4), st.floats(0.01, 8.0))
 def test_codes_agree_with_labels_whatever_the_rows(seed, n, d, lifetime):
     x = uniform(n, d, seed).round(decimals=1)  # with ties
