@@ -18,7 +18,7 @@ from gpytorch_partition.kernels import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels import PartitionMixtureKernel as PartitionMixtureKernel
 from gpytorch_partition.kernels import RandomBinningKernel as RandomBinningKernel
 from gpytorch_partition.kernels import RandomForestKernel as RandomForestKernel
-from gpytorch_partition.models.lifetime_sweep import lifetime_sweep as lifetime_sweep
+from gpytorch_partition.models.sweep import lifetime_sweep as lifetime_sweep
 from gpytorch_partition.partitions import encode_missing as encode_missing
 from gpytorch_partition.presets import default_kernel as default_kernel
 from gpytorch_partition.presets import default_model as default_model

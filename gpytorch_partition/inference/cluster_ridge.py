@@ -85,7 +85,11 @@ class ClusterRidge:
     def _factor(self) -> Tensor:
         regularized = self.counts.clone()
         regularized.diagonal().add_(self.regression.ridge)
-        return torch.linalg.cholesky(regularized)
+        factor, failed = torch.linalg.cholesky_ex(regularized)
+        if failed:
+            ratio = self.regression.noise / self.regression.outputscale
+            raise ValueError(f"a noise of {ratio:.2g} outputscales is lost in rounding: expected more of it")
+        return factor
 
     @cached_property
     def effects(self) -> Tensor:

@@ -52,6 +52,7 @@ class ClusterStatistics:
 
     def __init__(self, partition: Partition, max_clusters: int = MOST_CLUSTERS) -> None:
         self.partition, self.max_clusters = partition, max_clusters
+        self._tensors = list(partition.tensors().values())  # when counting began
         is_bounded = partition.cluster_counts is not None
         self.index: ClusterIndex = partition.cluster_index(1) if is_bounded else SeenClusterIndex.of_values([])
         size = self.index.num_clusters
@@ -59,6 +60,18 @@ class ClusterStatistics:
         self.sums = torch.zeros(size, 2, dtype=torch.float64)
         self.squares = torch.zeros(2, 2, dtype=torch.float64)
         self.examples = torch.zeros(size, 0, dtype=torch.float64)  # p x D; null clusters have zeros, bounded ones none
+
+    def check_partition(self) -> None:
+        """
+        Refuse partitions that are no longer those that rows were counted by.
+
+        :raises RuntimeError: If they have changed, as Mondrian trees do with another lifetime.
+        """
+        if not self.partition.has_tensors(self._tensors):
+            raise RuntimeError(
+                "the kernel's partitions have changed since rows were counted (another lifetime?): give the model a "
+                "copy of the kernel, such as kernel.cut(lifetime), or change the lifetime back and count again"
+            )
 
     @property
     def num_rows(self) -> int:
@@ -73,6 +86,7 @@ class ClusterStatistics:
         :param y: `n` finite targets.
         :return: Where the clusters that there were before are now (`p`), and the codes of the rows (`n x m`).
         """
+        self.check_partition()
         labels, places = self.partition.labels(x), torch.arange(len(self.sums))
         if isinstance(self.index, SeenClusterIndex):
             places = self._reindex(self.index, SeenClusterIndex(labels), x.shape[1])
@@ -90,6 +104,7 @@ class ClusterStatistics:
         :param y: `n` finite targets.
         :raises ValueError: If such rows were not added, as far as counts can tell.
         """
+        self.check_partition()
         self._count(self.codes(self.partition.labels(x)), y, -1)
 
     @property

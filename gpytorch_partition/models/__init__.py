@@ -10,6 +10,7 @@ from gpytorch_partition.models.gradient_projection import (
 from gpytorch_partition.models.lifetime_path import LifetimeModel as LifetimeModel
 from gpytorch_partition.models.lifetime_path import LifetimePath as LifetimePath
 from gpytorch_partition.models.lifetime_path import fit_along_lifetimes as fit_along_lifetimes
-from gpytorch_partition.models.lifetime_sweep import LifetimeSweep as LifetimeSweep
 from gpytorch_partition.models.mondrian_forest import MondrianForest as MondrianForest
 from gpytorch_partition.models.mondrian_forest import joint_weights as joint_weights
+from gpytorch_partition.models.sweep import LifetimeSweep as LifetimeSweep
+from gpytorch_partition.models.sweep import lifetime_sweep as lifetime_sweep

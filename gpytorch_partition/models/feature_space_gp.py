@@ -23,6 +23,7 @@ from gpytorch_partition.inference.level_weights import (
 from gpytorch_partition.inference.online import EffectsPosterior
 from gpytorch_partition.inference.spectral_fit import Bounds, Maximum, maximize
 from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood
+from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
@@ -66,7 +67,8 @@ class FeatureSpaceGP:
         trees, of a mixture) are taken as they are when the model is fitted.
     :param max_clusters: How many clusters there may be: rows that would open more are refused with an error, and
         everything stays as it was. (Default: 65,536.)
-    :raises ValueError: If it is a mixture with Mondrian trees, or with a user's function.
+    :raises ValueError: If it is a mixture with Mondrian trees, or with a user's function, or a
+        :class:`~gpytorch_partition.GammaMondrianKernel`.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -86,6 +88,10 @@ class FeatureSpaceGP:
             raise ValueError(
                 "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one "
                 "with Mondrian trees or a function of yours: use the kernels one at a time, or a PartitionGP"
+            )
+        if isinstance(kernel, GammaMondrianKernel):
+            raise ValueError(
+                "expected a kernel whose rows can be counted, got a GammaMondrianKernel: use a PartitionGP"
             )
         self.kernel = kernel
         self.statistics = ClusterStatistics(kernel.partition, max_clusters)
@@ -125,8 +131,8 @@ class FeatureSpaceGP:
         """
         x, y = self._checked(x, y)
         posterior = self._posterior if self._is_worth_updating(len(y)) else None
+        self._forget()  # first: counting may fail, or be interrupted
         places, codes = self.statistics.add(x, y)
-        self._forget()
         if posterior is not None:
             self.__dict__["_posterior"] = self._updated(posterior, places, codes, y)
 
@@ -138,8 +144,9 @@ class FeatureSpaceGP:
         :param y: `n` targets.
         :raises ValueError: If they do not match, or cannot have been added.
         """
-        self.statistics.remove(*self._checked(x, y))
+        x, y = self._checked(x, y)
         self._forget()
+        self.statistics.remove(x, y)
 
     def _is_worth_updating(self, num_rows: int) -> bool:
         """Whether there is a solution that a few rows change faster than it could be found anew."""
@@ -407,6 +414,7 @@ class FeatureSpaceGP:
 
     def _rows(self, x: Tensor) -> Incidence:
         self._check_counted()
+        self.statistics.check_partition()
         labels = self.kernel.cluster_ids(x)
         return Incidence(self.statistics.codes(labels), len(self.statistics.sums))
 
@@ -418,7 +426,7 @@ class FeatureSpaceGP:
 
     def _check_counted(self) -> None:
         if not self.num_rows:
-            raise RuntimeError("FeatureSpaceGP has no rows: call add(x, y) or add_chunks(chunks) first")
+            raise RuntimeError("FeatureSpaceGP has no rows: call add_rows(x, y) or add_chunks(chunks) first")
 
     @cached_property
     def _space(self) -> FeatureSpace:

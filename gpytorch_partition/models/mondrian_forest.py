@@ -71,6 +71,7 @@ class MondrianForest:
     def __init__(self, kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale: float, noise: float) -> None:
         _check(x, y, outputscale, noise)
         self.kernel, self._x = kernel, kernel.columns.select(x.detach()).clone()
+        self._tensors = list(kernel.partition.tensors().values())
         rows = self._rows(self._x)
         _check_flat(kernel, rows)
         columns = torch.stack([y.detach().double(), torch.ones_like(y, dtype=torch.float64)], -1)
@@ -100,7 +101,8 @@ class MondrianForest:
         :param x: `N_test x D` points, all columns.
         :raises ValueError: If they cannot be labelled.
         """
-        table = torch.stack([self._means, self._means**2 + self._variances], -1)
+        deviations = self._means - self._means.median()  # whose squares keep their digits
+        table = torch.stack([deviations, deviations**2 + self._variances], -1)
         mean, square = self._averages(x, table).unbind(-1)
         return square - mean**2
 
@@ -112,6 +114,11 @@ class MondrianForest:
     def _rows(self, x: Tensor) -> Incidence:
         """The clusters of points, numbered as those of the training rows."""
         partition = self.kernel.partition
+        if not partition.has_tensors(self._tensors):
+            raise RuntimeError(
+                "the kernel's partitions have changed since the forest was fitted (another lifetime?): fit it anew, or "
+                "give it a copy of the kernel, such as kernel.cut(lifetime)"
+            )
         # Remembered rows define the cluster space, however many points there are.
         partition.incidences(self._x, self._x)
         return partition.incidences(x, self._x)[0]

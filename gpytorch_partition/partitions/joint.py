@@ -83,9 +83,8 @@ class JointPartition(Partition):
 
     def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
         """As of every partition; rows are forgotten when a source has changed."""
-        tensors = list(self.tensors().values())
-        if len(tensors) != len(self._coded_by) or any(a is not b for a, b in zip(tensors, self._coded_by)):
-            self._coded_by = tensors
+        if not self.has_tensors(self._coded_by):
+            self._coded_by = list(self.tensors().values())
             self._remembered.clear()
         return super().incidences(x1, x2)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -188,7 +188,7 @@ class MondrianPartition(Partition):
     @lifetime.setter
     def lifetime(self, lifetime: float) -> None:
         self._check_fitted()
-        if not 0 < lifetime <= self.max_lifetime:
+        if not isinstance(lifetime, Real) or not 0 < lifetime <= self.max_lifetime:
             raise ValueError(
                 f"expected a lifetime in (0, {self.max_lifetime:g}], up to the terminal one, got {lifetime}: build "
                 "with a longer max_lifetime"
@@ -396,12 +396,12 @@ class GrownRows(NamedTuple):
 
     @classmethod
     def of(cls, trees: MondrianTrees, level: int, leaves: Sequence[Tensor], x: Tensor, shape: torch.Size) -> GrownRows:
-        """With the leaves (`trees * n`) that groups of trees have numbered on their own."""
+        """With the leaves (`trees x n`) that groups of trees have numbered on their own."""
         terminal, num_trees = trees.cells(math.inf), trees.num_trees
         dtype = code_dtype(terminal.num_clusters, len(x) * num_trees)
         codes, tree = torch.empty(len(x), num_trees, dtype=dtype, device=x.device), 0
         for part in leaves:
-            columns = part.view(-1, len(x)) + (trees.tree_leaves[tree] + tree)
+            columns = part + (trees.tree_leaves[tree] + tree)
             stop = tree + len(columns)
             codes[:, tree:stop] = (columns + torch.arange(len(columns), device=x.device).unsqueeze(1)).T
             tree = stop

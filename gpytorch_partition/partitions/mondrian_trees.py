@@ -150,7 +150,7 @@ class _Growth:
         return cells.masked_scatter(is_split, numbers)
 
     def finished(self, num_trees: int, num_rows: int) -> tuple[MondrianTrees, Tensor]:
-        """The trees, and the leaf (`trees * n`) of each item."""
+        """The trees, and the leaf of each row (`trees x n`)."""
         parents, tree = torch.cat(self._parents), torch.cat(self._trees)
         numbers = torch.arange(self.num_cells, device=tree.device)
         left, right = numbers.clone(), numbers.clone()
@@ -164,11 +164,11 @@ class _Growth:
         tree_nodes = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
         left, right, cut_times = place[left[order]], place[right[order]], cut_times[order]
         layout = lay_out_trees(left, right, tree_nodes)
-        leaves = layout.node_low[place[self.cell_of]]
-        examples = torch.empty_like(layout.leaf_nodes)
-        examples[leaves] = torch.arange(leaves.numel(), device=leaves.device) % max(1, num_rows)
-        low = layout.node_low
-        return MondrianTrees(left, right, cut_times, low, tree_nodes, layout.tree_leaves, examples), leaves
+        leaves = layout.node_low[place[self.cell_of]].view(num_trees, num_rows)
+        examples = torch.zeros_like(layout.leaf_nodes)  # a tree that no row is in has a leaf, but no example
+        examples[leaves] = torch.arange(num_rows, device=leaves.device).expand_as(leaves)
+        trees = MondrianTrees(left, right, cut_times, layout.node_low, tree_nodes, layout.tree_leaves, examples)
+        return trees, leaves
 
 
 def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple[MondrianTrees, Tensor]:
@@ -179,7 +179,7 @@ def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple
     :param num_trees: How many trees these are.
     :param num_rows: How many rows.
     :param lifetime: In units of 1 / x.
-    :return: The trees, and the leaf of each item (`trees * n`).
+    :return: The trees, and the leaf of each row (`trees x n`).
     """
     growth = _Growth(num_trees, front.item.numel(), front.x.device)
     roots = torch.arange(num_trees, device=front.x.device)

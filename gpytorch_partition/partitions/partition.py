@@ -240,6 +240,11 @@ class Partition(torch.nn.Module):
         """What labels depend on, by name."""
         return dict(self.named_buffers())
 
+    def has_tensors(self, tensors: list[Tensor]) -> bool:
+        """Whether labels depend on these very tensors, as they did when these were looked up."""
+        own = list(self.tensors().values())
+        return len(own) == len(tensors) and all(a is b for a, b in zip(own, tensors))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
         new = copy(self)
         new._buffers = self._buffers.copy()

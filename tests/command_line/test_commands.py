@@ -48,7 +48,8 @@ def fit(*options):
 
 
 class TestFitAndPredict:
-    @pytest.mark.parametrize("kernel", ["forest", *(pytest.param(k, marks=pytest.mark.slow) for k in KERNELS[1:])])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kernel", KERNELS)
     def test_another_process_predicts_the_same_bits(self, folder, kernel):
         assert fit("--kernel", kernel) == 0
         write("new.csv", ["c", "note", "a", "b"], [[c, "text", a, b] for a, b, c in X[:9]])

@@ -73,7 +73,7 @@ def test_a_cut_has_the_counts_of_the_rows(way, lifetime):
     _assert_equal(fine.coarsened(TREES.cut(lifetime)), _counted(TREES.cut(lifetime)))
 
 
-@pytest.mark.parametrize("lifetime", LIFETIMES)
+@pytest.mark.parametrize("lifetime", [LIFETIMES[0], *(pytest.param(k, marks=pytest.mark.slow) for k in LIFETIMES[1:])])
 def test_a_cut_after_rows_were_removed(lifetime):
     """Their clusters stay, empty."""
     direct = _counted(TREES.cut(lifetime), torch.cat([X, 3 * X]), torch.cat([Y, Y]))

@@ -300,7 +300,9 @@ def test_an_interior_optimum_in_an_interval():
     assert values(model) == pytest.approx(values(free), rel=1e-4)
 
 
-@pytest.mark.parametrize("where", ["outputscale", "noise", "both"])
+@pytest.mark.parametrize(
+    "where", ["both", *(pytest.param(k, marks=pytest.mark.slow) for k in ("outputscale", "noise"))]
+)
 def test_priors_count_as_they_do_for_l_bfgs(where):
     models = [plain_model(num_rows=100) for _ in range(3)]
     for model in models[:2]:

@@ -129,6 +129,7 @@ def test_the_traces_of_every_row_count_all_rows(measure):
     np.testing.assert_allclose(measure.trace_weights.sum(-1), ROWS, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_standard_error_is_the_spread_over_seeds():
     dense = SpectralLikelihood(dense_measure(operator().to_dense(), targets()))
     assert dense.standard_error(0.5, 0.05) == 0

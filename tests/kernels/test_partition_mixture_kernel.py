@@ -210,6 +210,7 @@ class Model(gpytorch.models.ExactGP):
 """
 
 
+@pytest.mark.slow
 def test_another_process_predicts_bit_identically(tmp_path):
     namespace: dict = {}
     exec(MODEL, namespace)

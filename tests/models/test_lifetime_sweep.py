@@ -6,7 +6,8 @@ import math
 
 import pytest
 import torch
-from torch.distributions import Gamma, MultivariateNormal
+from scipy import stats
+from torch.distributions import Gamma, MultivariateNormal, Uniform
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, lifetime_sweep
 
@@ -73,14 +74,14 @@ class TestOnAGrid:
 
     def test_by_clusters_however_many(self, exact, monkeypatch):
         """The p x p matrix at every lifetime, each coarsened from the one before."""
-        monkeypatch.setattr("gpytorch_partition.models.lifetime_sweep._is_primal", lambda *_: True)
+        monkeypatch.setattr("gpytorch_partition.models.sweep._is_primal", lambda *_: True)
         sweep = sweep_of(validation=(NEW, NEW_Y))
         torch.testing.assert_close(sweep.log_marginal_likelihood, values(exact, "value"), rtol=1e-9, atol=1e-8)
         torch.testing.assert_close(sweep.validation_error, values(exact, "error"), rtol=1e-9, atol=1e-9)
 
     def test_by_lanczos(self, exact, monkeypatch):
         for name in ("_is_primal", "_is_dense"):
-            monkeypatch.setattr(f"gpytorch_partition.models.lifetime_sweep.{name}", lambda *_: False)
+            monkeypatch.setattr(f"gpytorch_partition.models.sweep.{name}", lambda *_: False)
         sweep = sweep_of(validation=(NEW, NEW_Y))
         errors = (sweep.log_marginal_likelihood - values(exact, "value")).abs()
         assert (errors <= 4 * sweep.standard_error + 0.05).all()
@@ -96,7 +97,7 @@ class TestOnAGrid:
         torch.testing.assert_close(codes, share(kernel.cluster_ids(X), kernel.cluster_ids(X)))
 
     def test_counts_are_made_once(self, monkeypatch):
-        from gpytorch_partition.models import lifetime_sweep as module
+        from gpytorch_partition.models import sweep as module
 
         calls = []
         original = module.count_co_occurrences
@@ -123,6 +124,15 @@ class TestOnAGrid:
         sweep = lifetime_sweep(kernel, wide, Y, outputscale=OUTPUTSCALE, noise=NOISE, lifetimes=LIFETIMES)
         assert torch.equal(sweep.log_marginal_likelihood, sweep_of().log_marginal_likelihood)
 
+    @pytest.mark.parametrize("dense", [True, False])
+    def test_rows_in_single_precision_lose_no_digits(self, monkeypatch, dense):
+        """Far from zero a share of 1 / 10 in float32 would cost tens of nats."""
+        monkeypatch.setattr("gpytorch_partition.models.sweep._is_primal", lambda *_: not dense)
+        x, y = X.float(), (Y + 1e3).float()
+        sweep = lifetime_sweep(kernel_of(x), x, y, outputscale=OUTPUTSCALE, noise=NOISE, lifetimes=[2.0])
+        exact = Dense(2.0, x, y.double(), NEW.float()).value
+        assert abs(float(sweep.log_marginal_likelihood[0]) - exact) < 1e-3
+
 
 class TestAtEveryCut:
     @pytest.fixture(scope="class")
@@ -130,6 +140,14 @@ class TestAtEveryCut:
     def sweep():
         kernel = kernel_of(num_trees=4, max_lifetime=8.0)
         return sweep_of(kernel, "cuts", validation=(NEW, NEW_Y))
+
+    def test_the_first_error_is_that_of_the_first_lifetime(self):
+        """Points far out have left the trees before any cut of the rows."""
+        far = torch.cat([NEW, torch.full((1, 2), 1e5, dtype=torch.float64)]), torch.cat([NEW_Y, NEW_Y[:1]])
+        cuts = sweep_of(kernel_of(num_trees=4, max_lifetime=8.0), "cuts", validation=far)
+        first = [float(cuts.lifetimes[0])]
+        grid = sweep_of(kernel_of(num_trees=4, max_lifetime=8.0), first, validation=far)
+        torch.testing.assert_close(cuts.validation_error[0], grid.validation_error[0])
 
     def test_likelihoods_and_errors(self, sweep):
         for number in (0, 1, 2, 30, 100, len(sweep.lifetimes) - 1):
@@ -154,7 +172,7 @@ class TestAtEveryCut:
             assert abs(float(sweep.log_marginal_likelihood[number] - value)) < 1e-8
 
     def test_too_many_cells(self, monkeypatch):
-        monkeypatch.setattr("gpytorch_partition.models.lifetime_sweep._MOST_CELLS", 100)
+        monkeypatch.setattr("gpytorch_partition.models.sweep._MOST_CELLS", 100)
         with pytest.raises(ValueError, match="shorter max_lifetime"):
             sweep_of(lifetimes="cuts")
 
@@ -170,7 +188,8 @@ class TestPosterior:
     def test_of_a_prior(self, exact):
         sweep = sweep_of()
         prior = Gamma(torch.tensor(2.0, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64))
-        masses = prior.cdf(sweep.edges).diff()
+        edges = torch.cat([torch.zeros(1), sweep.edges[1:-1], torch.full((1,), 1e9)]).double()
+        masses = prior.cdf(edges).diff()
         expected = (values(exact, "value") - values(exact, "value").max()).exp() * masses
         torch.testing.assert_close(sweep.posterior(prior), expected / expected.sum(), rtol=1e-6, atol=1e-12)
         torch.testing.assert_close(sweep.posterior(prior.cdf), sweep.posterior(prior))
@@ -179,6 +198,17 @@ class TestPosterior:
         sweep = sweep_of(lifetimes=[1.0, 2.0, 4.0, 8.0])
         likelihoods = sweep.log_marginal_likelihood.softmax(0)
         torch.testing.assert_close(sweep.posterior(), likelihoods, rtol=1e-6, atol=1e-12)
+
+    @pytest.mark.parametrize("lifetimes", [LIFETIMES, "cuts"])
+    def test_the_whole_of_a_prior_counts(self, lifetimes):
+        """Of a flat likelihood nothing but the prior is left: the ends stand for all beyond them."""
+        sweep = sweep_of(kernel_of(num_trees=2, max_lifetime=20.0), lifetimes)
+        object.__setattr__(sweep, "log_marginal_likelihood", torch.zeros_like(sweep.log_marginal_likelihood))
+        prior = Uniform(torch.tensor(0.0).double(), torch.tensor(8.0).double())
+        for each in (prior, stats.uniform(0, 8)):
+            weights = sweep.posterior(each)
+            torch.testing.assert_close(weights[0].item(), float(sweep.edges[1]) / 8)
+            assert not weights[sweep.edges[:-1] >= 8].any()
 
     def test_a_prior_elsewhere(self):
         with pytest.raises(ValueError, match="probability"):
@@ -232,6 +262,24 @@ class TestBadInput:
         with pytest.raises(ValueError, match="max_lifetime"):
             sweep_of(kernel, lifetimes)
         assert kernel.lifetime == before
+
+    def test_validation_points(self):
+        bad = NEW.clone()
+        bad[0, 0] = math.nan
+        for x in (NEW[:, :1], torch.cat([NEW, NEW], 1), bad, NEW.long()):
+            with pytest.raises(ValueError, match="expected|built on"):
+                sweep_of(validation=(x, NEW_Y))
+
+    def test_one_lifetime_is_no_list(self):
+        kernel = kernel_of()
+        with pytest.raises(ValueError, match="put it into a list"):
+            sweep_of(kernel, 2.0)
+        assert not kernel.partition._remembered  # no row was led down
+
+    def test_noise_that_rounding_takes(self, monkeypatch):
+        monkeypatch.setattr("gpytorch_partition.models.sweep._is_primal", lambda *_: True)
+        with pytest.raises(ValueError, match="lost in rounding"):
+            lifetime_sweep(kernel_of(), X, Y, outputscale=1.0, noise=1e-18)
 
     def test_words(self):
         with pytest.raises(ValueError, match='"cuts"'):

@@ -205,3 +205,21 @@ def test_refuses_what_it_cannot_use(fit, changes, message):
 def test_refuses_an_unfitted_kernel(fit):
     with pytest.raises(RuntimeError, match="not fitted"):
         fit(MondrianKernel(), X, Y, outputscale=1.0, noise=1.0)
+
+
+def test_another_lifetime_is_an_error():
+    x = torch.rand(30, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kernel = MondrianKernel(x, 5, lifetime=4.0, random_state=0)
+    forest = MondrianForest(kernel, x, x[:, 0], outputscale=1.0, noise=0.1)
+    kernel.lifetime = 1.0
+    with pytest.raises(RuntimeError, match="lifetime"):
+        forest.predict(x)
+
+
+def test_variances_of_targets_far_from_zero_keep_their_digits():
+    x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kernel = MondrianKernel(x, 5, lifetime=4.0, random_state=0)
+    options = {"outputscale": 1e12, "noise": 1e-3}  # clusters shrink next to nothing
+    near = MondrianForest(kernel, x, x[:, 0], **options).variance(x)
+    far = MondrianForest(kernel, x, x[:, 0] + 1e6, **options).variance(x)
+    torch.testing.assert_close(far, near, rtol=1e-3, atol=1e-6)

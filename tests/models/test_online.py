@@ -80,12 +80,12 @@ class TestUpdates:
         expected = batch_model(mondrian(), torch.cat([X, *[MORE] * 40]), torch.cat([Y, *[MORE_Y] * 40]), model.values)
         same_predictions(model, expected, 1e-8)
 
-    def test_a_row_seen_a_thousand_times(self):
+    def test_a_row_seen_many_times(self):
         """Rounding does not add up, and variances stay positive."""
         model = fitted(mondrian())
-        for _ in range(1000):
+        for _ in range(200):
             model.add_rows(MORE[:1], MORE_Y[:1])
-        x, y = torch.cat([X, MORE[:1].expand(1000, 2)]), torch.cat([Y, MORE_Y[:1].expand(1000)])
+        x, y = torch.cat([X, MORE[:1].expand(200, 2)]), torch.cat([Y, MORE_Y[:1].expand(200)])
         same_predictions(model, batch_model(mondrian(), x, y, model.values), 1e-8)
         assert (model.predict(NEW)[1] > 0).all()
 
@@ -112,6 +112,32 @@ class TestUpdates:
             model.add_rows(MORE[:1], torch.tensor([float("nan")]).double())
         refuse_decomposition(monkeypatch)
         assert torch.equal(model.predict(NEW)[0], before[0])
+
+    def test_an_interruption_leaves_the_solution(self, monkeypatch):
+        model = fitted(mondrian())
+        before = model.predict(NEW)
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as context:
+            context.setattr("gpytorch_partition.inference.cluster_statistics.count_co_occurrences", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                model.add_rows(MORE[:5], MORE_Y[:5])
+        assert model.num_rows == 200
+        for found, wanted in zip(model.predict(NEW), before):
+            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+        model.add_rows(MORE[:5], MORE_Y[:5])
+        expected = batch_model(mondrian(), torch.cat([X, MORE[:5]]), torch.cat([Y, MORE_Y[:5]]), model.values)
+        same_predictions(model, expected)
+
+    def test_another_lifetime_is_an_error(self):
+        kernel = mondrian()
+        model = fitted(kernel)
+        kernel.lifetime = 1.0
+        for call in (lambda: model.predict(NEW), lambda: model.add_rows(MORE, MORE_Y)):
+            with pytest.raises(RuntimeError, match="lifetime"):
+                call()
 
 
 class TestCap:

@@ -77,6 +77,18 @@ def test_unseen_cells_have_codes_that_no_row_has_and_no_other_tree():
     assert (counts == 0).sum() == 20
 
 
+def test_points_that_leave_at_the_very_lifetime_are_apart():
+    """A cut at the lifetime counts, for new points as for rows."""
+    x = uniform(30, 2)
+    trees = partition_of(x, num_trees=3)
+    points = around(x)
+    events = trees.attached(trees.grown(x), points)
+    for time in events.times[events.times < torch.inf][:20].tolist():
+        trees.lifetime = time
+        new, old = trees.incidences(points, x)
+        assert torch.equal(share(new.codes, old.codes), share(trees.labels(points), trees.labels(x)))
+
+
 class TestLifetimes:
     def test_rows_are_led_down_once(self, monkeypatch):
         x = uniform(50, 2)
@@ -91,7 +103,7 @@ class TestLifetimes:
         trees = MondrianPartition(uniform(20, 2), 3, lifetime=1.0, max_lifetime=4.0, random_state=0)
         assert (trees.lifetime, trees.max_lifetime) == (1.0, 4.0)
         trees.lifetime = 4.0
-        for wrong in (4.1, 0.0, -1.0, float("nan"), float("inf")):
+        for wrong in (4.1, 0.0, -1.0, float("nan"), float("inf"), None, "long"):
             with pytest.raises(ValueError, match="terminal"):
                 trees.lifetime = wrong
         assert trees.lifetime == 4.0
@@ -169,6 +181,7 @@ class TestTrees:
         x = uniform(20, 2)
         trees = partition_of(x)
         assert trees.incidences(x[:0], x)[0].codes.shape == (0, 20)
+        assert trees.incidences(x[:0], x[:0])[0].codes.shape == (0, 20)
 
     def test_many_nodes_are_grown_in_parts(self, monkeypatch):
         x = uniform(200, 3)

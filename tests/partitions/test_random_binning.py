@@ -31,7 +31,7 @@ def check_share(share, expected):
 
 
 @pytest.mark.parametrize("lengthscale", [0.7, (0.2, 1.0, 5.0)])
-@pytest.mark.parametrize("center", [0.0, 1e6])
+@pytest.mark.parametrize("center", [0.0, pytest.param(1e6, marks=pytest.mark.slow)])
 def test_limit_is_the_laplace_kernel_everywhere(lengthscale, center):
     grids = RandomBinningPartition(X, NUM_GRIDS, lengthscale=lengthscale, random_state=0)
     a, b = X[:20] + center, X[20:40] + center

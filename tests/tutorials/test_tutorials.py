@@ -55,6 +55,7 @@ class TestNotebook:
         assert "error" not in {output.output_type for cell in cells for output in cell.outputs}
         assert "".join(map(errors, cells)) == ""
 
+    @pytest.mark.slow
     def test_runs_and_draws_what_is_stored(self, this_interpreter_as_kernel):
         notebook = nbformat.read(NOTEBOOK, as_version=4)
         stored = [len(pictures(cell)) for cell in code_cells(notebook)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator import settings as linear_settings
+from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition import settings
@@ -22,11 +23,13 @@ from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.models.exact_gp import PartitionGP
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.co_occurrence import cluster_sums, count_co_occurrences, no_counts
+from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.mondrian import GrownRows, MondrianPartition
 from gpytorch_partition.partitions.mondrian_trees import Attachments, Cells
 from gpytorch_partition.progress import progress
 
-CumulativeDistribution = Callable[[Tensor], Tensor]
+# A distribution (its method `cdf`), or a distribution function.
+Prior = Any
 
 # The lifetimes that are tried if nothing is said: so many, over three decades up to the longest.
 _NUM_LIFETIMES, _SHORTEST = 30, 1e-3
@@ -65,25 +68,23 @@ class LifetimeSweep:
         """The lifetime of greatest marginal likelihood."""
         return float(self.lifetimes[self.log_marginal_likelihood.argmax()])
 
-    def posterior(self, prior: torch.distributions.Distribution | CumulativeDistribution | None = None) -> Tensor:
+    def posterior(self, prior: Prior | None = None) -> Tensor:
         r"""
         The posterior probabilities of the lifetimes (`L`): :math:`p(y | \lambda_i) [F(e_{i + 1}) - F(e_i)]`, normalized
         (Balog et al. 2016, supplement B), with e the :attr:`edges`.
 
-        :param prior: Of the lifetime, by its distribution function F or as a distribution that has one. (Default:
-            uniform in the logarithm between the first and the last edge.)
+        :param prior: Of the lifetime, by its distribution function F or as a distribution of PyTorch or SciPy that has
+            one; the first and the last lifetime then stand for all shorter and all longer ones. (Default: uniform in
+            the logarithm between the first and the last edge.)
         :raises ValueError: If it gives no probability to any lifetime.
         """
-        distribution = torch.log if prior is None else getattr(prior, "cdf", prior)
-        masses = cast(CumulativeDistribution, distribution)(self.edges).diff()
+        masses = _distribution_function(self.edges, prior).diff()
         logits = self.log_marginal_likelihood + masses.log()
         if not bool((logits > -math.inf).any()) or bool((masses < 0).any()):
             raise ValueError("expected a prior that gives probability to some of the lifetimes, got none")
         return logits.softmax(0)
 
-    def predict(
-        self, x: Tensor, prior: torch.distributions.Distribution | CumulativeDistribution | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def predict(self, x: Tensor, prior: Prior | None = None) -> tuple[Tensor, Tensor]:
         r"""
         The Bayesian model average over the lifetimes: means and latent variances of points (`N_test` each).
 
@@ -131,12 +132,14 @@ def lifetime_sweep(
     :param kernel: The kernel, whose `max_lifetime` is the longest that is tried; its :attr:`~MondrianKernel.lifetime`
         is set to the best.
     :param x: `N x D` training points.
-    :param y: `N` training targets, whose mean is taken to be zero.
+    :param y: `N` training targets, whose mean is taken to be zero: centre them. Far from it their squares leave little
+        but rounding.
     :param outputscale: s.
     :param noise: :math:`\sigma^2`.
     :param lifetimes: To try, in units of 1/x; or `"cuts"`, every lifetime at which a cut separates rows. (Default: 30
         from a thousandth of the longest lifetime to that, evenly in the logarithm.)
-    :param validation: Points (`N_val x D`) and targets (`N_val`) whose error is wanted at every lifetime.
+    :param validation: Points (`N_val x D`) and targets (`N_val`) whose error is wanted at every lifetime. Between cuts
+        of the training rows the likelihood is constant; errors may still change, where other points leave the cells.
     :return: The likelihoods, and what follows from them: the posterior over the lifetime, and predictions that are
         averages over it.
     :raises TypeError: If the kernel is no :class:`~gpytorch_partition.MondrianKernel`.
@@ -154,13 +157,11 @@ def lifetime_sweep(
         (10.0, 10.0)
     """
     _check(kernel, x, y, outputscale, noise, validation)
+    chosen = None if _is_at_cuts(lifetimes) else _checked_lifetimes(kernel, lifetimes)
     data = _Data.of(kernel, x, y, outputscale, noise)
     held_out = None if validation is None else _Validation.of(kernel, data.rows, *validation)
     with torch.no_grad(), settings.iterative():
-        if isinstance(lifetimes, str):
-            sweep = _at_cuts(data, held_out, lifetimes)
-        else:
-            sweep = _at_lifetimes(data, held_out, _checked_lifetimes(kernel, lifetimes))
+        sweep = _at_cuts(data, held_out) if chosen is None else _at_lifetimes(data, held_out, chosen)
     kernel.lifetime = sweep.best_lifetime
     return sweep
 
@@ -181,9 +182,12 @@ class _Data(NamedTuple):
         squares = float(y.double().square().sum())
         return cls(kernel, x, y, rows, Regression(outputscale, noise, kernel.num_partitions, len(y), squares))
 
-    def covariance(self, lifetime: float) -> PartitionLinearOperator:
-        """:math:`K` at a lifetime, in float64."""
-        return self.kernel.cut(lifetime)(self.x).evaluate_kernel().to(dtype=torch.float64)
+    def covariance(self, cells: Cells) -> PartitionLinearOperator:
+        """:math:`K` at a lifetime, given its cells, in float64 whatever the dtype of the rows."""
+        rows, one = Incidence(self.rows.codes(cells), cells.num_clusters), torch.ones((), dtype=torch.float64)
+        share = one.view(1) / self.regression.num_partitions
+        effects = ConstantDiagLinearOperator(share, diag_shape=cells.num_clusters)
+        return PartitionLinearOperator(one, effects, left=rows, right=rows)
 
     def predict(self, lifetime: float, x: Tensor) -> tuple[Tensor, Tensor]:
         """Predictive means and latent variances of the exact process at a lifetime."""
@@ -230,7 +234,7 @@ def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[flo
             ridge = _counted(data, cells) if ridge is None else _coarser(data, ridge, cells)
             found.append(_Found(ridge[0].log_marginal_likelihood, 0.0, ridge[0].effects))
         else:
-            found.append(_by_rows(data, lifetime, cells, held_out is not None))
+            found.append(_by_rows(data, cells, held_out is not None))
         if held_out is not None:
             errors.append(held_out.error(data.rows, cells, lifetime, cast(Tensor, found[-1].effects)))
     return LifetimeSweep(
@@ -271,9 +275,9 @@ def _coarser(data: _Data, finer: tuple[ClusterRidge, Cells], cells: Cells) -> tu
     return ridge.coarsened(before.place_in(cells), cells.num_clusters), cells
 
 
-def _by_rows(data: _Data, lifetime: float, cells: Cells, with_effects: bool) -> _Found:
+def _by_rows(data: _Data, cells: Cells, with_effects: bool) -> _Found:
     """The likelihood from the covariance of the rows: dense for few, one Lanczos run for many."""
-    covariance, regression = data.covariance(lifetime), data.regression
+    covariance, regression = data.covariance(cells), data.regression
     if _is_dense(data):
         noisy = regression.outputscale * covariance.to_dense()
         noisy.diagonal().add_(regression.noise)
@@ -309,10 +313,8 @@ def _effects(data: _Data, cells: Cells, alpha: Tensor) -> Tensor:
     return share * cluster_sums(data.rows.codes(cells), alpha, cells.num_clusters).squeeze(-1)
 
 
-def _at_cuts(data: _Data, held_out: _Validation | None, lifetimes: str) -> LifetimeSweep:
+def _at_cuts(data: _Data, held_out: _Validation | None) -> LifetimeSweep:
     """Every lifetime at which something changes, and one before the first cut."""
-    if lifetimes != "cuts":
-        raise ValueError(f'expected lifetimes as numbers, or "cuts", got {lifetimes!r}')
     trees, terminal = data.rows.trees, data.rows.terminal
     if trees.num_leaves > _MOST_CELLS:
         raise ValueError(
@@ -320,14 +322,15 @@ def _at_cuts(data: _Data, held_out: _Validation | None, lifetimes: str) -> Lifet
             f"{trees.num_leaves:,}: give lifetimes, use fewer trees or a shorter max_lifetime"
         )
     ridge, _ = _counted(data, terminal)
+    first = min(float(trees.cut_times.min()), data.kernel.max_lifetime) / 2  # any before the first cut
     steps, errors = [], []
     for step in along_cuts(ridge, terminal, trees):
-        steps.append((step.time, step.log_marginal_likelihood))
+        lifetime = step.time or first
+        steps.append((lifetime, step.log_marginal_likelihood))
         if held_out is not None:
-            errors.append(held_out.error(data.rows, step.cells, step.time, step.effects))
+            errors.append(held_out.error(data.rows, step.cells, lifetime, step.effects))
     times, values = torch.tensor(steps, dtype=torch.float64).unbind(-1)
     ends = torch.cat([times[1:], times.new_tensor([data.kernel.max_lifetime])])
-    times = torch.cat([ends[:1] / 2, times[1:]])  # the first lifetime is any before the first cut
     return LifetimeSweep(
         times,
         values,
@@ -336,6 +339,19 @@ def _at_cuts(data: _Data, held_out: _Validation | None, lifetimes: str) -> Lifet
         torch.cat([times[:1], ends]),
         data,
     )
+
+
+def _distribution_function(edges: Tensor, prior: Prior | None) -> Tensor:
+    """F at the edges; nothing lies outside them."""
+    if prior is None:
+        return edges.log()
+    edges = edges.clone()
+    edges[0], edges[-1] = 0, math.inf
+    distribution: Any = getattr(prior, "cdf", prior)
+    if isinstance(prior, torch.distributions.Distribution):
+        support = prior.support
+        edges = edges.clamp(getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf))
+    return torch.as_tensor(distribution(edges)).double()
 
 
 def _edges(lifetimes: list[float]) -> Tensor:
@@ -351,11 +367,19 @@ def _partition(kernel: MondrianKernel) -> MondrianPartition:
     return cast(MondrianPartition, kernel.partition)
 
 
-def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Iterable[float] | None) -> list[float]:
+def _is_at_cuts(lifetimes: Any) -> bool:
+    if isinstance(lifetimes, str) and lifetimes != "cuts":
+        raise ValueError(f'expected lifetimes as numbers, or "cuts", got {lifetimes!r}')
+    return isinstance(lifetimes, str)
+
+
+def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float]:
     longest = kernel.max_lifetime
     if lifetimes is None:
         exponents = torch.linspace(math.log10(_SHORTEST), 0, _NUM_LIFETIMES, dtype=torch.float64)
         return (longest * 10**exponents).tolist()
+    if not isinstance(lifetimes, Iterable):
+        raise ValueError(f'expected several lifetimes, or "cuts", got {lifetimes!r}: put it into a list')
     chosen = sorted({float(lifetime) for lifetime in lifetimes})
     if not chosen or not 0 < chosen[0] <= chosen[-1] <= longest:
         raise ValueError(
@@ -368,9 +392,9 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Iterable[float] | None
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float, noise: float, validation: Any) -> None:
     if not isinstance(kernel, MondrianKernel):
         raise TypeError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
-    kernel.partition.check_points(kernel.columns.select(x))
     pairs = [(x, y)] if validation is None else [(x, y), validation]
     for points, targets in pairs:
+        kernel.partition.check_points(kernel.columns.select(points))
         if points.dim() != 2 or targets.shape != points.shape[:1] or not len(targets):
             shapes = f"{tuple(points.shape)} and {tuple(targets.shape)}"
             raise ValueError(f"expected rows (N x D) and as many targets (N), at least one, got {shapes}")
