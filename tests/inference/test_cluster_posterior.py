@@ -102,7 +102,9 @@ def test_samples_are_unbiased_and_as_noisy_as_they_say(name):
     assert (ratio - ratio.mean()).square().mean().sqrt() < 1.5 * standard_error
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(k, marks=pytest.mark.slow) if k != "fast cluster" else k for k in KERNELS]
+)
 def test_samples_are_unbiased_where_little_noise_leaves_little_variance(name):
     """The data explain all but a thousandth: solves that are right to a percent would leave ten times as much."""
     model = _model(KERNELS[name]())
@@ -167,7 +169,9 @@ def test_the_larger_rank_is_bounded_by_memory(monkeypatch):
             assert posterior._prepared(512).noisy._nystrom_preconditioner.factor.root.shape == (N, rank)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(k, marks=pytest.mark.slow) if k != "fast cluster" else k for k in KERNELS]
+)
 def test_joint_samples_of_more_points_than_are_factorized(name):
     model, num_samples = _model(KERNELS[name]()), 4_000
     expected = _exact_covariance(model)
@@ -244,10 +248,10 @@ LOUD = torch.where(torch.arange(2_100) % 5 == 0, 1e6, 0.01)
     [
         ([1.0], torch.float32, "forest", "nystrom"),
         pytest.param([1e-3], torch.float32, "forest", "nystrom", marks=pytest.mark.slow),
-        ([0.1], torch.float32, "fast cluster", "partition"),
-        ([0.1], torch.float32, "fast cluster", "none"),
+        pytest.param([0.1], torch.float32, "fast cluster", "partition", marks=pytest.mark.slow),
+        pytest.param([0.1], torch.float32, "fast cluster", "none", marks=pytest.mark.slow),
         ([0.01], torch.float64, "Mondrian", "nystrom"),
-        (LOUD, torch.float32, "forest", "nystrom"),
+        pytest.param(LOUD, torch.float32, "forest", "nystrom", marks=pytest.mark.slow),
         pytest.param(LOUD, torch.float32, "Mondrian", "none", marks=pytest.mark.slow),
     ],
 )
@@ -272,6 +276,7 @@ def test_samples_without_outputscale_are_zero():
         assert not silent.sampled_variances().any()
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_no_samples_and_many():
     posterior = _many_rows([0.1])

@@ -91,6 +91,7 @@ def test_a_cut_counts_on():
     assert statistics.num_rows == 70
 
 
+@pytest.mark.slow
 def test_examples_lie_in_their_clusters():
     for way in (_added_up, _with_rows_removed, _refilled, _saved):
         statistics = way()

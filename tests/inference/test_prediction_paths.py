@@ -153,7 +153,8 @@ def _exact_gradients(name):
     return _gradients(model)
 
 
-MIRRORED = ("RBF + own", "constant + own", "linear + own")
+# Others of the kind are tested with every change.
+MIRRORED = ("RBF + own", "constant + own", "linear + own", "own + own", "own + constant", "scaled")
 
 
 @pytest.mark.parametrize(

@@ -275,7 +275,11 @@ def grown_elsewhere():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param("mixture", marks=pytest.mark.slow), "impurity", "both", "flat mixture", "grown elsewhere"]
+    "name",
+    [
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("mixture", "impurity", "both", "flat mixture")),
+        "grown elsewhere",
+    ],
 )
 def test_posterior_samples_have_the_posterior_covariance(name):
     """Also of points in clusters and cells without a training row, beside trees."""

@@ -350,6 +350,7 @@ def test_botorch_style_rollback_of_the_state(kernel):
     assert torch.equal(kernel.cluster_ids(X), before)
 
 
+@pytest.mark.slow
 def test_another_process_predicts_bit_identically(tmp_path):
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     model = _Model(X, Y, likelihood, RandomForestKernel(X, Y, 10, random_state=0))

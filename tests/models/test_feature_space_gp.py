@@ -79,6 +79,7 @@ def test_joint_covariances(kernel):
     torch.testing.assert_close(model.covariance(points), expected, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_joint_covariances_of_points_in_very_many_clusters():
     """40,000 clusters of 100 points: nothing with a number for each pair of them is built."""
     model = FeatureSpaceGP(PartitionKernel(lambda x: (x + torch.arange(400)).long()))

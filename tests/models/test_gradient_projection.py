@@ -59,6 +59,7 @@ def weights():
     return learned(aligned(X) + NOISE, diagonal=True)
 
 
+@pytest.mark.slow
 class TestMatrix:
     def test_most_weight_is_on_the_directions(self, matrix):
         outer = matrix @ matrix.T
@@ -109,6 +110,7 @@ class TestUnits:
         assert weights.isfinite().all()
 
 
+@pytest.mark.slow
 class TestSampling:
     def test_repeats_with_the_seed(self):
         first, second, other = (

@@ -124,7 +124,7 @@ class TestLaplaceLimit:
         deviations = (exact * (1 - exact) / self.NUM_TREES).sqrt()
         assert ((shares - exact).abs() <= 4.5 * deviations + 1 / self.NUM_TREES).all()
 
-    @pytest.mark.parametrize("d", [1, 2, 5])
+    @pytest.mark.parametrize("d", [1, 2, pytest.param(5, marks=pytest.mark.slow)])
     def test_has_no_bias(self, d):
         """The mean signed error over pairs and lifetimes: what a clock or a gap that is wrong moves first."""
         lifetimes, points = [0.2, 0.5, 1.0, 2.0], around(d)

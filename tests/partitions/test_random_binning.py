@@ -30,7 +30,7 @@ def check_share(share, expected):
     assert ((share - expected).abs() <= 4 * error + 1e-12).all(), (share, expected)
 
 
-@pytest.mark.parametrize("lengthscale", [0.7, (0.2, 1.0, 5.0)])
+@pytest.mark.parametrize("lengthscale", [pytest.param(0.7, marks=pytest.mark.slow), (0.2, 1.0, 5.0)])
 @pytest.mark.parametrize("center", [0.0, pytest.param(1e6, marks=pytest.mark.slow)])
 def test_limit_is_the_laplace_kernel_everywhere(lengthscale, center):
     grids = RandomBinningPartition(X, NUM_GRIDS, lengthscale=lengthscale, random_state=0)

@@ -99,6 +99,7 @@ class TestTrainingScript:
         assert losses[-1] < losses[0] - 0.05
         assert len(self.results(output)) == 3
 
+    @pytest.mark.slow
     def test_interrupted_run_goes_on_exactly(self, run_here, tmp_path, monkeypatch):
         monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as in this process: the order of sums depends on it
         checkpoint = tmp_path / "run.pt"
@@ -168,6 +169,7 @@ class TestTrainingScript:
         assert status == 2
         assert len(error.splitlines()) == 1
 
+    @pytest.mark.slow
     def test_exit_status_of_the_command_itself(self):
         done = subprocess.run([sys.executable, SCRIPT, "--data", "nowhere.csv"], capture_output=True, text=True)
         assert done.returncode == 2
