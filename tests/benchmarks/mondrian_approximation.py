@@ -67,7 +67,7 @@ def kernel_error(options: Options) -> Iterator[Table]:
         return float(np.abs(features @ features.T - laplace_kernel(x, x, LIFETIME)).max())
 
     rows = _repeated(error, sizes, repetitions)
-    last = {row["features"]: row["error"] for row in rows if row["M"] == sizes[-1]}
+    last = {row["features"]: row["mean error"] for row in rows if row["M"] == sizes[-1]}
     held = max(last[MONDRIAN], last[BINNING]) < last[FOURIER]
     finding = (
         f"The paper's finding {_verdict(held)}: with M = {sizes[-1]} nonzero features per point the largest error is "
@@ -103,7 +103,7 @@ def prediction_error(options: Options) -> Iterator[Table]:
     title = (
         f"Figure 6: test error in % on {problem.name}, lifetime {problem.lifetime:g}, {repetitions} draws. {finding}"
     )
-    rows.append({"features": EXACT, "M": None, "error": exact, "standard deviation": None})
+    rows.append({"features": EXACT, "M": None, "mean error": exact, "standard deviation": None})
     picture = approximation(rows, "test error (%)", f"{problem.name}, lifetime {problem.lifetime:g}")
     yield Table("mondrian_figure_6", title, rows, picture=picture)
 
@@ -122,13 +122,13 @@ def _repeated(error: Callable[[str, int, int], float], sizes: list[int], repetit
     for method, size in progress(list(product(DRAWS, sizes)), "draws of features"):
         errors = [error(method, size, seed) for seed in range(repetitions)]
         spread = float(np.std(errors, ddof=1))
-        rows.append({"features": method, "M": size, "error": float(np.mean(errors)), "standard deviation": spread})
+        rows.append({"features": method, "M": size, "mean error": float(np.mean(errors)), "standard deviation": spread})
     return rows
 
 
 def _better_than_fourier(rows: list[Row]) -> list[int]:
     """Numbers of features with which both partition kernels have the smaller mean."""
-    errors = {(row["features"], row["M"]): row["error"] for row in rows}
+    errors = {(row["features"], row["M"]): row["mean error"] for row in rows}
     sizes = dict.fromkeys(row["M"] for row in rows)
     return [m for m in sizes if max(errors[MONDRIAN, m], errors[BINNING, m]) < errors[FOURIER, m]]
 
