@@ -47,7 +47,9 @@ def approximation(rows: list[Row], what: str, title: str) -> Any:
     for method in dict.fromkeys(row["features"] for row in rows):
         line = [row for row in rows if row["features"] == method]
         if line[0]["M"] is None:
-            panel.axhline(line[0]["mean error"], color="black", lw=1.2, ls=":", label=f"{method}: {line[0]['mean error']:.2f}")
+            panel.axhline(
+                line[0]["mean error"], color="black", lw=1.2, ls=":", label=f"{method}: {line[0]['mean error']:.2f}"
+            )
             continue
         m, mean, spread = (np.array([row[name] for row in line]) for name in ("M", "mean error", "standard deviation"))
         panel.plot(m, mean, label=method, ms=5, lw=1.8, **_STYLES[method])
