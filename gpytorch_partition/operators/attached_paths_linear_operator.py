@@ -11,6 +11,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.operators.path_sum_linear_operator import as_columns
+from gpytorch_partition.operators.transposed_linear_operator import TransposedLinearOperator
 from gpytorch_partition.partitions.levels import TreeLayout
 
 
@@ -95,7 +96,7 @@ class AttachedPathsLinearOperator(LinearOperator):
         return self.exits.layout.sums.gathered(own.clone()) - own
 
     def _transpose_nonbatch(self) -> LinearOperator:
-        return _AttachedPathsTransposeLinearOperator(self)
+        return TransposedLinearOperator(self)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         row_index, col_index = torch.broadcast_tensors(row_index.long(), col_index.long())
@@ -117,26 +118,3 @@ class AttachedPathsLinearOperator(LinearOperator):
         by_node = torch.empty_like(self.node_weights)
         by_node[sums.nodes] = (self._below(as_columns(left_vecs)) * inside).sum(-1)
         return by_node, (as_columns(left_vecs) * inside[self.exits.places]).sum(-1)
-
-
-class _AttachedPathsTransposeLinearOperator(LinearOperator):
-    """The transpose of an :class:`AttachedPathsLinearOperator`."""
-
-    def __init__(self, base: AttachedPathsLinearOperator) -> None:
-        super().__init__(base)
-        self.base = base
-
-    def _size(self) -> torch.Size:
-        return torch.Size(self.base.shape[::-1])
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        return self.base._t_matmul(rhs)
-
-    def _transpose_nonbatch(self) -> LinearOperator:
-        return self.base
-
-    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
-        return self.base._get_indices(col_index, row_index)
-
-    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
-        return self.base._bilinear_derivative(right_vecs, left_vecs)

@@ -19,6 +19,7 @@ from gpytorch_partition.operators.loadings import loaded_sums, loaded_values, lo
 from gpytorch_partition.operators.path_sum_linear_operator import as_columns
 from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.operators.side_by_side_linear_operator import cluster_root
+from gpytorch_partition.operators.transposed_linear_operator import TransposedLinearOperator
 from gpytorch_partition.partitions.incidence import Incidence
 
 # Entries looked up at once by index.
@@ -448,7 +449,7 @@ class IncidenceLinearOperator(LinearOperator):
         return (sums.squeeze(-1) if rhs.dim() == 1 else sums).to(self.dtype)
 
     def _transpose_nonbatch(self) -> LinearOperator:
-        return _IncidenceTransposeLinearOperator(self)
+        return TransposedLinearOperator(self)
 
     def _expand_batch(self, batch_shape: torch.Size | list[int]) -> IncidenceLinearOperator:
         scale = self.scale.expand(torch.Size(batch_shape))
@@ -462,27 +463,6 @@ class IncidenceLinearOperator(LinearOperator):
         """
         check_dense(self, "the root")
         return super().to_dense()
-
-
-class _IncidenceTransposeLinearOperator(LinearOperator):
-    """The transpose of an :class:`IncidenceLinearOperator`."""
-
-    def __init__(self, base: IncidenceLinearOperator) -> None:
-        super().__init__(base)
-        self.base = base
-
-    def _size(self) -> torch.Size:
-        *batch, rows, columns = self.base.shape
-        return torch.Size((*batch, columns, rows))
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        return self.base._t_matmul(rhs)
-
-    def _transpose_nonbatch(self) -> LinearOperator:
-        return self.base
-
-    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
-        return _IncidenceTransposeLinearOperator(self.base._expand_batch(batch_shape))
 
 
 def _over_columns(function: Any, table: Tensor) -> Tensor:

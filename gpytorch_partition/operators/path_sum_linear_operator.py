@@ -8,6 +8,8 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.operators.transposed_linear_operator import TransposedLinearOperator
+
 if TYPE_CHECKING:
     from gpytorch_partition.partitions.levels import TreeLayout
 
@@ -132,24 +134,7 @@ class NodeLinearOperator(LinearOperator):
         return result.squeeze(-1) if rhs.dim() == 1 else result
 
     def _transpose_nonbatch(self) -> LinearOperator:
-        return _NodeTransposeLinearOperator(self)
-
-
-class _NodeTransposeLinearOperator(LinearOperator):
-    """The transpose of a :class:`NodeLinearOperator`."""
-
-    def __init__(self, base: NodeLinearOperator) -> None:
-        super().__init__(base)
-        self.base = base
-
-    def _size(self) -> torch.Size:
-        return torch.Size(self.base.shape[::-1])
-
-    def _matmul(self, rhs: Tensor) -> Tensor:
-        return self.base._t_matmul(rhs)
-
-    def _transpose_nonbatch(self) -> LinearOperator:
-        return self.base
+        return TransposedLinearOperator(self)
 
 
 def as_columns(values: Tensor) -> Tensor:
