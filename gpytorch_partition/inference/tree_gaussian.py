@@ -51,8 +51,7 @@ class TreeGaussian:
 
     Each method costs :math:`O(N m + V)` time for V nodes; an object sorts the nodes by depth, :math:`O(V \log V)`. Held
     are some 60 bytes per node, beside the codes. The workspace is some 60 bytes per node and 30 per row, several times
-    that with gradients; :meth:`solve` and :meth:`sample` need twice the memory of their results. One tree of 2,000,000
-    nodes on 1,000,000 rows took .33 s to set up and .1 s to solve on one core.
+    that with gradients; :meth:`solve` and :meth:`sample` need twice the memory of their results.
 
     :param layout: The trees.
     :param codes: `N x m` leaf of each row in each tree, as :class:`~gpytorch_partition.partitions.incidence.Incidence`

@@ -94,7 +94,7 @@ class LifetimeSweep:
         the posterior probability.
 
         :param x: `N_test x D` points.
-        :param prior: Of the lifetime, as in :meth:`posterior`.
+        :param prior: Of the lifetime, as in :meth:`posterior`, and so are the errors.
         """
         weights = self.posterior(prior)
         weights = torch.where(weights > _NEGLIGIBLE, weights, 0)
@@ -122,12 +122,13 @@ def lifetime_sweep(
     and the best lifetime written into the kernel (Balog et al. 2016, section 4).
 
     Rows are led down the trees once. The likelihood at a lifetime with p cells is exact by a p x p Cholesky factor
-    (:class:`~gpytorch_partition.inference.cluster_ridge.ClusterRidge`) where that is the fastest, and co-occurrences
-    are counted once: those of every shorter lifetime are sums of their rows and columns, at no cost in N. As p grows
-    about geometrically along the lifetimes, all factors cost a few times the last. Where cells are too many, one
-    Lanczos run per lifetime takes over, which has a standard error; up to `max_cholesky_size` rows dense algebra does.
+    (:class:`~gpytorch_partition.inference.cluster_ridge.ClusterRidge`) where that takes no more than a few times as
+    long as an estimate, and co-occurrences are counted once, :math:`O(N m^2)`: those of every shorter lifetime are sums
+    of their rows and columns, at no cost in N. As p grows about geometrically along the lifetimes, all factors,
+    :math:`O(p^3)`, cost a few times the last. Where cells are too many, one Lanczos run per lifetime takes over, which
+    has a standard error; up to 2,000 rows dense algebra does.
 
-    At every cut: :math:`O(p^2)` for each of the p cuts, `24 p^2` bytes, for up to 10,000 cells at the end.
+    At every cut: :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the end.
 
     :param kernel: The kernel, whose `max_lifetime` is the longest that is tried; its :attr:`~MondrianKernel.lifetime`
         is set to the best.
@@ -145,7 +146,8 @@ def lifetime_sweep(
     :raises TypeError: If the kernel is no :class:`~gpytorch_partition.MondrianKernel`.
     :raises RuntimeError: If it is unfitted.
     :raises ValueError: If rows and targets do not match or are not finite, outputscale or noise are not positive, or
-        lifetimes are none, not positive, or longer than the kernel's `max_lifetime`; for cuts, if cells are too many.
+        lifetimes are none, not positive, or longer than the kernel's `max_lifetime`; for cuts, if cells are too many;
+        if noise is so little that rounding leaves no factor of p x p counts.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -231,7 +233,7 @@ def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[flo
     for lifetime in progress(lifetimes[::-1], "sweeping lifetimes"):
         cells = data.rows.trees.cells(lifetime)
         if _is_primal(data, cells):
-            ridge = _counted(data, cells) if ridge is None else _coarser(data, ridge, cells)
+            ridge = _counted(data, cells) if ridge is None else _coarser(ridge, cells)
             found.append(_Found(ridge[0].log_marginal_likelihood, 0.0, ridge[0].effects))
         else:
             found.append(_by_rows(data, cells, held_out is not None))
@@ -269,7 +271,7 @@ def _counted(data: _Data, cells: Cells) -> tuple[ClusterRidge, Cells]:
     return ClusterRidge(data.regression, counts, sums), cells
 
 
-def _coarser(data: _Data, finer: tuple[ClusterRidge, Cells], cells: Cells) -> tuple[ClusterRidge, Cells]:
+def _coarser(finer: tuple[ClusterRidge, Cells], cells: Cells) -> tuple[ClusterRidge, Cells]:
     """The regression at a shorter lifetime, from that at a longer one."""
     ridge, before = finer
     return ridge.coarsened(before.place_in(cells), cells.num_clusters), cells

@@ -66,8 +66,8 @@ class MondrianPartition(Partition):
     costs :math:`O(N D)`. Held are 8 bytes per tree and 16 per column, and for remembered rows 72 bytes per cell that
     holds any of them at the terminal lifetime; a row that is alone in its cell is led down no further.
 
-    Labels of 10,000 x 1,000 standard normal rows in 100 trees take 3 seconds on one core at the default lifetime; at
-    ten times that, where all rows are alone, a millisecond per point and tree.
+    A thousand columns are no hardship at the default lifetime, where cells are few; at ten times that, where all rows
+    are alone, a label costs hundreds of times as much.
 
     With a matrix, K takes the place of D, mapping costs :math:`O(D K)` per point, and `8 D K` bytes are held; with
     rotations :math:`O(D^2)` per point and tree, and `8 m D^2` bytes. Mapped points are held for a few trees at a time.
