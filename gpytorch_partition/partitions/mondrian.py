@@ -54,9 +54,10 @@ class MondrianPartition(Partition):
     :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`, a vector u of D inverse length scales
     :math:`\exp(-\lambda \sum_d |u_d (x_d - x'_d)|)`. With `"rotations"` every tree sees its own random rotation of the
     points, uniform in the Haar measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"), and the
-    limit, the average over rotations, depends on the distance :math:`\lVert x - x' \rVert_2` only. All trees then begin
-    with the cube around the rows' ball. Maps are taken about the center of the rows' box; they are drawn or given
-    once, and part of the state. What the trees cut (:meth:`first_cuts`) are mapped columns.
+    limit, the average over rotations, depends on the distance :math:`\lVert x - x' \rVert_2` only. An `m x D x K` tensor
+    has a matrix for every tree. Trees that see different points begin with one box around all that any of them sees.
+    Maps are taken about the center of the rows' box; they are drawn or given once, and part of the state. What the
+    trees cut (:meth:`first_cuts`) are mapped columns.
 
     A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that it shares with
     other points. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]`
@@ -78,12 +79,13 @@ class MondrianPartition(Partition):
         :math:`\lVert x - x' \rVert_1` over those of 8192 random pairs of rows that differ, or `max_lifetime` if that is
         less.
     :param max_lifetime: The terminal lifetime. (Default: `lifetime`.)
-    :param projection: `D x K` matrix, vector of `D` numbers, or `"rotations"`. The default lifetime goes by distances
-        of mapped rows, with rotations as the first tree sees them. (Default: None, columns are seen as they are.)
+    :param projection: `D x K` matrix, `m x D x K` matrices of the trees, vector of `D` numbers, or `"rotations"`. The
+        default lifetime goes by distances of mapped rows, as the first tree sees them. (Default: None, columns are
+        seen as they are.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :raises ValueError: If x is empty, not finite or not a floating point matrix, if the lifetimes are not
         positive and finite or one must be given because all rows are the same, if the lifetime is longer than the
-        terminal one, if there is no tree, if the projection is none of these, does not have one row per column or is
+        terminal one, if there is no tree, if the projection is none of these, does not fit columns and trees or is
         not finite, or if `random_state` is no seed.
 
     Example:
@@ -127,7 +129,7 @@ class MondrianPartition(Partition):
         if x is not None:
             rows = checked_rows(x, type(self).__name__)
             _check_sizes(num_trees, lifetime, max_lifetime)
-            check_projection(projection, rows.shape[1])
+            check_projection(projection, rows.shape[1], num_trees)
             if not torch.is_tensor(projection):
                 warn_of_unequal_scales(rows, type(self).__name__)
             self._draw(rows, num_trees, random_state_of(random_state), projection, lifetime, max_lifetime)
@@ -146,8 +148,7 @@ class MondrianPartition(Partition):
         projections = Projections.of(x, projection, num_trees, random)
         self.matrix_bits, self.center_bits = projections.bits()
         seen = projections.seen(x, slice(0, 1))[0]
-        walls = projections.cube(x) if projections.differ else torch.stack([seen.amin(0), seen.amax(0)])
-        self.box = bits_of(walls.clamp(-LARGEST, LARGEST))
+        self.box = bits_of(projections.walls(x).clamp(-LARGEST, LARGEST))
         if lifetime is None:
             lifetime = min(1 / median_distance(seen, random, "lifetime"), max_lifetime or math.inf)
         self.lifetime_bits = self._bits(lifetime)

@@ -49,8 +49,10 @@ class Projections(NamedTuple):
         center = rows.amin(0) / 2 + rows.amax(0) / 2
         if isinstance(projection, str):
             return cls(rotations(num_trees, x.shape[1], random).to(x.device), center)
-        matrix = projection.detach().to(center, copy=True)
-        return cls(matrix.reshape(1, -1, matrix.shape[-1]).contiguous(), center)
+        matrices = projection.detach().to(center, copy=True)
+        if projection.dim() < 3:
+            matrices = matrices.reshape(1, -1, projection.shape[-1])
+        return cls(matrices.contiguous(), center)
 
     @classmethod
     def from_bits(cls, matrices: Tensor, center: Tensor) -> Projections:
@@ -83,10 +85,13 @@ class Projections(NamedTuple):
             return columns * matrices
         return _weighted_sum(columns.T.unsqueeze(-1), matrices.transpose(0, 1).unsqueeze(2))
 
-    def cube(self, x: Tensor) -> Tensor:
-        """Walls (`2 x D`) around the origin that hold rows (`N x D`) whichever way they are rotated."""
-        reach = torch.linalg.vector_norm(self._centered(x), dim=1).max()
-        return torch.stack([-reach, reach]).unsqueeze(1).repeat(1, x.shape[1])
+    def walls(self, x: Tensor) -> Tensor:
+        """Walls (`2 x K`) that hold rows (`N x D`): their box, and around the origin where trees' maps differ."""
+        if not self.differ:
+            seen = self.seen(x, slice(0, 1))[0]
+            return torch.stack([seen.amin(0), seen.amax(0)])
+        reach = _weighted_sum(self._centered(x).abs().amax(0), self.matrices.abs().transpose(0, 1)).amax(0)
+        return torch.stack([-reach, reach])
 
     def coordinates(self, x: Tensor, row: Tensor, dimension: Tensor, tree: Tensor) -> Tensor:
         """
@@ -112,12 +117,13 @@ class Projections(NamedTuple):
         return x.to(torch.float64).clamp(-LARGEST, LARGEST)
 
 
-def check_projection(projection: Tensor | str | None, num_columns: int) -> None:
+def check_projection(projection: Tensor | str | None, num_columns: int, num_trees: int) -> None:
     """
     Refuse what is no map of points with D columns.
 
-    :param projection: `D x K` matrix, `D` numbers on a diagonal, `"rotations"` or None.
+    :param projection: `D x K` matrix, `m x D x K` matrices, `D` numbers on a diagonal, `"rotations"` or None.
     :param num_columns: D.
+    :param num_trees: m.
     :raises ValueError: If it is anything else.
     """
     if projection is None or (isinstance(projection, str) and projection == ROTATIONS):
@@ -125,10 +131,12 @@ def check_projection(projection: Tensor | str | None, num_columns: int) -> None:
     if not torch.is_tensor(projection) or not projection.is_floating_point():
         got = projection.dtype if torch.is_tensor(projection) else repr(projection)
         raise ValueError(f"expected a projection as a floating point tensor, {ROTATIONS!r} or None, got {got}")
-    if projection.dim() not in (1, 2) or projection.shape[0] != num_columns or not projection.numel():
+    shape, each = tuple(projection.shape), (num_trees, num_columns)
+    if not projection.numel() or (shape != each[1:] and shape[:-1] not in (each[1:], each)):
         raise ValueError(
-            f"expected a projection of {num_columns} columns, one number for each or a matrix ({num_columns} x K), got "
-            f"shape {tuple(projection.shape)}: give one row per column that the trees are built on"
+            f"expected a projection of {num_columns} columns, one number for each, a matrix ({num_columns} x K) or one "
+            f"for every tree ({num_trees} x {num_columns} x K), got shape {shape}: give one row per column that the "
+            "trees are built on"
         )
     if not bool(torch.isfinite(projection).all()):
         raise ValueError("expected a finite projection, got NaN or infinity")

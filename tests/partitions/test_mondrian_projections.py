@@ -23,7 +23,9 @@ NUM_TREES = 2000
 MATRIX = torch.tensor([[1.0, -0.5], [0.3, 2.0], [0.0, 1.0]], dtype=torch.float64)
 WIDE = torch.tensor([[1.0, 0.5, -0.2, 0.7], [0.3, -0.4, 0.8, 0.0]], dtype=torch.float64)
 SCALES = torch.tensor([2.0, -0.1, 0.5], dtype=torch.float64)
-PROJECTIONS = {"matrix": MATRIX, "scales": SCALES, "rotations": "rotations"}
+# A matrix for each of up to 40 trees, to five columns.
+MATRICES = torch.from_numpy(np.random.RandomState(4).randn(40, 3, 5))
+PROJECTIONS = {"matrix": MATRIX, "scales": SCALES, "rotations": "rotations", "matrices": MATRICES}
 
 
 def normal(n, d, seed=0):
@@ -46,7 +48,14 @@ def corners(d):
     return torch.stack([torch.zeros(d), torch.ones(d)]).double()
 
 
+def of_trees(projection, num_trees):
+    """The projection for so many trees."""
+    has_one_each = torch.is_tensor(projection) and projection.dim() == 3
+    return projection[:num_trees] if has_one_each else projection
+
+
 def trees_on(rows, projection, num_trees=30, lifetime=0.8, seed=0):
+    projection = of_trees(projection, num_trees)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return MondrianPartition(rows, num_trees, lifetime=lifetime, projection=projection, random_state=seed)
@@ -99,6 +108,11 @@ class TestLimit:
             assert shares.max() - shares.min() < 4.5 * (2 * 0.25 / NUM_TREES) ** 0.5
             assert 0.4 < shares.mean() < 0.6
 
+    def test_of_a_matrix_for_every_tree_is_the_mean_over_them(self):
+        points, matrices = around(3), torch.stack([MATRIX, 0.3 * MATRIX.flip(0)]).repeat(NUM_TREES // 2, 1, 1)
+        exact = sum(torch.exp(-0.8 * torch.cdist(points @ each, points @ each, p=1)) for each in matrices[:2]) / 2
+        assert_limit(trees_on(corners(3), matrices, NUM_TREES).labels(points), exact)
+
     def test_without_rotations_does_not(self):
         points = 0.5 + torch.cat([torch.zeros(1, 3), torch.eye(3)[:1], torch.ones(1, 3) / 3**0.5]).double()
         shares = sharing(trees_on(corners(3), None, NUM_TREES, 0.5).labels(points))[0, 1:]
@@ -117,10 +131,12 @@ class TestRotations:
             for column in range(3):
                 assert stats.kstest(q[:, row, column], stats.uniform(-1, 2).cdf).pvalue > 1e-3
 
-    def test_leave_the_rows_in_the_box(self):
-        trees = trees_on(ROWS, "rotations")
-        assert trees._view(ROWS, slice(0, 30)).levels.max() == 0
-        assert trees._view(ROWS, slice(0, 30)).points.abs().amax() < 1.001 * trees._boxes(0).upper.max()
+    @pytest.mark.parametrize("projection", ["rotations", MATRICES], ids=["rotations", "matrices"])
+    def test_leave_the_rows_in_the_box(self, projection):
+        trees = trees_on(ROWS, projection)
+        view = trees._view(ROWS, slice(0, 30))
+        assert view.levels.max() == 0
+        assert (view.points.abs().amax((0, 1)) > 0.3 * trees._boxes(0).upper[-1]).all()  # and it is no larger than so
 
     def test_repeat_with_the_seed(self):
         first, second = trees_on(ROWS, "rotations"), trees_on(ROWS, "rotations")
@@ -296,7 +312,10 @@ class TestErrors:
             (torch.ones(2, 3), r"\(3 x K\)"),
             (torch.ones(2), "3 columns"),
             (torch.ones(3, 0), "shape"),
-            (torch.ones(1, 3, 3), "shape"),
+            (torch.ones(1, 3, 3), r"for every tree \(200 x 3 x K\)"),
+            (torch.ones(200, 2, 3), "shape"),
+            (torch.ones(1, 200, 3, 3), "shape"),
+            (torch.tensor(1.0), "shape"),
             (torch.tensor([1.0, float("nan"), 1.0]), "finite"),
         ],
     )
@@ -332,7 +351,7 @@ class TestScales:
 
 class TestKernel:
     def test_is_how_often_labels_agree(self, projection):
-        kernel = MondrianKernel(ROWS, 40, projection=projection, random_state=0).double()
+        kernel = MondrianKernel(ROWS, 40, projection=of_trees(projection, 40), random_state=0).double()
         labels = kernel.cluster_ids(POINTS)
         torch.testing.assert_close(kernel(POINTS).to_dense(), sharing(labels))
         cross = (labels[:, None] == kernel.cluster_ids(ROWS)[None]).double().mean(-1)
