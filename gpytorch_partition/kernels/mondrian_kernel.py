@@ -42,8 +42,9 @@ class MondrianKernel(PartitionKernel):
         those of 8192 random pairs that differ, or `max_lifetime` if that is less.)
     :param max_lifetime: How far cuts are known: the longest lifetime that can be set. (Default: `lifetime`.)
     :param projection: `D x K` matrix U of floats, which maps points x to :math:`U^\top x`; `m x D x K`, one for every
-        tree; a vector of `D` inverse length scales; or `"rotations"`, a random rotation for every tree. Lifetimes are then in units of
-        1/:math:`U^\top x`. D counts the columns in `active_dims`. (Default: None, the columns as they are.)
+        tree; a vector of `D` inverse length scales; or `"rotations"`, a random rotation for every tree. Lifetimes are
+        then in units of 1/:math:`U^\top x`. D counts the columns in `active_dims`. (Default: None, the columns as
+        they are.)
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the trees.
     :param batch_shape: Batch shape of the kernel. (Default: none.)
     :param active_dims: Columns of x that the trees see. (Default: all.)

@@ -54,10 +54,10 @@ class MondrianPartition(Partition):
     :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`, a vector u of D inverse length scales
     :math:`\exp(-\lambda \sum_d |u_d (x_d - x'_d)|)`. With `"rotations"` every tree sees its own random rotation of the
     points, uniform in the Haar measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"), and the
-    limit, the average over rotations, depends on the distance :math:`\lVert x - x' \rVert_2` only. An `m x D x K` tensor
-    has a matrix for every tree. Trees that see different points begin with one box around all that any of them sees.
-    Maps are taken about the center of the rows' box; they are drawn or given once, and part of the state. What the
-    trees cut (:meth:`first_cuts`) are mapped columns.
+    limit, the average over rotations, depends on the distance :math:`\lVert x - x' \rVert_2` only. An `m x D x K`
+    tensor has a matrix for every tree. Trees that see different points begin with one box around all that any of them
+    sees. Maps are taken about the center of the rows' box; they are drawn or given once, and part of the state. What
+    the trees cut (:meth:`first_cuts`) are mapped columns.
 
     A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that it shares with
     other points. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]`

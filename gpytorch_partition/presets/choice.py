@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from gpytorch_partition.inference.predictive_fit import (
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.partitions.missing import decode_missing
-from gpytorch_partition.presets.parts import new_parts
+from gpytorch_partition.presets.parts import ROUGH, new_parts, rough_covariance
 
 # Rows that weights and length scales are chosen by: a quarter, but so many at least and at most.
 _FEWEST_ROWS, _MOST_ROWS = 700, 1_500
@@ -29,9 +30,11 @@ _FEWEST_ROWS, _MOST_ROWS = 700, 1_500
 _LENGTH_SCALE_ROWS = 400
 # Folds, one less above each of these numbers of rows.
 _NUM_FOLDS, _FEWER_ABOVE = 5, (500, 1_000)
-# What a noise that varies must gain, in nats; the weights below which a part is left out, in variances of the targets
-# and of the noise.
-LEAST_GAIN = 3.0
+# How many times as many rows may have the noise that was chosen by a part of them, and no finer detail than these see.
+_MOST_UNCALIBRATED = 1.5
+# What a noise that varies must gain, and a rough part, in nats; columns of the latter, whose rotations cost their
+# square. The weights below which a part is left out, in variances of the targets and of the noise.
+LEAST_GAIN, LEAST_ROUGH_GAIN, _MOST_ROUGH_COLUMNS = 3.0, 10.0, 20
 _LEAST_WEIGHT, _LEAST_SHARE = 2e-4, 1e-2
 
 
@@ -65,7 +68,8 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     Weights and noise by folds of all rows, or of 700 to 1,500 random ones, each predicted by trees that have not seen
     it.
 
-    The noise varies with x where that gains 3 nats or more over a constant one.
+    Where these are not nearly all rows, what lies between them may vary as well: a rough part is taken where it gains
+    10 nats or more. The noise varies with x where that gains 3 nats or more over a constant one.
 
     :param train_x: `N x D` rows, in the units in which the noise will see points; NaN is a missing value.
     :param y: `N` standardized targets (float64).
@@ -76,8 +80,7 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     # Rounded, so that other units, whose last digits differ, end in the same choice.
     x, y = standardized_columns(train_x)[rows].float().double(), y[rows].float().double()
     is_complete = not bool(decode_missing(train_x).isnan().any())
-    names, folds = _folds(x, y, is_complete, random, n_jobs)
-    constant = maximize_predictive_density(folds, y)
+    names, folds, constant = _searched(_folds(x, y, is_complete, random, n_jobs), x, y, leaves_rows_out(len(train_x)))
     means, variances = left_out_predictions(folds, y, constant)
     residuals = (y - means) / (variances + constant.noise).sqrt()
     forest = grow_residual_forest(train_x[rows], residuals, num_trees=200, random_state=random, n_jobs=n_jobs)
@@ -94,20 +97,43 @@ def num_rows_for(num_rows: int) -> int:
     return min(num_rows, max(_FEWEST_ROWS, min(num_rows // 4, _MOST_ROWS)))
 
 
-def _folds(
-    x: Tensor, y: Tensor, is_complete: bool, random: np.random.RandomState, n_jobs: int | None
-) -> tuple[list[str], list[Fold]]:
+def leaves_rows_out(num_rows: int) -> bool:
+    """Whether these are so many rows that those that chose do not stand for them."""
+    return num_rows > _MOST_UNCALIBRATED * num_rows_for(num_rows)
+
+
+class _Folds(NamedTuple):
     """The names of the parts, and their covariances for each fold: length scales and forests that have not seen it."""
-    names, folds = [], []
+
+    names: list[str]
+    folds: list[Fold]
+    length_scales: list[Tensor | None]
+
+
+def _folds(x: Tensor, y: Tensor, is_complete: bool, random: np.random.RandomState, n_jobs: int | None) -> _Folds:
+    found = _Folds([], [], [])
     num_folds = _NUM_FOLDS - sum(len(x) > number for number in _FEWER_ABOVE)
     for kept, left_out in KFold(num_folds, shuffle=True, random_state=random).split(x):
         some = kept[:_LENGTH_SCALE_ROWS]
         length_scales = learn_length_scales(x[some], y[some]) if is_complete else None
         parts = new_parts(x[kept], y[kept], length_scales, random, n_jobs)
-        names = list(parts)
         covariances = torch.stack([_dense(part, x) for part in parts.values()])
-        folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(left_out)))
-    return names, folds
+        found.names[:] = parts
+        found.folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(left_out)))
+        found.length_scales.append(length_scales)
+    return found
+
+
+def _searched(found: _Folds, x: Tensor, y: Tensor, is_sample: bool) -> tuple[list[str], list[Fold], PredictiveFit]:
+    """Names, folds and the best weights with a constant noise: with a rough part where that tells."""
+    without = maximize_predictive_density(found.folds, y)
+    scales = [each for each in found.length_scales if each is not None]
+    if is_sample and scales and x.shape[1] <= _MOST_ROUGH_COLUMNS:
+        folds = [fold.beside(rough_covariance(x, each)[None]) for fold, each in zip(found.folds, scales)]
+        rough = maximize_predictive_density(folds, y)
+        if (rough.log_density - without.log_density) * len(y) > LEAST_ROUGH_GAIN:
+            return [*found.names, ROUGH], folds, rough
+    return found.names, found.folds, without
 
 
 @torch.no_grad()

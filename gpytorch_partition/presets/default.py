@@ -13,14 +13,12 @@ from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions.seeds import random_state_of
 from gpytorch_partition.presets.assembly import assemble, standardized_targets
 from gpytorch_partition.presets.calibration import calibrate
-from gpytorch_partition.presets.choice import Choice, choose, num_rows_for
+from gpytorch_partition.presets.choice import Choice, choose, leaves_rows_out
 
 # To choose anything by folds.
 FEWEST_ROWS = 10
 # Standard deviations of the targets: variances below 1e-10 are cut by GPyTorch, and bounds are kept in float32.
 _DEVIATIONS = (1e-3, 1e15)
-# How many times as many rows may have the noise that was chosen by a part of them.
-_MOST_UNCALIBRATED = 1.5
 
 
 def default_model(
@@ -88,7 +86,7 @@ def default_choice(train_x: Tensor, train_y: Tensor, random: RandomState, n_jobs
     _check(train_x, train_y)
     _, _, y = standardized_targets(train_y)
     choice = choose(train_x, y, random, n_jobs)
-    if len(y) <= _MOST_UNCALIBRATED * num_rows_for(len(y)):
+    if not leaves_rows_out(len(y)):
         return choice
     return calibrate(choice, train_x.double(), y, random, n_jobs)
 

@@ -1,11 +1,12 @@
-"""The kernels that the default one is a sum of: forests, boosted trees, local slopes, a smooth and a linear part."""
+"""The kernels that the default one is a sum of: forests, boosted trees, slopes, and smooth, linear and rough parts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial, reduce
 from operator import add
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,12 +18,18 @@ from gpytorch_partition.kernels import (
     IterativeKernel,
     LandmarkKernel,
     LocalLinearKernel,
+    MondrianKernel,
+    PartitionKernel,
+    PartitionMixtureKernel,
     RandomForestKernel,
     StandardizedKernel,
 )
 from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.landmarks import choose_landmarks
+from gpytorch_partition.partitions.projections import rotations
 
+# The name of the part that is tried last.
+ROUGH = "rough"
 # Trees of most rows, and without a look at the targets.
 _FORESTS: dict[str, dict[str, Any]] = {
     "forest": {"max_samples": 0.632, "min_samples_leaf": 1},
@@ -45,6 +52,11 @@ _HEIGHTS = {"boosted": "leaf", "shallow_boosted": "all"}
 _FEWEST_LANDMARKS, _MOST_LANDMARKS, _SHARE = 1_000, 2_000, 0.1
 # Numbers held for all rows and landmarks, at most (a GiB in float64): samples of the posterior hold them twice.
 _MOST_LOADINGS = 2**27
+# The rough part's length scales, in those of the smooth part, and trees of each.
+_ROUGH_LENGTH_SCALES, _NUM_ROUGH_TREES = (1 / 2, 1 / 8, 1 / 32), 50
+
+
+AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
 
 
 def new_parts(
@@ -63,7 +75,7 @@ def new_parts(
     :param length_scales: `D` length scales of the smooth part; None where rows miss values, which only trees know.
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
-    :param names: The parts wanted. (Default: all that there are.)
+    :param names: The parts wanted. (Default: all but the rough one.)
     """
     leaves = _LEAVES_ALONE if length_scales is None else {}
     new: dict[str, Callable[[], Kernel]] = {
@@ -74,7 +86,9 @@ def new_parts(
         new["slopes"] = lambda: LocalLinearKernel(_forest(x, y, _COARSE, random, n_jobs), x.shape[1])
         new["smooth"] = partial(smooth_part, x, length_scales, random)
         new["linear"] = partial(_linear, x.shape[1])
-    return {name: build() for name, build in new.items() if names is None or name in names}
+        new[ROUGH] = partial(rough_part, x, length_scales, random)
+    wanted = new.keys() - {ROUGH} if names is None else names
+    return {name: build() for name, build in new.items() if name in wanted}
 
 
 def unfitted_part(name: str, num_columns: int) -> Kernel:
@@ -85,6 +99,8 @@ def unfitted_part(name: str, num_columns: int) -> Kernel:
         return LocalLinearKernel(_in_float32(RandomForestKernel()), num_columns)
     if name == "smooth":
         return LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None)
+    if name == ROUGH:
+        return _rough_mixture([MondrianKernel() for _ in _ROUGH_LENGTH_SCALES])
     return _in_float32(RandomForestKernel(heights=_HEIGHTS.get(name, "all")))
 
 
@@ -148,7 +164,7 @@ def _most_samples(num_rows: int) -> int:
     return max(_MOST_SAMPLES, int(_MOST_SHARE * num_rows))
 
 
-def _in_float32(kernel: RandomForestKernel) -> RandomForestKernel:
+def _in_float32(kernel: AnyPartitionKernel) -> AnyPartitionKernel:
     """
     Sums over clusters in float32: five times as fast. Rounding is a ten-millionth of a part's largest eigenvalue, which
     the noise, a ten-thousandth of the targets' variance at least, exceeds unless a part has a hundred times that
@@ -181,3 +197,51 @@ def _linear(num_columns: int) -> LinearKernel:
     kernel = LinearKernel()
     kernel.variance = 1 / num_columns
     return kernel
+
+
+def rough_part(x: Tensor, length_scales: Tensor, random: np.random.RandomState) -> PartitionMixtureKernel:
+    r"""
+    A kernel of functions that are rough on many scales, of unit scale: :func:`rough_covariance` by trees.
+
+    Mondrian trees of columns in units of their length scales, rotated at random: their limit depends on the distance r
+    only, and is about :math:`e^{-r / l}`. The shortest length scales have as many trees as the others, though little
+    weight: neighbors are told apart by 150 trees, where one length scale would take thousands.
+
+    :param x: `N x D` standardized rows.
+    :param length_scales: `D` length scales of the smooth part.
+    :param random: Source of the draws.
+    """
+    num_columns = x.shape[1]
+    kernels = []
+    for length_scale in _ROUGH_LENGTH_SCALES:
+        maps = rotations(_NUM_ROUGH_TREES, num_columns, random).to(x) / length_scales.unsqueeze(-1)
+        lifetime = 1 / (length_scale * _mean_manhattan_norm(num_columns))
+        kernels.append(MondrianKernel(x, _NUM_ROUGH_TREES, lifetime=lifetime, projection=maps, random_state=random))
+    return _rough_mixture(kernels)
+
+
+def rough_covariance(x: Tensor, length_scales: Tensor) -> Tensor:
+    r"""
+    The limit of the rough part for many trees, dense: the mean of :math:`e^{-r / l}` over its length scales l.
+
+    Weights are in proportion to l, so that the function varies about as much over a distance as this is long, down to
+    the shortest l, as it does under a single exponential kernel.
+
+    :param x: `N x D` standardized rows, few.
+    :param length_scales: `D` length scales of the smooth part.
+    :return: `N x N`.
+    """
+    distances, covariance = torch.cdist(x / length_scales, x / length_scales), x.new_zeros(len(x), len(x))
+    for each in _ROUGH_LENGTH_SCALES:
+        covariance += each / sum(_ROUGH_LENGTH_SCALES) * torch.exp(-distances / each)
+    return covariance
+
+
+def _rough_mixture(kernels: list[MondrianKernel]) -> PartitionMixtureKernel:
+    return _in_float32(PartitionMixtureKernel(kernels, _ROUGH_LENGTH_SCALES, learn_weights=False))
+
+
+def _mean_manhattan_norm(num_columns: int) -> float:
+    """The mean sum of absolute coordinates over the unit sphere."""
+    log_ratio = math.lgamma(num_columns / 2) - math.lgamma((num_columns + 1) / 2)
+    return num_columns * math.exp(log_ratio) / math.sqrt(math.pi)
