@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,9 +32,10 @@ _LENGTH_SCALE_ROWS = 400
 _NUM_FOLDS, _FEWER_ABOVE = 5, (500, 1_000)
 # How many times as many rows may have the noise that was chosen by a part of them, and no finer detail than these see.
 _MOST_UNCALIBRATED = 1.5
-# What a noise that varies must gain, and a rough part, in nats; columns of the latter, whose rotations cost their
-# square. The weights below which a part is left out, in variances of the targets and of the noise.
-LEAST_GAIN, LEAST_ROUGH_GAIN, _MOST_ROUGH_COLUMNS = 3.0, 10.0, 20
+# What a noise that varies must gain, and a rough part, in nats; the weight that the latter's search begins with, and
+# its most columns, whose rotations cost their square.
+LEAST_GAIN, LEAST_ROUGH_GAIN, _ROUGH_START, _MOST_ROUGH_COLUMNS = 3.0, 10.0, 0.1, 20
+# The weights below which a part is left out, in variances of the targets and of the noise.
 _LEAST_WEIGHT, _LEAST_SHARE = 2e-4, 1e-2
 
 
@@ -130,7 +131,8 @@ def _searched(found: _Folds, x: Tensor, y: Tensor, is_sample: bool) -> tuple[lis
     scales = [each for each in found.length_scales if each is not None]
     if is_sample and scales and x.shape[1] <= _MOST_ROUGH_COLUMNS:
         folds = [fold.beside(rough_covariance(x, each)[None]) for fold, each in zip(found.folds, scales)]
-        rough = maximize_predictive_density(folds, y)
+        weights = torch.cat([without.outputscales, without.outputscales.new_tensor([_ROUGH_START])])
+        rough = maximize_predictive_density(folds, y, start=replace(without, outputscales=weights))
         if (rough.log_density - without.log_density) * len(y) > LEAST_ROUGH_GAIN:
             return [*found.names, ROUGH], folds, rough
     return found.names, found.folds, without

@@ -30,7 +30,10 @@ def default_model(
     The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
     whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
     length scale per column through up to 2,000 landmarks (above 67,000 rows as many as take a GiB), and a linear one;
-    parts that do not help have no weight. With missing values (NaN) it has forests only.
+    parts that do not help have no weight. A rough part is taken where few rows choose for many, in 20 columns at most,
+    and it gains 10 nats or more: Mondrian trees of rotated columns at half, an eighth and a thirty-second of the
+    Matern kernel's length scales, for functions that vary on all scales, such as measurements on a map. With missing
+    values (NaN) the kernel has forests only.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
@@ -46,8 +49,9 @@ def default_model(
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each, and for more rows one to five models of four fifths of them, with a solve each, and 32 for variances; held are
-    8 bytes for each row and tree (600 trees) and landmark.
+    each, above 1,050 rows twice as many, with a rough part and without; then one to five models of four fifths of the
+    rows, with a solve each, and 32 for variances. Held are 8 bytes for each row and tree (600 trees) and landmark, and
+    with a rough part for 150 more trees and 72 for each of their cells.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.

@@ -20,6 +20,7 @@ from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.inference.marginal_likelihood import maximize_marginal_likelihood
 from gpytorch_partition.presets import assembly, calibration, choice
+from gpytorch_partition.presets.parts import ROUGH
 
 from .competitors import SVGP
 from .problems import ExactModel, ard_kernel
@@ -43,7 +44,7 @@ class Moments(NamedTuple):
 
 Predict = Callable[[Split], Moments]
 
-INGREDIENTS = ("forest", "random_trees", "boosted", "shallow_boosted", "slopes", "smooth", "linear")
+INGREDIENTS = ("forest", "random_trees", "boosted", "shallow_boosted", "slopes", "smooth", "linear", ROUGH)
 
 
 def random_forest(split: Split, *, num_trees: int) -> Moments:
@@ -122,7 +123,9 @@ def partition_gp(split: Split, *, kernel: Any, without: str | None = None) -> Mo
 def _without(ingredient: str | None) -> Any:
     """Leave out a part of the default kernel, or noise that varies, wherever the default looks for it."""
     with ExitStack() as stack:
-        if ingredient in INGREDIENTS:
+        if ingredient == ROUGH:
+            stack.enter_context(patch.object(choice, "LEAST_ROUGH_GAIN", np.inf))
+        elif ingredient in INGREDIENTS:
             original = choice.new_parts
             for module in (choice, assembly):
                 stack.enter_context(patch.object(module, "new_parts", _all_but(original, ingredient)))

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from gpytorch_partition import settings
 from gpytorch_partition.presets import choice, parts
 from gpytorch_partition.presets.assembly import assemble, unfitted_model
-from gpytorch_partition.presets.choice import Choice, leaves_rows_out
+from gpytorch_partition.presets.choice import leaves_rows_out
 from gpytorch_partition.presets.default import default_choice
 
 SCALES = torch.tensor([0.5, 2.0], dtype=torch.float64)
@@ -136,9 +138,17 @@ def test_restored_models_predict_the_same(restore):
         assert torch.equal(result, expected)
 
 
-def test_no_products_are_dense():
-    """The part alone, of more rows than memory could hold pairs of."""
-    x = torch.rand(40_000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    alone = Choice({"rough": 1.0}, SCALES, 0.1, 0.0, None, 0.0, torch.arange(50))
-    model = assemble(alone, x, x[:, 0], np.random.RandomState(0), None)
-    assert (model.covar_module(x).evaluate_kernel() @ x).shape == (40_000, 2)
+def test_nothing_is_dense_in_the_number_of_rows():
+    """Of 5,000 rows: the codes are the largest that there is, in building, products and new points."""
+    x, sizes = torch.rand(5_000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64), []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            result = function(*arguments, **(options or {}))
+            sizes.extend(each.numel() for each in tree_leaves(result) if torch.is_tensor(each))
+            return result
+
+    with Sizes(), torch.no_grad():
+        kernel = parts.rough_part(x, SCALES, np.random.RandomState(0))
+        assert (kernel(x + 0.01, x) @ (kernel(x) @ x)).shape == (5_000, 2)
+    assert max(sizes) <= 3 * 150 * len(x) < len(x) ** 2 / 10
