@@ -66,12 +66,6 @@ class Fold:
         prior = covariances[:, left_out, left_out]
         return cls(rows[..., kept], rows[..., left_out], prior, kept, left_out)
 
-    def beside(self, covariances: Tensor) -> Fold:
-        """The fold with more covariances (`c' x N x N`) after its own."""
-        more = Fold.of(covariances, self.kept, self.left_out)
-        within, cross = torch.cat([self.within, more.within]), torch.cat([self.cross, more.cross])
-        return Fold(within, cross, torch.cat([self.prior, more.prior]), self.kept, self.left_out)
-
 
 @dataclass(frozen=True, eq=False)
 class PredictiveFit:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from copy import deepcopy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,8 +21,8 @@ from gpytorch_partition.inference.predictive_fit import (
 )
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.partitions.missing import decode_missing
-from gpytorch_partition.presets.parts import ROUGH, new_parts, rough_covariance
+from gpytorch_partition.presets.parts import ROUGH, new_parts
+from gpytorch_partition.presets.rough_field import MOST_ROUGH_COLUMNS, Candidate, rough_field
 
 # Rows that weights and length scales are chosen by: a quarter, but so many at least and at most.
 _FEWEST_ROWS, _MOST_ROWS = 700, 1_500
@@ -30,12 +30,11 @@ _FEWEST_ROWS, _MOST_ROWS = 700, 1_500
 _LENGTH_SCALE_ROWS = 400
 # Folds, one less above each of these numbers of rows.
 _NUM_FOLDS, _FEWER_ABOVE = 5, (500, 1_000)
-# How many times as many rows may have the noise that was chosen by a part of them, and no finer detail than these see.
+# How many times as many rows may have the noise that was chosen by a part of them.
 _MOST_UNCALIBRATED = 1.5
-# What a noise that varies must gain, and a rough part, in nats; the weight that the latter's search begins with, and
-# its most columns, whose rotations cost their square.
-LEAST_GAIN, LEAST_ROUGH_GAIN, _ROUGH_START, _MOST_ROUGH_COLUMNS = 3.0, 10.0, 0.1, 20
-# The weights below which a part is left out, in variances of the targets and of the noise.
+# What a noise that varies must gain, in nats; the weights below which a part is left out, in variances of the targets
+# and of the noise.
+LEAST_GAIN = 3.0
 _LEAST_WEIGHT, _LEAST_SHARE = 2e-4, 1e-2
 
 
@@ -63,34 +62,56 @@ class Choice:
     rows: Tensor
     threshold: float | None = None
 
+    @property
+    def is_rough(self) -> bool:
+        """Whether this is a rough field, chosen at all distances."""
+        return not ROUGH.keys().isdisjoint(self.outputscales)
+
 
 def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
     """
     Weights and noise by folds of all rows, or of 700 to 1,500 random ones, each predicted by trees that have not seen
     it.
 
-    Where these are not nearly all rows, what lies between them may vary as well: a rough part is taken where it gains
-    10 nats or more. The noise varies with x where that gains 3 nats or more over a constant one.
+    Where these are not nearly all rows, a rough field (:func:`~gpytorch_partition.presets.rough_field.rough_field`)
+    takes the place of all other parts if that gains 3 nats or more. The noise varies with x where that gains 3 nats or
+    more over a constant one.
 
     :param train_x: `N x D` rows, in the units in which the noise will see points; NaN is a missing value.
     :param y: `N` standardized targets (float64).
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
     """
-    rows = torch.from_numpy(random.permutation(len(y))[: num_rows_for(len(y))])
     # Rounded, so that other units, whose last digits differ, end in the same choice.
-    x, y = standardized_columns(train_x)[rows].float().double(), y[rows].float().double()
-    is_complete = not bool(decode_missing(train_x).isnan().any())
-    names, folds, constant = _searched(_folds(x, y, is_complete, random, n_jobs), x, y, leaves_rows_out(len(train_x)))
-    means, variances = left_out_predictions(folds, y, constant)
-    residuals = (y - means) / (variances + constant.noise).sqrt()
+    x, y = standardized_columns(train_x).float().double(), y.float().double()
+    best = _best_candidate(x, y, random, n_jobs)
+    names, folds, rows, constant = best
+    means, variances = left_out_predictions(folds, y[rows], constant)
+    residuals = (y[rows] - means) / (variances + constant.noise).sqrt()
     forest = grow_residual_forest(train_x[rows], residuals, num_trees=200, random_state=random, n_jobs=n_jobs)
-    varying = maximize_predictive_density(folds, y, log_ratios=torch.from_numpy(forest.oob_prediction_), start=constant)
-    varies = (varying.log_density - constant.log_density) * len(y) > LEAST_GAIN
-    best = varying if varies else constant
-    weights = _those_that_count(names, best)
-    length_scales = learn_length_scales(x, y) if is_complete else None
-    return Choice(weights, length_scales, best.noise, best.exponent, forest if varies else None, best.log_density, rows)
+    log_ratios = torch.from_numpy(forest.oob_prediction_)
+    varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, start=constant)
+    varies = (varying.log_density - constant.log_density) * len(rows) > LEAST_GAIN
+    fit = varying if varies else constant
+    weights = _those_that_count(names, fit)
+    some = rows[: num_rows_for(len(y))]
+    length_scales = None if bool(x.isnan().any()) else learn_length_scales(x[some], y[some])
+    return Choice(weights, length_scales, fit.noise, fit.exponent, forest if varies else None, fit.log_density, rows)
+
+
+def _best_candidate(x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Candidate:
+    """
+    Trees, smooth and linear parts, or a rough field where that is better.
+
+    The latter draws from a copy of the source: other data have the model that they would have without it.
+    """
+    rows = torch.from_numpy(random.permutation(len(y))[: num_rows_for(len(y))])
+    is_complete = not bool(x.isnan().any())
+    names, folds, length_scales = _folds(x[rows], y[rows], is_complete, random, n_jobs)
+    found = Candidate(names, folds, rows, maximize_predictive_density(folds, y[rows]))
+    if is_complete and leaves_rows_out(len(y)) and x.shape[1] <= MOST_ROUGH_COLUMNS:
+        return rough_field(found, length_scales, x, y, deepcopy(random))
+    return found
 
 
 def num_rows_for(num_rows: int) -> int:
@@ -103,39 +124,24 @@ def leaves_rows_out(num_rows: int) -> bool:
     return num_rows > _MOST_UNCALIBRATED * num_rows_for(num_rows)
 
 
-class _Folds(NamedTuple):
-    """The names of the parts, and their covariances for each fold: length scales and forests that have not seen it."""
-
-    names: list[str]
-    folds: list[Fold]
-    length_scales: list[Tensor | None]
-
-
-def _folds(x: Tensor, y: Tensor, is_complete: bool, random: np.random.RandomState, n_jobs: int | None) -> _Folds:
-    found = _Folds([], [], [])
+def _folds(
+    x: Tensor, y: Tensor, is_complete: bool, random: np.random.RandomState, n_jobs: int | None
+) -> tuple[list[str], list[Fold], list[Tensor]]:
+    """
+    The names of the parts, and for each fold their covariances and the length scales, if any: these and forests have
+    not seen the fold.
+    """
+    names, folds, all_length_scales = [], [], []
     num_folds = _NUM_FOLDS - sum(len(x) > number for number in _FEWER_ABOVE)
     for kept, left_out in KFold(num_folds, shuffle=True, random_state=random).split(x):
         some = kept[:_LENGTH_SCALE_ROWS]
         length_scales = learn_length_scales(x[some], y[some]) if is_complete else None
         parts = new_parts(x[kept], y[kept], length_scales, random, n_jobs)
+        names = list(parts)
         covariances = torch.stack([_dense(part, x) for part in parts.values()])
-        found.names[:] = parts
-        found.folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(left_out)))
-        found.length_scales.append(length_scales)
-    return found
-
-
-def _searched(found: _Folds, x: Tensor, y: Tensor, is_sample: bool) -> tuple[list[str], list[Fold], PredictiveFit]:
-    """Names, folds and the best weights with a constant noise: with a rough part where that tells."""
-    without = maximize_predictive_density(found.folds, y)
-    scales = [each for each in found.length_scales if each is not None]
-    if is_sample and scales and x.shape[1] <= _MOST_ROUGH_COLUMNS:
-        folds = [fold.beside(rough_covariance(x, each)[None]) for fold, each in zip(found.folds, scales)]
-        weights = torch.cat([without.outputscales, without.outputscales.new_tensor([_ROUGH_START])])
-        rough = maximize_predictive_density(folds, y, start=replace(without, outputscales=weights))
-        if (rough.log_density - without.log_density) * len(y) > LEAST_ROUGH_GAIN:
-            return [*found.names, ROUGH], folds, rough
-    return found.names, found.folds, without
+        folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(left_out)))
+        all_length_scales += [] if length_scales is None else [length_scales]
+    return names, folds, all_length_scales
 
 
 @torch.no_grad()

@@ -30,10 +30,13 @@ def default_model(
     The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
     whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
     length scale per column through up to 2,000 landmarks (above 67,000 rows as many as take a GiB), and a linear one;
-    parts that do not help have no weight. A rough part is taken where few rows choose for many, in 20 columns at most,
-    and it gains 10 nats or more: Mondrian trees of rotated columns at half, an eighth and a thirty-second of the
-    Matern kernel's length scales, for functions that vary on all scales, such as measurements on a map. With missing
-    values (NaN) the kernel has forests only.
+    parts that do not help have no weight. With missing values (NaN) it has forests only.
+
+    Where few rows choose for many (above 1,050), of 20 columns at most, functions that vary on all scales, such as
+    measurements on a map or a random walk, have another model if that gains 3 nats or more: a linear kernel and rough
+    ones, Mondrian trees of rotated columns for means of exponential kernels at length scales from twice to a
+    thirty-second of the Matern kernel's. All distances choose its weights, those of random rows and those in patches of
+    neighbors, so that intervals also hold in holes between the rows.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
@@ -49,9 +52,10 @@ def default_model(
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each, above 1,050 rows twice as many, with a rough part and without; then one to five models of four fifths of the
-    rows, with a solve each, and 32 for variances. Held are 8 bytes for each row and tree (600 trees) and landmark, and
-    with a rough part for 150 more trees and 72 for each of their cells.
+    each, and above 1,050 rows some 60 more for rough kernels; then one to five models of four fifths of the rows, with
+    a solve each, and 32 for variances, but none where rough kernels are taken. Held are 8 bytes for each row and tree
+    (600 trees) and landmark; of rough kernels (500 trees) 80 for each row and tree where all rows are alone in their
+    cells.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
@@ -90,7 +94,7 @@ def default_choice(train_x: Tensor, train_y: Tensor, random: RandomState, n_jobs
     _check(train_x, train_y)
     _, _, y = standardized_targets(train_y)
     choice = choose(train_x, y, random, n_jobs)
-    if not leaves_rows_out(len(y)):
+    if choice.is_rough or not leaves_rows_out(len(y)):
         return choice
     return calibrate(choice, train_x.double(), y, random, n_jobs)
 

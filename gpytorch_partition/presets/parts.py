@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, reduce
 from operator import add
 from typing import Any, TypeVar
@@ -28,8 +28,6 @@ from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.landmarks import choose_landmarks
 from gpytorch_partition.partitions.projections import rotations
 
-# The name of the part that is tried last.
-ROUGH = "rough"
 # Trees of most rows, and without a look at the targets.
 _FORESTS: dict[str, dict[str, Any]] = {
     "forest": {"max_samples": 0.632, "min_samples_leaf": 1},
@@ -52,8 +50,8 @@ _HEIGHTS = {"boosted": "leaf", "shallow_boosted": "all"}
 _FEWEST_LANDMARKS, _MOST_LANDMARKS, _SHARE = 1_000, 2_000, 0.1
 # Numbers held for all rows and landmarks, at most (a GiB in float64): samples of the posterior hold them twice.
 _MOST_LOADINGS = 2**27
-# The rough part's length scales, in those of the smooth part, and trees of each.
-_ROUGH_LENGTH_SCALES, _NUM_ROUGH_TREES = (1 / 2, 1 / 8, 1 / 32), 50
+# Length scales of rough parts, in those of the smooth part, and trees for each of them.
+ROUGH, _NUM_ROUGH_TREES = {"rough": (2.0, 1 / 2, 1 / 8, 1 / 32), "rough_short": (1 / 32,)}, 100
 
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
@@ -75,7 +73,7 @@ def new_parts(
     :param length_scales: `D` length scales of the smooth part; None where rows miss values, which only trees know.
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
-    :param names: The parts wanted. (Default: all but the rough one.)
+    :param names: The parts wanted. (Default: all but the rough ones.)
     """
     leaves = _LEAVES_ALONE if length_scales is None else {}
     new: dict[str, Callable[[], Kernel]] = {
@@ -86,8 +84,8 @@ def new_parts(
         new["slopes"] = lambda: LocalLinearKernel(_forest(x, y, _COARSE, random, n_jobs), x.shape[1])
         new["smooth"] = partial(smooth_part, x, length_scales, random)
         new["linear"] = partial(_linear, x.shape[1])
-        new[ROUGH] = partial(rough_part, x, length_scales, random)
-    wanted = new.keys() - {ROUGH} if names is None else names
+        new |= {name: partial(_rough, x, length_scales, widths, random) for name, widths in ROUGH.items()}
+    wanted = new.keys() - ROUGH.keys() if names is None else names
     return {name: build() for name, build in new.items() if name in wanted}
 
 
@@ -99,8 +97,8 @@ def unfitted_part(name: str, num_columns: int) -> Kernel:
         return LocalLinearKernel(_in_float32(RandomForestKernel()), num_columns)
     if name == "smooth":
         return LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None)
-    if name == ROUGH:
-        return _rough_mixture([MondrianKernel() for _ in _ROUGH_LENGTH_SCALES])
+    if name in ROUGH:
+        return _rough_mixture([MondrianKernel() for _ in ROUGH[name]], ROUGH[name])
     return _in_float32(RandomForestKernel(heights=_HEIGHTS.get(name, "all")))
 
 
@@ -199,46 +197,23 @@ def _linear(num_columns: int) -> LinearKernel:
     return kernel
 
 
-def rough_part(x: Tensor, length_scales: Tensor, random: np.random.RandomState) -> PartitionMixtureKernel:
+def _rough(
+    x: Tensor, length_scales: Tensor, widths: Sequence[float], random: np.random.RandomState
+) -> PartitionMixtureKernel:
     r"""
-    A kernel of functions that are rough on many scales, of unit scale: :func:`rough_covariance` by trees.
-
-    Mondrian trees of columns in units of their length scales, rotated at random: their limit depends on the distance r
-    only, and is about :math:`e^{-r / l}`. The shortest length scales have as many trees as the others, though little
-    weight: neighbors are told apart by 150 trees, where one length scale would take thousands.
-
-    :param x: `N x D` standardized rows.
-    :param length_scales: `D` length scales of the smooth part.
-    :param random: Source of the draws.
+    Mondrian trees of columns in units of their length scales, rotated at random, for several widths l: with many trees
+    a kernel of the distance r only, about the mean of :math:`e^{-r / l}` with weights in proportion to l.
     """
-    num_columns = x.shape[1]
-    kernels = []
-    for length_scale in _ROUGH_LENGTH_SCALES:
+    num_columns, kernels = x.shape[1], []
+    for width in widths:
         maps = rotations(_NUM_ROUGH_TREES, num_columns, random).to(x) / length_scales.unsqueeze(-1)
-        lifetime = 1 / (length_scale * _mean_manhattan_norm(num_columns))
+        lifetime = 1 / (width * _mean_manhattan_norm(num_columns))
         kernels.append(MondrianKernel(x, _NUM_ROUGH_TREES, lifetime=lifetime, projection=maps, random_state=random))
-    return _rough_mixture(kernels)
+    return _rough_mixture(kernels, widths)
 
 
-def rough_covariance(x: Tensor, length_scales: Tensor) -> Tensor:
-    r"""
-    The limit of the rough part for many trees, dense: the mean of :math:`e^{-r / l}` over its length scales l.
-
-    Weights are in proportion to l, so that the function varies about as much over a distance as this is long, down to
-    the shortest l, as it does under a single exponential kernel.
-
-    :param x: `N x D` standardized rows, few.
-    :param length_scales: `D` length scales of the smooth part.
-    :return: `N x N`.
-    """
-    distances, covariance = torch.cdist(x / length_scales, x / length_scales), x.new_zeros(len(x), len(x))
-    for each in _ROUGH_LENGTH_SCALES:
-        covariance += each / sum(_ROUGH_LENGTH_SCALES) * torch.exp(-distances / each)
-    return covariance
-
-
-def _rough_mixture(kernels: list[MondrianKernel]) -> PartitionMixtureKernel:
-    return _in_float32(PartitionMixtureKernel(kernels, _ROUGH_LENGTH_SCALES, learn_weights=False))
+def _rough_mixture(kernels: list[MondrianKernel], widths: Sequence[float]) -> PartitionMixtureKernel:
+    return _in_float32(PartitionMixtureKernel(kernels, widths, learn_weights=False))
 
 
 def _mean_manhattan_norm(num_columns: int) -> float:

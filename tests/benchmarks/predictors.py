@@ -19,8 +19,7 @@ from torch import Tensor
 from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.inference.marginal_likelihood import maximize_marginal_likelihood
-from gpytorch_partition.presets import assembly, calibration, choice
-from gpytorch_partition.presets.parts import ROUGH
+from gpytorch_partition.presets import assembly, calibration, choice, rough_field
 
 from .competitors import SVGP
 from .problems import ExactModel, ard_kernel
@@ -44,6 +43,7 @@ class Moments(NamedTuple):
 
 Predict = Callable[[Split], Moments]
 
+ROUGH = "rough field"
 INGREDIENTS = ("forest", "random_trees", "boosted", "shallow_boosted", "slopes", "smooth", "linear", ROUGH)
 
 
@@ -124,7 +124,7 @@ def _without(ingredient: str | None) -> Any:
     """Leave out a part of the default kernel, or noise that varies, wherever the default looks for it."""
     with ExitStack() as stack:
         if ingredient == ROUGH:
-            stack.enter_context(patch.object(choice, "LEAST_ROUGH_GAIN", np.inf))
+            stack.enter_context(patch.object(rough_field, "LEAST_ROUGH_GAIN", np.inf))
         elif ingredient in INGREDIENTS:
             original = choice.new_parts
             for module in (choice, assembly):

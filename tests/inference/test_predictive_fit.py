@@ -63,13 +63,6 @@ def test_the_density_is_that_of_the_joint_distribution():
         assert -loss == pytest.approx(density(fold, FIT), abs=1e-8)
 
 
-def test_covariances_beside_others_are_a_fold_of_all_of_them():
-    for whole, part in zip(FOLDS, folds_of(COVARIANCES[0])):
-        fold = part.beside(COVARIANCES[1][None])
-        for name in ("within", "cross", "prior", "kept", "left_out"):
-            assert torch.equal(getattr(fold, name), getattr(whole, name))
-
-
 def test_gradients_are_finite_differences():
     values, step = np.array([-0.2, -1.0, -2.5, 0.8]), 1e-6
     _, gradient = _loss_of(FOLDS[0], Y, RATIOS, values)

@@ -1,0 +1,101 @@
+"""A model of functions that vary on all scales, as on a map: exponential kernels of several length scales."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.model_selection import KFold
+from torch import Tensor
+
+from gpytorch_partition.inference.predictive_fit import Fold, PredictiveFit, maximize_predictive_density
+from gpytorch_partition.presets.parts import ROUGH
+
+# What it must gain, in nats, and its most columns: rotated trees cost their square.
+LEAST_ROUGH_GAIN, MOST_ROUGH_COLUMNS = 3.0, 20
+# Patches of neighbors, and the folds of each.
+_NUM_PATCHES, _PATCH_ROWS, _PATCH_FOLDS = 12, 150, 3
+
+
+class Candidate(NamedTuple):
+    """Parts, what chose their weights, and the best weights beside a constant noise."""
+
+    names: list[str]
+    folds: list[Fold]
+    rows: Tensor  # the numbers of the rows that the folds number from 0 on
+    fit: PredictiveFit
+
+
+def rough_field(
+    other: Candidate, length_scales: list[Tensor], x: Tensor, y: Tensor, random: np.random.RandomState
+) -> Candidate:
+    r"""
+    A linear part and rough ones, if they gain 3 nats or more over another candidate on its own folds.
+
+    The rough part is a mean of exponential kernels :math:`e^{-r / l}` with weights in proportion to l: over a distance
+    between the shortest and the longest l a function varies about as much as with a single one, but many short cells
+    of Mondrian trees take part in that, not a few long ones. Another of the shortest l alone is nearly noise.
+
+    Few random rows are too far apart to tell short length scales from noise, and neighbors alone know nothing of long
+    ones: weights are chosen by both, the folds of the other candidate and those of 12 patches of 150 neighbors, so that
+    they need no calibration by all rows. Covariances are the limits of the trees that the model will have.
+
+    :param other: What to compare with.
+    :param length_scales: `D` length scales of the Matern kernel for each fold.
+    :param x: `N x D` standardized rows.
+    :param y: `N` standardized targets.
+    :param random: Source of the patches.
+    :return: The better of the two.
+    """
+    pairs = zip(other.folds, length_scales)
+    folds = [_fold(x[other.rows], each, fold.kept, fold.left_out) for fold, each in pairs]
+    fit = maximize_predictive_density(folds, y[other.rows])
+    if (fit.log_density - other.fit.log_density) * len(other.rows) <= LEAST_ROUGH_GAIN:
+        return other
+    rows = other.rows
+    for center in random.permutation(len(x))[:_NUM_PATCHES]:
+        patch = _nearest(x, int(center), length_scales[0])
+        folds += _folds_of_patch(x[patch], length_scales[0], len(rows), random)
+        rows = torch.cat([rows, patch])
+    fit = maximize_predictive_density(folds, y[rows], start=fit)
+    return Candidate(["linear", *ROUGH], folds, rows, fit)
+
+
+def rough_covariances(x: Tensor, length_scales: Tensor) -> Tensor:
+    r"""
+    Covariances of the linear part, :math:`x^\top x' / D`, and of the rough ones, means of :math:`e^{-r / l}`.
+
+    :param x: `n x D` standardized rows, few.
+    :param length_scales: `D` length scales of the Matern kernel: units of the distances r and of the rough parts' l.
+    :return: `3 x n x n`.
+    """
+    points = x / length_scales
+    distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    return torch.stack([x @ x.T / x.shape[1], *(_mean_exponential(distances, widths) for widths in ROUGH.values())])
+
+
+def _mean_exponential(distances: Tensor, widths: Sequence[float]) -> Tensor:
+    total = torch.zeros_like(distances)
+    for width in widths:
+        total += width / sum(widths) * torch.exp(-distances / width)
+    return total
+
+
+def _fold(x: Tensor, length_scales: Tensor, kept: Tensor, left_out: Tensor) -> Fold:
+    return Fold.of(rough_covariances(x, length_scales), kept, left_out)
+
+
+def _nearest(x: Tensor, center: int, length_scales: Tensor) -> Tensor:
+    """The rows of a patch; of rows at the same distance, the first."""
+    distances = ((x - x[center]) / length_scales).square().sum(1)
+    return distances.argsort(stable=True)[:_PATCH_ROWS]
+
+
+def _folds_of_patch(x: Tensor, length_scales: Tensor, start: int, random: np.random.RandomState) -> list[Fold]:
+    """Folds of neighboring rows, which are numbered from a start on."""
+    splits = KFold(_PATCH_FOLDS, shuffle=True, random_state=random).split(x)
+    folds = [_fold(x, length_scales, *map(torch.from_numpy, split)) for split in splits]
+    return [replace(fold, kept=fold.kept + start, left_out=fold.left_out + start) for fold in folds]
