@@ -142,6 +142,7 @@ def test_a_rough_function_gets_nothing_else():
     assert len(found.rows) == 400 + 12 * 40
 
 
+@pytest.mark.slow
 def test_patches_tell_noise_from_what_varies_quickly():
     """To 400 random rows both are noise: what 2,000 rows see of a function, and what no number of them does."""
     x = torch.rand(2_000, 1, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
@@ -174,6 +175,7 @@ def test_it_is_not_for_few_rows_nor_many_or_incomplete_columns(monkeypatch):
     assert not chosen_for(ROUGH).is_rough
 
 
+@pytest.mark.slow
 def test_a_hole_is_as_uncertain_as_it_is(monkeypatch):
     """Where no training rows are, though all rows that are left out have others around them; by the true kernel."""
     monkeypatch.setattr(parts, "_NUM_ROUGH_TREES", 150)
