@@ -54,8 +54,7 @@ def default_model(
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
     each, and above 1,050 rows some 60 more for rough kernels; then one to five models of four fifths of the rows, with
     a solve each, and 32 for variances, but none where rough kernels are taken. Held are 8 bytes for each row and tree
-    (600 trees) and landmark; of rough kernels (500 trees) 80 for each row and tree where all rows are alone in their
-    cells.
+    (600 trees, or 500 of rough kernels) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
