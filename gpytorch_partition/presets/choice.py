@@ -84,8 +84,7 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     """
     # Rounded, so that other units, whose last digits differ, end in the same choice.
     x, y = standardized_columns(train_x).float().double(), y.float().double()
-    best = _best_candidate(x, y, random, n_jobs)
-    names, folds, rows, constant = best
+    names, folds, rows, constant = _best_candidate(x, y, random, n_jobs)
     means, variances = left_out_predictions(folds, y[rows], constant)
     residuals = (y[rows] - means) / (variances + constant.noise).sqrt()
     forest = grow_residual_forest(train_x[rows], residuals, num_trees=200, random_state=random, n_jobs=n_jobs)

@@ -51,7 +51,8 @@ _FEWEST_LANDMARKS, _MOST_LANDMARKS, _SHARE = 1_000, 2_000, 0.1
 # Numbers held for all rows and landmarks, at most (a GiB in float64): samples of the posterior hold them twice.
 _MOST_LOADINGS = 2**27
 # Length scales of rough parts, in those of the smooth part, and trees for each of them.
-ROUGH, _NUM_ROUGH_TREES = {"rough": (2.0, 1 / 2, 1 / 8, 1 / 32), "rough_short": (1 / 32,)}, 100
+ROUGH = {"rough": (2.0, 1 / 2, 1 / 8, 1 / 32), "rough_short": (1 / 32,)}
+_NUM_ROUGH_TREES = 100
 
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)

@@ -211,7 +211,7 @@ def test_restored_models_predict_the_same(restore):
 
 
 def test_nothing_is_dense_in_the_number_of_rows():
-    """Of 3,000 rows: the codes are the largest that there is, in building, products and new points."""
+    """Of 3,000 rows: some numbers for each row and tree at most, in building, products and new points."""
     x, sizes = torch.rand(3_000, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64), []
 
     class Sizes(TorchDispatchMode):
