@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.model_selection import KFold
 from torch import Tensor
@@ -21,7 +20,8 @@ from gpytorch_partition.inference.predictive_fit import (
 )
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.presets.parts import ROUGH, new_parts
+from gpytorch_partition.partitions.missing import decode_missing
+from gpytorch_partition.presets.parts import ROUGH, dense_covariances, new_parts
 from gpytorch_partition.presets.rough_field import MOST_ROUGH_COLUMNS, Candidate, rough_field
 
 # Rows that weights and length scales are chosen by: a quarter, but so many at least and at most.
@@ -84,17 +84,19 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     """
     # Rounded, so that other units, whose last digits differ, end in the same choice.
     x, y = standardized_columns(train_x).float().double(), y.float().double()
-    names, folds, rows, constant = _best_candidate(x, y, random, n_jobs)
+    names, folds, rows, constant, length_scales = _best_candidate(x, y, random, n_jobs)
     means, variances = left_out_predictions(folds, y[rows], constant)
     residuals = (y[rows] - means) / (variances + constant.noise).sqrt()
-    forest = grow_residual_forest(train_x[rows], residuals, num_trees=200, random_state=random, n_jobs=n_jobs)
-    log_ratios = torch.from_numpy(forest.oob_prediction_)
+    # Patches overlap: a row must not be in a tree under another number when it is out of its bag.
+    seen = rows[: num_rows_for(len(y))]
+    forest = grow_residual_forest(
+        train_x[seen], residuals[: len(seen)], num_trees=200, random_state=random, n_jobs=n_jobs
+    )
+    log_ratios = _out_of_sample(forest, train_x, seen, rows)
     varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, start=constant)
     varies = (varying.log_density - constant.log_density) * len(rows) > LEAST_GAIN
     fit = varying if varies else constant
     weights = _those_that_count(names, fit)
-    some = rows[: num_rows_for(len(y))]
-    length_scales = None if bool(x.isnan().any()) else learn_length_scales(x[some], y[some])
     return Choice(weights, length_scales, fit.noise, fit.exponent, forest if varies else None, fit.log_density, rows)
 
 
@@ -102,15 +104,25 @@ def _best_candidate(x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs:
     """
     Trees, smooth and linear parts, or a rough field where that is better.
 
-    The latter draws from a copy of the source: other data have the model that they would have without it.
+    The latter draws from a copy of the source: data for which it is tried, and not better, have the model that they
+    would have without it.
     """
     rows = torch.from_numpy(random.permutation(len(y))[: num_rows_for(len(y))])
     is_complete = not bool(x.isnan().any())
-    names, folds, length_scales = _folds(x[rows], y[rows], is_complete, random, n_jobs)
-    found = Candidate(names, folds, rows, maximize_predictive_density(folds, y[rows]))
+    names, folds, of_folds = _folds(x[rows], y[rows], is_complete, random, n_jobs)
+    length_scales = learn_length_scales(x[rows], y[rows]) if is_complete else None
+    found = Candidate(names, folds, rows, maximize_predictive_density(folds, y[rows]), length_scales)
     if is_complete and leaves_rows_out(len(y)) and x.shape[1] <= MOST_ROUGH_COLUMNS:
-        return rough_field(found, length_scales, x, y, deepcopy(random))
+        return rough_field(found, of_folds, x, y, deepcopy(random))
     return found
+
+
+def _out_of_sample(forest: RandomForestRegressor, x: Tensor, seen: Tensor, rows: Tensor) -> Tensor:
+    """What trees that have not seen it predict for each of some rows, given those that the forest was grown on."""
+    predictions = torch.empty(len(x), dtype=torch.float64)
+    predictions[rows] = torch.from_numpy(forest.predict(decode_missing(x[rows]).cpu().numpy()))
+    predictions[seen] = torch.from_numpy(forest.oob_prediction_)
+    return predictions[rows]
 
 
 def num_rows_for(num_rows: int) -> int:
@@ -137,15 +149,9 @@ def _folds(
         length_scales = learn_length_scales(x[some], y[some]) if is_complete else None
         parts = new_parts(x[kept], y[kept], length_scales, random, n_jobs)
         names = list(parts)
-        covariances = torch.stack([_dense(part, x) for part in parts.values()])
-        folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(left_out)))
+        folds.append(Fold.of(dense_covariances(parts, x), torch.from_numpy(kept), torch.from_numpy(left_out)))
         all_length_scales += [] if length_scales is None else [length_scales]
     return names, folds, all_length_scales
-
-
-@torch.no_grad()
-def _dense(part: Kernel, x: Tensor) -> Tensor:
-    return part(x).to_dense()
 
 
 def _those_that_count(names: list[str], fit: PredictiveFit) -> dict[str, float]:

@@ -50,9 +50,10 @@ _HEIGHTS = {"boosted": "leaf", "shallow_boosted": "all"}
 _FEWEST_LANDMARKS, _MOST_LANDMARKS, _SHARE = 1_000, 2_000, 0.1
 # Numbers held for all rows and landmarks, at most (a GiB in float64): samples of the posterior hold them twice.
 _MOST_LOADINGS = 2**27
-# Length scales of rough parts, in those of the smooth part, and trees for each of them.
+# Length scales of rough parts, in those of the smooth part, and trees for each of them: up to the first number, but so
+# many (row, tree) as the last one at most, or else the second number.
 ROUGH = {"rough": (2.0, 1 / 2, 1 / 8, 1 / 32), "rough_short": (1 / 32,)}
-_NUM_ROUGH_TREES = 100
+_NUM_ROUGH_TREES, _FEWEST_ROUGH_TREES, _MOST_VISITS = 200, 100, 10**7
 
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
@@ -101,6 +102,17 @@ def unfitted_part(name: str, num_columns: int) -> Kernel:
     if name in ROUGH:
         return _rough_mixture([MondrianKernel() for _ in ROUGH[name]], ROUGH[name])
     return _in_float32(RandomForestKernel(heights=_HEIGHTS.get(name, "all")))
+
+
+@torch.no_grad()
+def dense_covariances(parts: Mapping[str, Kernel], x: Tensor) -> Tensor:
+    """
+    Covariances of a few rows, `c x n x n` (float64).
+
+    :param parts: c kernels, by name.
+    :param x: `n x D` standardized rows.
+    """
+    return torch.stack([part(x).to_dense().double() for part in parts.values()])
 
 
 def weighted_sum(
@@ -205,12 +217,17 @@ def _rough(
     Mondrian trees of columns in units of their length scales, rotated at random, for several widths l: with many trees
     a kernel of the distance r only, about the mean of :math:`e^{-r / l}` with weights in proportion to l.
     """
-    num_columns, kernels = x.shape[1], []
+    (num_rows, num_columns), kernels = x.shape, []
+    num_trees = _num_rough_trees(num_rows)
     for width in widths:
-        maps = rotations(_NUM_ROUGH_TREES, num_columns, random).to(x) / length_scales.unsqueeze(-1)
+        maps = rotations(num_trees, num_columns, random).to(x) / length_scales.unsqueeze(-1)
         lifetime = 1 / (width * _mean_manhattan_norm(num_columns))
-        kernels.append(MondrianKernel(x, _NUM_ROUGH_TREES, lifetime=lifetime, projection=maps, random_state=random))
+        kernels.append(MondrianKernel(x, num_trees, lifetime=lifetime, projection=maps, random_state=random))
     return _rough_mixture(kernels, widths)
+
+
+def _num_rough_trees(num_rows: int) -> int:
+    return min(_NUM_ROUGH_TREES, max(_FEWEST_ROUGH_TREES, _MOST_VISITS // num_rows))
 
 
 def _rough_mixture(kernels: list[MondrianKernel], widths: Sequence[float]) -> PartitionMixtureKernel:

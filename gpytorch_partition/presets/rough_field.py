@@ -12,7 +12,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition.inference.predictive_fit import Fold, PredictiveFit, maximize_predictive_density
-from gpytorch_partition.presets.parts import ROUGH
+from gpytorch_partition.presets.parts import ROUGH, dense_covariances, new_parts
 
 # What it must gain, in nats, and its most columns: rotated trees cost their square.
 LEAST_ROUGH_GAIN, MOST_ROUGH_COLUMNS = 3.0, 20
@@ -25,8 +25,9 @@ class Candidate(NamedTuple):
 
     names: list[str]
     folds: list[Fold]
-    rows: Tensor  # the numbers of the rows that the folds number from 0 on
+    rows: Tensor  # the numbers of the rows that the folds number from 0 on: random ones, then those of patches
     fit: PredictiveFit
+    length_scales: Tensor | None  # (D,) of the Matern kernel, by the random rows; None where rows miss values
 
 
 def rough_field(
@@ -39,29 +40,40 @@ def rough_field(
     between the shortest and the longest l a function varies about as much as with a single one, but many short cells
     of Mondrian trees take part in that, not a few long ones. Another of the shortest l alone is nearly noise.
 
+    They must gain as much twice: by the limits of the trees, which cost little, with length scales that have not seen
+    the fold; and by trees as the model will have them, as many and with its length scales. What is lost by the number
+    of trees, which takes the place of noise, counts that way.
+
     Few random rows are too far apart to tell short length scales from noise, and neighbors alone know nothing of long
     ones: weights are chosen by both, the folds of the other candidate and those of 12 patches of 150 neighbors, so that
-    they need no calibration by all rows. Covariances are the limits of the trees that the model will have.
+    they need no calibration by all rows.
 
     :param other: What to compare with.
     :param length_scales: `D` length scales of the Matern kernel for each fold.
     :param x: `N x D` standardized rows.
     :param y: `N` standardized targets.
-    :param random: Source of the patches.
+    :param random: Source of the trees and the patches.
     :return: The better of the two.
     """
-    pairs = zip(other.folds, length_scales)
-    folds = [_fold(x[other.rows], each, fold.kept, fold.left_out) for fold, each in pairs]
-    fit = maximize_predictive_density(folds, y[other.rows])
-    if (fit.log_density - other.fit.log_density) * len(other.rows) <= LEAST_ROUGH_GAIN:
+    assert other.length_scales is not None
+    rows, folds = other.rows, other.folds
+    pairs = zip(folds, length_scales)
+    limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.left_out) for fold, each in pairs]
+    fit = maximize_predictive_density(limits, y[rows])
+    if not _is_better(fit, other):
         return other
-    rows = other.rows
+    parts = new_parts(x, y, other.length_scales, random, None, names=["linear", *ROUGH])
+    covariances = dense_covariances(parts, x[rows])
+    folds = [Fold.of(covariances, fold.kept, fold.left_out) for fold in folds]
+    fit = maximize_predictive_density(folds, y[rows], start=fit)
+    if not _is_better(fit, other):
+        return other
     for center in random.permutation(len(x))[:_NUM_PATCHES]:
-        patch = _nearest(x, int(center), length_scales[0])
-        folds += _folds_of_patch(x[patch], length_scales[0], len(rows), random)
+        patch = _nearest(x, int(center), other.length_scales)
+        folds += _folds_of_patch(dense_covariances(parts, x[patch]), len(rows), random)
         rows = torch.cat([rows, patch])
     fit = maximize_predictive_density(folds, y[rows], start=fit)
-    return Candidate(["linear", *ROUGH], folds, rows, fit)
+    return Candidate(list(parts), folds, rows, fit, other.length_scales)
 
 
 def rough_covariances(x: Tensor, length_scales: Tensor) -> Tensor:
@@ -84,8 +96,8 @@ def _mean_exponential(distances: Tensor, widths: Sequence[float]) -> Tensor:
     return total
 
 
-def _fold(x: Tensor, length_scales: Tensor, kept: Tensor, left_out: Tensor) -> Fold:
-    return Fold.of(rough_covariances(x, length_scales), kept, left_out)
+def _is_better(fit: PredictiveFit, other: Candidate) -> bool:
+    return (fit.log_density - other.fit.log_density) * len(other.rows) > LEAST_ROUGH_GAIN
 
 
 def _nearest(x: Tensor, center: int, length_scales: Tensor) -> Tensor:
@@ -94,8 +106,8 @@ def _nearest(x: Tensor, center: int, length_scales: Tensor) -> Tensor:
     return distances.argsort(stable=True)[:_PATCH_ROWS]
 
 
-def _folds_of_patch(x: Tensor, length_scales: Tensor, start: int, random: np.random.RandomState) -> list[Fold]:
-    """Folds of neighboring rows, which are numbered from a start on."""
-    splits = KFold(_PATCH_FOLDS, shuffle=True, random_state=random).split(x)
-    folds = [_fold(x, length_scales, *map(torch.from_numpy, split)) for split in splits]
+def _folds_of_patch(covariances: Tensor, start: int, random: np.random.RandomState) -> list[Fold]:
+    """Folds of neighboring rows, given their covariances (`c x n x n`); they are numbered from a start on."""
+    splits = KFold(_PATCH_FOLDS, shuffle=True, random_state=random).split(covariances[0])
+    folds = [Fold.of(covariances, *map(torch.from_numpy, split)) for split in splits]
     return [replace(fold, kept=fold.kept + start, left_out=fold.left_out + start) for fold in folds]

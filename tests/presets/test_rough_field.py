@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from gpytorch_partition import settings
 from gpytorch_partition.inference.predictive_fit import Fold, PredictiveFit
-from gpytorch_partition.presets import choice, parts, rough_field
+from gpytorch_partition.presets import choice, default, parts, rough_field
 from gpytorch_partition.presets.assembly import assemble, unfitted_model
 from gpytorch_partition.presets.choice import leaves_rows_out
 from gpytorch_partition.presets.default import default_choice
@@ -62,7 +62,7 @@ def chosen_for(y, x=X):
 def rough_choice():
     """What is chosen for a rough function, by rows outside a hole, at any gain; tests must not change it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rough_field, "LEAST_ROUGH_GAIN", 0.0)
+        patch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
         return default_choice(X[~HOLE], ROUGH[~HOLE], np.random.RandomState(0), None)
 
 
@@ -95,6 +95,18 @@ def test_trees_have_them_as_limits(monkeypatch, columns):
     torch.testing.assert_close(found, exact, atol=4.5 * 0.5 / 2_000**0.5, rtol=0)
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3, 7, 20])
+def test_the_mean_of_absolute_coordinates_over_the_sphere(columns):
+    points = torch.randn(200_000, columns, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    sums = (points / points.norm(dim=1, keepdim=True)).abs().sum(1)
+    assert parts._mean_manhattan_norm(columns) == pytest.approx(sums.mean().item(), rel=5e-3)
+
+
+def test_a_product_with_many_rows_has_fewer_trees(monkeypatch):
+    monkeypatch.setattr(parts, "_NUM_ROUGH_TREES", 200)
+    assert [parts._num_rough_trees(rows) for rows in (1, 50_000, 80_000, 100_000, 10**7)] == [200, 200, 125, 100, 100]
+
+
 def test_trees_differ_between_length_scales_and_seeds():
     first, again, other = (parts._rough(X, SCALES, (0.5, 0.5), np.random.RandomState(seed)) for seed in (0, 0, 1))
     keys = [kernel.partition.tree_keys for each in (first, again, other) for kernel in each.kernels]
@@ -106,13 +118,14 @@ def candidate(log_density):
     kept, left_out = torch.arange(0, 200, 2), torch.arange(1, 200, 2)
     folds = [Fold.of(torch.eye(200).double()[None], *rows) for rows in ((kept, left_out), (left_out, kept))]
     fit = PredictiveFit(torch.ones(1), 0.1, 0.0, log_density)
-    return rough_field.Candidate(["forest"], folds, torch.arange(200), fit)
+    return rough_field.Candidate(["forest"], folds, torch.arange(200), fit, SCALES)
 
 
-@pytest.mark.parametrize(("gain", "is_taken"), [(2.9, False), (3.1, True)])
-def test_three_nats_decide(monkeypatch, gain, is_taken):
-    fit = PredictiveFit(torch.ones(3), 0.1, 0.0, 1 + gain / 200)
-    monkeypatch.setattr(rough_field, "maximize_predictive_density", lambda *_, **__: fit)
+@pytest.mark.parametrize(("limit", "trees", "is_taken"), [(2.9, 9, False), (9, 2.9, False), (3.1, 3.1, True)])
+def test_three_nats_decide(monkeypatch, limit, trees, is_taken):
+    """By the limits, then by the trees; with patches there are no more questions."""
+    fits = [PredictiveFit(torch.ones(3), 0.1, 0.0, 1 + gain / 200) for gain in (limit, trees, -1e3)]
+    monkeypatch.setattr(rough_field, "maximize_predictive_density", lambda *_, **__: fits.pop(0))
     found = rough_field.rough_field(candidate(1.0), [SCALES, SCALES], X, ROUGH, np.random.RandomState(0))
     assert (found.names == ["linear", *parts.ROUGH]) == is_taken
     assert (len(found.rows) == 200 + 12 * 40) == is_taken
@@ -127,6 +140,39 @@ def test_each_fold_has_the_length_scales_that_have_not_seen_it(monkeypatch):
     assert torch.equal(torch.stack(used), torch.stack([SCALES, 2 * SCALES]))
 
 
+def taken(monkeypatch, seed=0):
+    """A rough field that is taken at any gain, and its parts."""
+    built, original = [], rough_field.new_parts
+    monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
+    monkeypatch.setattr(rough_field, "new_parts", lambda *a, **k: built.append(original(*a, **k)) or built[0])
+    y = (ROUGH - ROUGH.mean()) / ROUGH.std()
+    found = rough_field.rough_field(candidate(0.0), [SCALES, SCALES], X, y, np.random.RandomState(seed))
+    return found, built[0], y
+
+
+def test_folds_hold_covariances_of_trees_as_the_model_has_them(monkeypatch):
+    found, built, _ = taken(monkeypatch)
+    assert len(found.folds) == 2 + 12 * 3
+    for fold in found.folds[::6]:
+        points = X[found.rows[fold.kept]], X[found.rows[fold.left_out]]
+        within, prior = (parts.dense_covariances(built, each) for each in points)
+        torch.testing.assert_close(fold.within, within)
+        torch.testing.assert_close(fold.prior, prior.diagonal(dim1=1, dim2=2))
+    model = parts.new_parts(X, X[:, 0], SCALES, np.random.RandomState(0), None, names=list(built))
+    for name in parts.ROUGH:
+        pairs = zip(built[name].kernels, model[name].kernels)
+        assert all(torch.equal(one.partition.tree_keys, other.partition.tree_keys) for one, other in pairs)
+
+
+def test_weights_are_those_that_all_folds_favor(monkeypatch):
+    """Those of random rows and those of patches: from their best weights there is nowhere to go."""
+    found, _, y = taken(monkeypatch)
+    again = rough_field.maximize_predictive_density(found.folds, y[found.rows], start=found.fit)
+    assert again.log_density == pytest.approx(found.fit.log_density, abs=1e-3)
+    of_random_rows = rough_field.maximize_predictive_density(found.folds[:2], y[found.rows[:200]])
+    assert found.fit.log_density != pytest.approx(of_random_rows.log_density, abs=1e-2)
+
+
 def test_patches_are_neighbors_in_units_of_the_length_scales():
     patch = rough_field._nearest(X, 7, SCALES)
     distances = ((X - X[7]) / SCALES).norm(dim=1)
@@ -134,12 +180,60 @@ def test_patches_are_neighbors_in_units_of_the_length_scales():
     assert distances[patch].max() <= distances.sort().values[39]
 
 
-def test_a_rough_function_gets_nothing_else():
-    found = chosen_for(ROUGH)
+def test_patches_and_their_folds_are_random(monkeypatch):
+    """A fold without an order: rows come by their distance from the center."""
+    found, other = taken(monkeypatch)[0], taken(monkeypatch, seed=1)[0]
+    assert found.rows[200::40].unique().numel() == 12
+    assert not torch.equal(found.rows[200::40], other.rows[200::40])
+    places = torch.stack([(fold.left_out - 200) % 40 for fold in found.folds[2::3]]).double()
+    assert 15 < places.mean() < 24
+
+
+def test_a_rough_function_gets_nothing_else(monkeypatch):
+    monkeypatch.setattr(parts, "_NUM_ROUGH_TREES", 200)
+    y = drawn(exponential(X, torch.tensor([1.0, 1.0])), seed=6)
+    found = chosen_for(y)
     assert found.is_rough
     assert set(found.outputscales) <= {"linear", *parts.ROUGH}
     assert found.noise < 0.02
     assert len(found.rows) == 400 + 12 * 40
+    some = found.rows[:400]
+    expected = choice.learn_length_scales(choice.standardized_columns(X)[some], y[some])
+    torch.testing.assert_close(found.length_scales, expected, rtol=1e-3, atol=0)
+
+
+@pytest.mark.slow
+def test_constant_noise_stays_constant(monkeypatch):
+    """Though rows are in several patches: a copy of a row would tell its residual."""
+    monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
+    found = chosen_for(ROUGH + 0.2 * torch.randn(1_000, generator=torch.Generator().manual_seed(1)))
+    assert len(found.rows.unique()) < len(found.rows)
+    assert found.is_rough
+    assert found.noise_forest is None
+
+
+def test_trees_that_have_seen_a_row_say_nothing_of_it():
+    random, seen, rows = np.random.RandomState(0), torch.arange(0, 300), torch.arange(200, 400).repeat(2)
+    forest = choice.grow_residual_forest(X[seen], ROUGH[seen], random_state=random)
+    found = choice._out_of_sample(forest, X, seen, rows)
+    assert torch.equal(found[:200], found[200:])
+    torch.testing.assert_close(found[:100], torch.from_numpy(forest.oob_prediction_[200:]))
+    torch.testing.assert_close(found[100:200], torch.from_numpy(forest.predict(X[300:400].numpy())))
+
+
+def test_any_rough_part_makes_a_choice_rough():
+    assert replace(rough_choice(), outputscales={"rough_short": 1.0}).is_rough
+    assert not replace(rough_choice(), outputscales={"linear": 1.0}).is_rough
+
+
+def test_nothing_is_calibrated(monkeypatch):
+    def calibrate(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(default, "calibrate", calibrate)
+    found = rough_choice()
+    monkeypatch.setattr(default, "choose", lambda *_: found)
+    assert default_choice(X, ROUGH, np.random.RandomState(0), None) is found
 
 
 @pytest.mark.slow
@@ -166,13 +260,29 @@ def test_what_does_not_need_it_is_as_it_was_without(monkeypatch):
     assert torch.equal(found.rows, without.rows)
 
 
+@pytest.mark.slow
+def test_what_was_tried_in_vain_leaves_no_trace(monkeypatch):
+    """Not in the random numbers of what comes after it, either."""
+    answers = [True, False]
+    monkeypatch.setattr(rough_field, "_is_better", lambda *_: answers.pop(0))
+    found = chosen_for(ROUGH)
+    monkeypatch.setattr(choice, "MOST_ROUGH_COLUMNS", 0)
+    without = chosen_for(ROUGH)
+    assert not answers
+    assert found.outputscales == without.outputscales
+    assert found.noise == without.noise
+
+
+@pytest.mark.slow
 def test_it_is_not_for_few_rows_nor_many_or_incomplete_columns(monkeypatch):
+    monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
     assert not leaves_rows_out(600)
     assert leaves_rows_out(601)
     assert not chosen_for(ROUGH[:600], X[:600]).is_rough
     assert not chosen_for(ROUGH, torch.where(X > 0.995, torch.nan, X)).is_rough
-    monkeypatch.setattr(choice, "MOST_ROUGH_COLUMNS", 1)
-    assert not chosen_for(ROUGH).is_rough
+    for most in (1, 2):
+        monkeypatch.setattr(choice, "MOST_ROUGH_COLUMNS", most)
+        assert chosen_for(ROUGH).is_rough == (most == 2)
 
 
 @pytest.mark.slow
