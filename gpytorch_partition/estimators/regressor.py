@@ -61,10 +61,10 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     The kernels are those of Davies & Ghahramani 2014 and Balog et al. 2016: see the classes of
     :mod:`gpytorch_partition.kernels`.
 
-    :param kernel: `"auto"`, a sum of forests, boosted trees, local slopes, a smooth and a linear part with a noise that
-        may vary with x, all weighed by predictions of rows left out
-        (:func:`gpytorch_partition.presets.default_model`; the slowest; fewer than 10 rows and constant targets get
-        `"forest"`);
+    :param kernel: `"auto"`, a sum of forests, boosted trees, local slopes, a smooth and a linear part, or of rough
+        parts and a linear one where the targets vary on all scales, with a noise that may vary with x, all weighed by
+        predictions of rows left out (:func:`gpytorch_partition.presets.default_model`; the slowest; fewer than 10 rows
+        and constant targets get `"forest"`);
         `"forest"` (supervised; the one to try first), `"fast_cluster"`, `"mondrian"`, or a function from
         the standardized training data `(x, y)` (tensors `N x D` and `N`) to a :class:`gpytorch.kernels.Kernel`,
         which will be scaled by an outputscale; it must be a module-level function for the estimator to be pickled.
@@ -90,7 +90,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         variance here.
     - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"`.
     - `log_predictive_density_`: for `"auto"`, the mean log density of rows left out, in nats, of standardized targets;
-        None for others.
+        where rough parts were taken, random rows and neighbors, which are easier to predict. None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
@@ -336,7 +336,10 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     def _checked_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
-        return validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=self._finiteness)
+        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=self._finiteness)
+        if (largest := np.nanmax(np.abs(rows), initial=0.0)) > _LARGEST:
+            raise ValueError(f"expected X of numbers up to {_LARGEST:g}, got {largest:.3g}: drop such rows")
+        return rows
 
     @property
     def _finiteness(self) -> bool | str:

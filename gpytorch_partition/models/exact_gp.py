@@ -68,7 +68,11 @@ class PartitionGP(ExactGP):
         if torch.is_tensor(x) and bool(x.isnan().any()):
             for kernel in _innermost(self.covar_module):
                 if not isinstance(kernel, ClusterKernel):
-                    raise ValueError(f"{type(kernel).__name__} has no missing values: impute them, or leave it out")
+                    raise ValueError(
+                        "expected points without missing values (NaN), which a part of the model, "
+                        f"{type(kernel).__name__}, does not know: impute them, leave it out, or fit "
+                        'PartitionGPRegressor("auto") to rows that miss some as well'
+                    )
         return encode_missing(x)
 
     def forward(self, x: Tensor) -> MultivariateNormal:

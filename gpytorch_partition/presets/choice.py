@@ -48,7 +48,7 @@ class Choice:
     :param noise: The level of the noise.
     :param exponent: How far the noise follows its forest; 0 where it is constant.
     :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
-    :param log_density: Mean log predictive density of rows left out, in nats.
+    :param log_density: Mean log predictive density of rows left out, in nats; those of patches are among them.
     :param rows: Numbers of the training rows that this was chosen by.
     :param threshold: How much of the smooth part's variance landmarks may leave out before it counts; None for all.
     """
@@ -74,8 +74,8 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     it.
 
     Where these are not nearly all rows, a rough field (:func:`~gpytorch_partition.presets.rough_field.rough_field`)
-    takes the place of all other parts if that gains 3 nats or more. The noise varies with x where that gains 3 nats or
-    more over a constant one.
+    takes the place of all other parts if that gains 3 nats or more, with as many trees as the model will have. The
+    noise varies with x where that gains 3 nats or more over a constant one.
 
     :param train_x: `N x D` rows, in the units in which the noise will see points; NaN is a missing value.
     :param y: `N` standardized targets (float64).

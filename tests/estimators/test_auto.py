@@ -87,6 +87,11 @@ def test_missing_values():
     assert np.isfinite(std).all()
 
 
+def test_missing_values_that_only_new_rows_have(fitted):
+    with pytest.raises(ValueError, match="without missing values .* rows that miss some as well"):
+        fitted.predict(np.where(NEW > 1, np.nan, NEW))
+
+
 @pytest.mark.parametrize(("x", "y"), [(X[:5], Y[:5]), (X, np.ones(200))])
 def test_too_little_to_choose_by_leaves_the_forest(x, y):
     """And its state."""

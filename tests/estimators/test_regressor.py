@@ -185,6 +185,14 @@ class TestData:
         assert FITTED["forest"].at_bounds_ == {}
         assert FITTED["forest"].log_marginal_likelihood_value_ < 0
 
+    @pytest.mark.parametrize("kernel", KERNELS)
+    def test_a_huge_number_is_an_error_in_prediction_too(self, kernel):
+        with pytest.raises(ValueError, match=r"up to 1e\+100, got 1e\+200"):
+            FITTED[kernel].predict([[0.0, 1.0, 0.0], [0.0, -1e200, 0.0]], return_std=True)
+
+    def test_rows_without_any_value_are_predicted(self):
+        assert np.isfinite(FITTED["forest"].predict(np.full((2, 3), np.nan))).all()
+
     def test_more_than_one_output_is_an_error(self):
         with pytest.raises(ValueError, match="1d array"):
             small().fit(X, np.column_stack([Y, Y]))
