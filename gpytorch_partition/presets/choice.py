@@ -74,7 +74,7 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     it.
 
     Where these are not nearly all rows, a rough field (:func:`~gpytorch_partition.presets.rough_field.rough_field`)
-    takes the place of all other parts if that gains 3 nats or more, with as many trees as the model will have. The
+    takes the place of all other parts if that gains more than 20 nats, with as many trees as the model will have. The
     noise varies with x where that gains 3 nats or more over a constant one.
 
     :param train_x: `N x D` rows, in the units in which the noise will see points; NaN is a missing value.

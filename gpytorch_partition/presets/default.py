@@ -33,11 +33,11 @@ def default_model(
     parts that do not help have no weight. With missing values (NaN) it has forests only.
 
     Where few rows choose for many (above 1,050), of 20 columns at most, functions that vary on all scales, such as
-    measurements on a map, have another model if that gains 3 nats or more: a linear kernel and rough ones, Mondrian
+    measurements on a map, have another model if that gains more than 20 nats: a linear kernel and rough ones, Mondrian
     trees of rotated columns for means of exponential kernels at length scales from twice to a thirty-second of the
     Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of neighbors choose its
-    weights, so that intervals are wide in holes between the rows; not all of them, since trees are few: on simulated
-    fields in one to three columns, intervals of 90 % covered 82 to 96 % of the holes.
+    weights, so that intervals are wide in holes between the rows; in one column, where trees have few cells, they may
+    still be too narrow there.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal

@@ -121,8 +121,8 @@ def candidate(log_density):
     return rough_field.Candidate(["forest"], folds, torch.arange(200), fit, SCALES)
 
 
-@pytest.mark.parametrize(("limit", "trees", "is_taken"), [(2.9, 9, False), (9, 2.9, False), (3.1, 3.1, True)])
-def test_three_nats_decide(monkeypatch, limit, trees, is_taken):
+@pytest.mark.parametrize(("limit", "trees", "is_taken"), [(19.9, 50, False), (50, 19.9, False), (20.1, 20.1, True)])
+def test_twenty_nats_decide(monkeypatch, limit, trees, is_taken):
     """By the limits, then by the trees; with patches there are no more questions."""
     fits = [PredictiveFit(torch.ones(3), 0.1, 0.0, 1 + gain / 200) for gain in (limit, trees, -1e3)]
     monkeypatch.setattr(rough_field, "maximize_predictive_density", lambda *_, **__: fits.pop(0))
