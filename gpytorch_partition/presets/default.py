@@ -36,8 +36,8 @@ def default_model(
     measurements on a map, have another model if that gains more than 20 nats: a linear kernel and rough ones, Mondrian
     trees of rotated columns for means of exponential kernels at length scales from twice to a thirty-second of the
     Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of neighbors choose its
-    weights, so that intervals are wide in holes between the rows; in one column, where trees have few cells, they may
-    still be too narrow there.
+    weights. In holes between the rows intervals grow, but not enough: of measurements in holes of a map, intervals of
+    90 % covered 75 %, since trees are few.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
