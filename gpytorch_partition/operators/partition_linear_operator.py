@@ -190,8 +190,15 @@ class PartitionLinearOperator(Guarded):
 
     @cached
     def to_dense(self) -> Tensor:
-        """The matrix itself; up to `max_cholesky_size` rows the part without the scale is computed once and kept."""
-        if self.cluster_operator.requires_grad or self.left_loadings is not None:
+        r"""
+        The matrix itself; up to `max_cholesky_size` rows the part without the scale is computed once and kept.
+
+        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, which takes no sums for each of them.
+        """
+        if self.left_loadings is not None and self.right_loadings is not None:
+            unloaded = self._with(left_loadings=None, right_loadings=None)
+            return unloaded.to_dense() * (self.left_loadings @ self.right_loadings.mT)
+        if self.cluster_operator.requires_grad:
             return super().to_dense()
         unit = self.without_scale()
         if not self.is_symmetric or self.size(-1) > linear_settings.max_cholesky_size.value():
