@@ -311,11 +311,11 @@ def given_the_others(covariance):
 
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
 def test_restored_models_predict_the_same(restore):
-    found = replace(rough_choice(), noise_forest=None, exponent=0.0)
-    model = assembled(found)
+    found = rough_choice()
+    model, varies = assembled(found), found.noise_forest is not None
     if restore == "state":
         names, y = list(found.outputscales), model.train_targets
-        other = unfitted_model(X[~HOLE], y, names, noise_varies=False, threshold=None)
+        other = unfitted_model(X[~HOLE], y, names, noise_varies=varies, threshold=None)
         other.load_state_dict(model.state_dict())
     else:
         other = copy.deepcopy(model) if restore == "copy" else pickle.loads(pickle.dumps(model))
