@@ -37,7 +37,7 @@ def default_model(
     trees of rotated columns for means of exponential kernels at length scales from twice to a thirty-second of the
     Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of neighbors choose its
     weights. In holes between the rows intervals grow, but not enough: of measurements in holes of a map, intervals of
-    90 % covered 75 %, since trees are few.
+    90 % covered 75 %.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
@@ -53,8 +53,8 @@ def default_model(
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each, and above 1,050 rows some 60 more for rough kernels (twice as many if they are nearly taken); then one to five
-    models of four fifths of the rows, with a solve each, and 32 for variances, but none where rough kernels are taken.
+    each, and above 1,050 rows some 60 more for rough kernels (three times as many where they are taken); then one to
+    five models of four fifths of the rows, with a solve each, and 32 for variances, but none with rough kernels.
     Held are 8 bytes for each row and tree (600 trees, or 500 to 1,000 of rough kernels) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.

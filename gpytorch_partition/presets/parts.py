@@ -107,7 +107,7 @@ def unfitted_part(name: str, num_columns: int) -> Kernel:
 @torch.no_grad()
 def dense_covariances(parts: Mapping[str, Kernel], x: Tensor) -> Tensor:
     """
-    Covariances of a few rows, `c x n x n` (float64).
+    Covariances of a few rows, `c x n x n` (float64): :math:`O(n^2)` for each tree or column of a part.
 
     :param parts: c kernels, by name.
     :param x: `n x D` standardized rows.

@@ -46,8 +46,11 @@ def rough_field(
     of trees, which takes the place of noise, counts that way.
 
     Few random rows are too far apart to tell short length scales from noise, and neighbors alone know nothing of long
-    ones: weights are chosen by both, the folds of the other candidate and those of 12 patches of 150 neighbors, so that
-    they need no calibration by all rows.
+    ones: weights are chosen by both, the folds of the other candidate and those of 12 patches of 150 neighbors. All
+    rows do not calibrate them.
+
+    Costs a search for weights by n rows (some 60 Cholesky factors for each fold), and where the limits gain enough
+    :math:`O(n^2 m)` for m trees and up to two more searches.
 
     :param other: What to compare with.
     :param length_scales: `D` length scales of the Matern kernel for each fold.
@@ -57,20 +60,18 @@ def rough_field(
     :return: The better of the two.
     """
     assert other.length_scales is not None
-    rows, folds = other.rows, other.folds
-    pairs = zip(folds, length_scales)
+    rows, pairs = other.rows, zip(other.folds, length_scales)
     limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.left_out) for fold, each in pairs]
     fit = maximize_predictive_density(limits, y[rows])
     if not _is_better(fit, other):
         return other
     parts = new_parts(x, y, other.length_scales, random, None, names=["linear", *ROUGH])
     covariances = dense_covariances(parts, x[rows])
-    folds = [Fold.of(covariances, fold.kept, fold.left_out) for fold in folds]
+    folds = [Fold.of(covariances, fold.kept, fold.left_out) for fold in other.folds]
     fit = maximize_predictive_density(folds, y[rows], start=fit)
     if not _is_better(fit, other):
         return other
-    for center in random.permutation(len(x))[:_NUM_PATCHES]:
-        patch = _nearest(x, int(center), other.length_scales)
+    for patch in _patches(x, other.length_scales, random):
         folds += _folds_of_patch(dense_covariances(parts, x[patch]), len(rows), random)
         rows = torch.cat([rows, patch])
     fit = maximize_predictive_density(folds, y[rows], start=fit)
@@ -99,6 +100,11 @@ def _mean_exponential(distances: Tensor, widths: Sequence[float]) -> Tensor:
 
 def _is_better(fit: PredictiveFit, other: Candidate) -> bool:
     return (fit.log_density - other.fit.log_density) * len(other.rows) > LEAST_ROUGH_GAIN
+
+
+def _patches(x: Tensor, length_scales: Tensor, random: np.random.RandomState) -> list[Tensor]:
+    """The numbers of the rows around some random ones."""
+    return [_nearest(x, int(center), length_scales) for center in random.permutation(len(x))[:_NUM_PATCHES]]
 
 
 def _nearest(x: Tensor, center: int, length_scales: Tensor) -> Tensor:
