@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
+
+from gpytorch_partition.linalg.minimum import minimum_of
 
 # Bounds of length scales, outputscale and noise for columns and targets of variance 1: the noise keeps the covariance
 # positive definite in float64 wherever the search goes.
@@ -45,7 +46,7 @@ def learn_length_scales(x: Tensor, y: Tensor) -> Tensor:
 
     start = np.log([num_columns**0.5] * num_columns + [1.0, 0.1])
     bounds = np.log([_LENGTH_SCALES] * num_columns + [_OUTPUTSCALE, _NOISE])
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_STOP)
+    found = minimum_of(objective, start, bounds=bounds, options=_STOP)
     return unit * torch.from_numpy(found.x[:num_columns]).exp().to(unit)
 
 

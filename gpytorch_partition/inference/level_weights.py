@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from linear_operator.operators import ConstantDiagLinearOperator
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from gpytorch_partition.inference.feature_space import FeatureSpace
 from gpytorch_partition.inference.spectral_fit import Bounds, Maximum
+from gpytorch_partition.linalg.minimum import minimum_of
 from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.partitions.levels import TreeLayout, level_node_weights
 from gpytorch_partition.progress import progress
@@ -113,12 +113,10 @@ def maximize_level_weights(
     A :class:`~sklearn.exceptions.ConvergenceWarning` says that the iterations did not suffice.
     """
     space, steps = _Coordinates(evidence), iter(progress(range(max_iterations), "learning level weights"))
-    found = minimize(
+    found = minimum_of(
         _loss(evidence, space, start.log_likelihood, bounds.mean),
         space.position(level_weights, start.outputscale, start.noise),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(None, None)] * len(level_weights) + space.limits(bounds),
+        bounds=[*[(None, None)] * len(level_weights), *space.limits(bounds)],
         callback=lambda _: next(steps, None),
         options={"maxiter": max_iterations, "ftol": _LEAST_GAIN, "gtol": 0},
     )

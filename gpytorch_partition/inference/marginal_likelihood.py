@@ -11,11 +11,11 @@ import torch
 from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
-from scipy.optimize import minimize
 from sklearn.exceptions import ConvergenceWarning
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from gpytorch_partition import settings
+from gpytorch_partition.linalg.minimum import minimum_of
 from gpytorch_partition.progress import progress
 
 # When L-BFGS-B stops: by the relative change of the likelihood, by the largest component of its gradient (both per
@@ -88,11 +88,9 @@ def maximize_marginal_likelihood(
     steps = iter(progress(range(max_iterations), "maximizing the marginal likelihood"))
     try:
         with settings.iterative():
-            found = minimize(
+            found = minimum_of(
                 objective,
                 objective.position(),
-                jac=True,
-                method="L-BFGS-B",
                 callback=lambda _: next(steps, None),
                 options={"maxiter": max_iterations, **_STOP},
             )

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
+
+from gpytorch_partition.linalg.minimum import minimum_of
 
 # Bounds of the logarithms of weights and noise, and of the exponent of its variation: inside a likelihood's own bounds
 # of 0 and 3, whose raw parameter would be infinite there.
@@ -142,7 +143,7 @@ def maximize_predictive_density(
         return total - _NOISE_BONUS * values[-2] / num_left_out, gradient
 
     options = {"maxiter": max_iterations, "ftol": _STOP}
-    found = minimize(loss, position, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = minimum_of(loss, position, bounds=bounds, options=options)
     weights = torch.from_numpy(found.x[:num_weights]).exp()
     log_density = -float(found.fun) - _NOISE_BONUS * float(found.x[-2]) / num_left_out
     return PredictiveFit(weights, math.exp(found.x[-2]), float(found.x[-1]), log_density)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import torch
 from linear_operator import settings as linear_settings
 from linear_operator.operators import (
+    DiagLinearOperator,
     LinearOperator,
     RootLinearOperator,
 )
@@ -21,6 +22,7 @@ from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.operators.side_by_side_linear_operator import cluster_root
 from gpytorch_partition.operators.transposed_linear_operator import TransposedLinearOperator
 from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.shared_clusters import are_few, shared_weights
 
 # Entries looked up at once by index.
 _LOOKUPS = 2**22
@@ -193,7 +195,8 @@ class PartitionLinearOperator(Guarded):
         r"""
         The matrix itself; up to `max_cholesky_size` rows the part without the scale is computed once and kept.
 
-        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, which takes no sums for each of them.
+        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, which takes no sums for each of them; of flat
+        partitions with small clusters, it comes from the pairs of rows that share any.
         """
         if self.left_loadings is not None and self.right_loadings is not None:
             unloaded = self._with(left_loadings=None, right_loadings=None)
@@ -203,10 +206,17 @@ class PartitionLinearOperator(Guarded):
         unit = self.without_scale()
         if not self.is_symmetric or self.size(-1) > linear_settings.max_cholesky_size.value():
             with torch.no_grad():
-                matrix = LinearOperator.to_dense(unit)
+                matrix = unit._computed_dense()
         else:
-            matrix = remembered(self.left.memo, "dense", unit, lambda: LinearOperator.to_dense(unit))
+            matrix = remembered(self.left.memo, "dense", unit, unit._computed_dense)
         return self.scale[..., None, None] * matrix
+
+    def _computed_dense(self) -> Tensor:
+        """The matrix by pairs of rows where that is cheaper, or else by a product with the identity."""
+        is_flat = isinstance(self.cluster_operator, DiagLinearOperator)
+        if is_flat and self.device.type == "cpu" and not self.batch_shape and are_few(self.left, self.right):
+            return self.scale * shared_weights(self.left, self.right, self.cluster_operator._diagonal())
+        return LinearOperator.to_dense(self)
 
     def without_scale(self) -> PartitionLinearOperator:
         """K / s, `N x N'` with only the batch dimensions that the rows themselves have."""

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import gpytorch
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.model_selection import KFold
 from torch import Tensor
@@ -18,6 +17,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.inference.predictive_fit import EXPONENTS
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.linalg.minimum import minimum_of
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import LEAST_NOISE, assemble
 from gpytorch_partition.presets.choice import LEAST_GAIN, Choice
@@ -159,5 +159,5 @@ def _fit(
         return total.item(), position.grad.numpy()
 
     start = np.array([0.0, 0.0, min(0.5, exponents[1])])
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=[_FACTORS, _RATIOS, exponents])
+    found = minimum_of(loss, start, bounds=[_FACTORS, _RATIOS, exponents])
     return found.x, float(found.fun)
