@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.optimize import OptimizeResult
 from torch import Tensor
 
 from gpytorch_partition.linalg.minimum import minimum_of
@@ -95,6 +96,7 @@ def maximize_predictive_density(
     *,
     log_ratios: Tensor | None = None,
     start: PredictiveFit | None = None,
+    enough: float = math.inf,
     max_iterations: int = 40,
 ) -> PredictiveFit:
     r"""
@@ -112,6 +114,7 @@ def maximize_predictive_density(
         (Default: a constant noise.)
     :param start: Values to start from, weights at least .01. (Default: weights that sum to .5, a noise of .2, an
         exponent of .5.)
+    :param enough: A mean log density beyond which the search ends, though there may be more. (Default: none.)
     :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
     :return: The values found.
 
@@ -142,11 +145,17 @@ def maximize_predictive_density(
         gradient[-2] -= _NOISE_BONUS / num_left_out
         return total - _NOISE_BONUS * values[-2] / num_left_out, gradient
 
+    def log_density(result: OptimizeResult) -> float:
+        return -float(result.fun) - _NOISE_BONUS * float(result.x[-2]) / num_left_out
+
+    def stop_beyond_enough(intermediate_result: OptimizeResult) -> None:
+        if log_density(intermediate_result) > enough:
+            raise StopIteration
+
     options = {"maxiter": max_iterations, "ftol": _STOP}
-    found = minimum_of(loss, position, bounds=bounds, options=options)
+    found = minimum_of(loss, position, bounds=bounds, callback=stop_beyond_enough, options=options)
     weights = torch.from_numpy(found.x[:num_weights]).exp()
-    log_density = -float(found.fun) - _NOISE_BONUS * float(found.x[-2]) / num_left_out
-    return PredictiveFit(weights, math.exp(found.x[-2]), float(found.x[-1]), log_density)
+    return PredictiveFit(weights, math.exp(found.x[-2]), float(found.x[-1]), log_density(found))
 
 
 def left_out_predictions(

@@ -47,12 +47,11 @@ def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor
                 [0.0000, 0.5000, 1.5000]])
     """
     values = weights.detach().numpy()
-    columns = _sparse(right, np.ones_like(values)).T.tocsr()
+    columns = _sparse(right.codes, np.ones_like(values)).T.tocsr()
     result = np.empty((left.num_rows, right.num_rows), values.dtype)
     size = max(1, _ENTRIES // max(1, right.num_rows))
-    for start in range(0, left.num_rows, size):
-        rows = left.select(slice(start, start + size))
-        (_sparse(rows, values) @ columns).toarray(out=result[start : start + size])
+    for codes, rows in zip(left.codes.split(size), torch.from_numpy(result).split(size)):
+        (_sparse(codes, values) @ columns).toarray(out=rows.numpy())
     return torch.from_numpy(result)
 
 
@@ -60,8 +59,7 @@ def _sizes(incidence: Incidence) -> Tensor:
     return torch.bincount(incidence.codes.view(-1), minlength=incidence.num_clusters).double()
 
 
-def _sparse(incidence: Incidence, values: NDArray[np.floating]) -> csr_array:
-    """The rows with the clusters' values for ones."""
-    columns = incidence.codes.reshape(-1).numpy()
-    starts = np.arange(incidence.num_rows + 1) * incidence.num_partitions
-    return csr_array((values[columns], columns, starts), shape=(incidence.num_rows, incidence.num_clusters))
+def _sparse(codes: Tensor, values: NDArray[np.floating]) -> csr_array:
+    """Rows with the values of their clusters for ones."""
+    columns, starts = codes.reshape(-1).numpy(), np.arange(len(codes) + 1) * codes.shape[1]
+    return csr_array((values[columns], columns, starts), shape=(len(codes), len(values)))

@@ -62,14 +62,15 @@ def rough_field(
     assert other.length_scales is not None
     rows, pairs = other.rows, zip(other.folds, length_scales)
     limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.left_out) for fold, each in pairs]
-    fit = maximize_predictive_density(limits, y[rows])
-    if not _is_better(fit, other):
+    enough = other.fit.log_density + LEAST_ROUGH_GAIN / len(rows)
+    fit = maximize_predictive_density(limits, y[rows], enough=enough)
+    if fit.log_density <= enough:
         return other
     parts = new_parts(x, y, other.length_scales, random, None, names=["linear", *ROUGH])
     covariances = dense_covariances(parts, x[rows])
     folds = [Fold.of(covariances, fold.kept, fold.left_out) for fold in other.folds]
-    fit = maximize_predictive_density(folds, y[rows], start=fit)
-    if not _is_better(fit, other):
+    fit = maximize_predictive_density(folds, y[rows], start=fit, enough=enough)
+    if fit.log_density <= enough:
         return other
     for patch in _patches(x, other.length_scales, random):
         folds += _folds_of_patch(dense_covariances(parts, x[patch]), len(rows), random)
@@ -96,10 +97,6 @@ def _mean_exponential(distances: Tensor, widths: Sequence[float]) -> Tensor:
     for width in widths:
         total += width / sum(widths) * torch.exp(-distances / width)
     return total
-
-
-def _is_better(fit: PredictiveFit, other: Candidate) -> bool:
-    return (fit.log_density - other.fit.log_density) * len(other.rows) > LEAST_ROUGH_GAIN
 
 
 def _patches(x: Tensor, length_scales: Tensor, random: np.random.RandomState) -> list[Tensor]:

@@ -94,6 +94,19 @@ def test_no_value_nearby_predicts_better():
             assert score(other) < best + 1e-6
 
 
+def test_the_search_ends_where_it_is_enough():
+    """At the first step beyond; never short of it."""
+    best = maximize_predictive_density(FOLDS, Y)
+    start = maximize_predictive_density(FOLDS, Y, max_iterations=0)
+    enough = 0.5 * (start.log_density + best.log_density)
+    found, all_of_it = (maximize_predictive_density(FOLDS, Y, enough=each) for each in (enough, best.log_density + 1))
+    assert start.log_density < enough < found.log_density < best.log_density
+    assert all_of_it.log_density == best.log_density
+    steps = range(1, 40)
+    first = next(n for n in steps if maximize_predictive_density(FOLDS, Y, max_iterations=n).log_density > enough)
+    assert torch.equal(found.outputscales, maximize_predictive_density(FOLDS, Y, max_iterations=first).outputscales)
+
+
 def test_noise_is_preferred_to_a_function_that_varies_as_quickly():
     """No other row tells anything of a row left out: only the sum of weight and noise is known."""
     y = torch.randn(90, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -266,12 +266,19 @@ def test_what_does_not_need_it_is_as_it_was_without(monkeypatch):
 @pytest.mark.slow
 def test_what_was_tried_in_vain_leaves_no_trace(monkeypatch):
     """Not in the random numbers of what comes after it, either."""
-    answers = [True, False]
-    monkeypatch.setattr(rough_field, "_is_better", lambda *_: answers.pop(0))
+    asked = []
+
+    def of_trees_that_say_nothing(of_parts, x):
+        asked.append(len(x))
+        return torch.eye(len(x), dtype=torch.float64).expand(len(of_parts), -1, -1)
+
+    monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", -50.0)
+    monkeypatch.setattr(rough_field, "dense_covariances", of_trees_that_say_nothing)
     found = chosen_for(ROUGH)
     monkeypatch.setattr(choice, "MOST_ROUGH_COLUMNS", 0)
     without = chosen_for(ROUGH)
-    assert not answers
+    assert asked == [400]
+    assert not found.is_rough
     assert found.outputscales == without.outputscales
     assert found.noise == without.noise
 
