@@ -41,7 +41,7 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     what they leave out beyond what they do at 95 % of new rows will be added where it is. Models of four fifths of the
     rows predict the others, but those that chose. A forest of their residuals says where the noise is; a factor of all
     variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize the
-    predictive density of at most 1,000 random rows of one fold, whose variances come from 32 samples.
+    predictive density of at most 1,000 random rows, of as few folds as have them, whose variances come from 32 samples.
 
     :param choice: What few rows say.
     :param x: `N x D` rows, in the units that the choice was made in.
@@ -54,11 +54,12 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     found: list[_LeftOut] = []
     for kept, left_out in folds:
         if sum(len(each.rows) for each in found) < _ENOUGH_RESIDUALS:
-            found.append(_left_out(choice, kept, left_out, x, y, random, n_jobs, with_variances=not found))
-    rows, residuals = (torch.cat([getattr(each, name) for each in found]) for name in ("rows", "residuals"))
-    forest = grow_residual_forest(x[rows], residuals, random_state=random, n_jobs=n_jobs)
+            missing = _MOST_VARIANCES - sum(int(each.has_variance.sum()) for each in found)
+            found.append(_left_out(choice, kept, left_out, x, y, random, n_jobs, num_variances=missing))
+    seen = _LeftOut(*map(torch.cat, zip(*found)))
+    forest = grow_residual_forest(x[seen.rows], seen.residuals, random_state=random, n_jobs=n_jobs)
     kept, left_out = folds[0]
-    return replace(_with_factors(choice, found[0], forest), threshold=_threshold(choice, x, kept, left_out, random))
+    return replace(_with_factors(choice, seen, forest), threshold=_threshold(choice, x, kept, left_out, random))
 
 
 class _LeftOut(NamedTuple):
@@ -66,7 +67,12 @@ class _LeftOut(NamedTuple):
 
     rows: Tensor  # (n,) their numbers
     residuals: Tensor  # (n,)
-    variances: Tensor  # (t,) of the first of them, without the noise
+    variances: Tensor  # (n,) without the noise; NaN where nobody asked
+
+    @property
+    def has_variance(self) -> Tensor:
+        """Which of them have one (`n`, bool)."""
+        return ~self.variances.isnan()
 
 
 def _variance_without_landmarks(choice: Choice, x: Tensor, random: np.random.RandomState) -> float:
@@ -104,26 +110,29 @@ def _left_out(
     random: np.random.RandomState,
     n_jobs: int | None,
     *,
-    with_variances: bool,
+    num_variances: int,
 ) -> _LeftOut:
     """
-    What a model of the rows kept says about the others.
+    What a model of the rows kept says about the others, and how sure it is of so many of them at most.
 
     Rows that weights and length scales were chosen by are learned from, but not predicted.
     """
     points = torch.from_numpy(random.permutation(np.setdiff1d(left_out, choice.rows.numpy())))
     model = assemble(choice, x[kept], y[kept], random, n_jobs).eval()
+    variances = y.new_full((len(points),), math.nan)
     with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
         residuals = y[points] - model(x[points]).mean.to(y)
-        some = x[points[:_MOST_VARIANCES]]
-        return _LeftOut(points, residuals, _variances(model, some, random).to(y) if with_variances else y[:0])
+        if num_variances:
+            variances[:num_variances] = _variances(model, x[points[:num_variances]], random).to(y)
+    return _LeftOut(points, residuals, variances)
 
 
-def _with_factors(choice: Choice, first: _LeftOut, forest: RandomForestRegressor) -> Choice:
+def _with_factors(choice: Choice, seen: _LeftOut, forest: RandomForestRegressor) -> Choice:
     """The choice with the factors and the noise that suit the residuals best."""
-    ratios = torch.from_numpy(forest.oob_prediction_)[: len(first.variances)]
-    constant = _fit(first.residuals, first.variances, torch.zeros_like(ratios), choice.noise, (0.0, 0.0))
-    varying = _fit(first.residuals, first.variances, ratios, choice.noise, EXPONENTS)
+    residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
+    ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
+    constant = _fit(residuals, variances, torch.zeros_like(ratios), choice.noise, (0.0, 0.0))
+    varying = _fit(residuals, variances, ratios, choice.noise, EXPONENTS)
     varies = constant[1] - varying[1] > LEAST_GAIN
     (log_factor, log_ratio, exponent), loss = varying if varies else constant
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)
@@ -133,7 +142,7 @@ def _with_factors(choice: Choice, first: _LeftOut, forest: RandomForestRegressor
         noise=max(factor * ratio * choice.noise, LEAST_NOISE),
         exponent=float(exponent),
         noise_forest=forest if varies else None,
-        log_density=-loss / len(first.variances),
+        log_density=-loss / len(variances),
     )
 
 
@@ -148,7 +157,6 @@ def _fit(
     residuals: Tensor, variances: Tensor, ratios: Tensor, noise: float, exponents: tuple[float, float]
 ) -> tuple[np.ndarray, float]:
     """Log factors of all variances and of the noise, and its exponent; and minus the log density of the residuals."""
-    residuals = residuals[: len(variances)]
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(values, requires_grad=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
+from .default_cost import default_cost
 from .evidence import evidence
 from .issue_bars import issue_bars
 from .labelling import labelling
@@ -31,7 +32,9 @@ from .sizes import sizes
 from .training import training
 
 FUNCTIONS = (
-    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, evidence, sizes),
+    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, evidence),
+    default_cost,
+    sizes,
     mondrian_figures,
     mondrian_speed,
 )

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from functools import partial
 from importlib.util import find_spec
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.datasets import load_diabetes, make_friedman1
 
 from .measure import timed
 from .methods import attempted
@@ -33,25 +32,12 @@ from .predictors import (
     svgp,
 )
 from .ranks import ranked
+from .regression_sets import MOST_TEST_ROWS, SETS, read_data, split_of
 from .report import Options, Row, Table, again
 
-# Regression sets, smallest first, and columns that give the target away.
-SETS: dict[str, list[int]] = dict.fromkeys(("machine", "bodyfat", "yacht", "autompg", "housing", "energy"), [])
-SETS |= dict.fromkeys(("concrete", "cpu", "elevators", "bike", "california", "kin40k", "protein"), [])
-SETS |= dict.fromkeys(("satellite_temps", "nycflights13"), [])
-SETS |= {"bodyfat": [0], "bike": [15, 16]}
-
 DEFAULT = "default"
-NUM_SPLITS, NUM_SPLITS_OF_LARGE, LARGE, MOST_TEST_ROWS = 5, 2, 20_000, 10_000
+NUM_SPLITS, NUM_SPLITS_OF_LARGE, LARGE = 5, 2, 20_000
 INTERVAL = norm.ppf(0.95)
-
-
-class Data(NamedTuple):
-    """A set without the columns that give its target away; one mask of test rows for each of its own splits."""
-
-    X: np.ndarray
-    y: np.ndarray
-    masks: np.ndarray
 
 
 def evidence(options: Options) -> Iterator[Table]:
@@ -65,7 +51,7 @@ def evidence(options: Options) -> Iterator[Table]:
             job = {"data": name, "split": number, "method": method}
             row = again(finished, job)
             if row is None:
-                split = split or _split(_read(options, name), number, options.pick(None, 1_000, 100))
+                split = split or split_of(read_data(options, name), number, options.pick(None, 1_000, 100))
                 row = attempted(job, partial(_scored, methods[method], split))
             rows.append(row)
             yield Table("evidence", title, rows, complete=False)
@@ -77,45 +63,10 @@ def _splits(options: Options) -> Iterator[tuple[str, int]]:
     """The first split of all sets, then the second: large sets have fewer."""
     names = ["diabetes", "friedman1"] if options.data is None else list(SETS)
     names = options.pick(names, names[:3], names[:1])
-    sizes = {name: len(_read(options, name).y) for name in names}
+    sizes = {name: len(read_data(options, name).y) for name in names}
     for number, name in product(range(options.pick(NUM_SPLITS, 2, 1)), names):
         if number < NUM_SPLITS_OF_LARGE or sizes[name] <= LARGE:
             yield name, number
-
-
-def _read(options: Options, name: str) -> Data:
-    """NAME.npz (arrays X, y and maybe test_mask) of the user's folder, or a set that scikit-learn has."""
-    if options.data is None:
-        friedman = name == "friedman1"
-        X, y = make_friedman1(1_500, noise=1.0, random_state=0) if friedman else load_diabetes(return_X_y=True)
-        return Data(X, y, np.empty((len(y), 0), bool))
-    with np.load(options.data / f"{name}.npz", allow_pickle=False) as file:
-        X, y = np.delete(file["X"].astype(float), SETS[name], 1), file["y"].astype(float)
-        masks = file["test_mask"] if "test_mask" in file else np.empty((len(y), 0), bool)
-    return Data(X[:, X.std(0) > 0], y, masks)
-
-
-def _split(data: Data, number: int, most: int | None) -> Split:
-    """The set's own split of this number, or a random tenth of the rows; at most so many training rows."""
-    random = np.random.default_rng(number)
-    if number < data.masks.shape[1]:
-        is_test = data.masks[:, number]
-    else:
-        is_test = np.zeros(len(data.y), bool)
-        is_test[random.permutation(len(data.y))[: len(data.y) // 10]] = True
-    rows, points = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    if most:
-        rows = random.permutation(rows)[:most]
-    if len(points) > MOST_TEST_ROWS:
-        points = random.permutation(points)[:MOST_TEST_ROWS]
-    (x, test_x), (y, test_y) = (_standardized(values, rows, points) for values in (data.X, data.y))
-    return Split(x, y, test_x, test_y)
-
-
-def _standardized(values: np.ndarray, rows: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    mean, scale = values[rows].mean(0), values[rows].std(0)
-    scale = np.where(scale > 0, scale, 1.0)
-    return (values[rows] - mean) / scale, (values[points] - mean) / scale
 
 
 def _methods(options: Options) -> dict[str, Predict]:

@@ -26,6 +26,7 @@ TABLES = [
     "evidence_ranks",
     "evidence_bars",
     "evidence_ingredients",
+    "default_cost",
     "sizes",
     "sizes_growth",
     "sizes_streamed",

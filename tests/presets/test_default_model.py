@@ -265,23 +265,23 @@ def test_many_columns_of_noise_say_nothing():
 FORESTS_ONLY = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
 
 
-def left_out(with_variances=True):
+def left_out(num_variances=10):
     """What a model says of every second row."""
     kept, others = np.arange(0, 300, 2), np.arange(1, 300, 2)
     random = np.random.RandomState(0)
-    return calibration._left_out(FORESTS_ONLY, kept, others, X, STEPS, random, None, with_variances=with_variances)
+    return calibration._left_out(FORESTS_ONLY, kept, others, X, STEPS, random, None, num_variances=num_variances)
 
 
-def test_variances_for_the_calibration_come_from_all_over_the_rows(monkeypatch):
+def test_variances_for_the_calibration_come_from_all_over_the_rows():
     """Files are sorted: the first rows are not like the others."""
-    monkeypatch.setattr(calibration, "_MOST_VARIANCES", 10)
-    rows, residuals, variances = left_out()
-    assert sorted(rows.tolist()) == list(range(51, len(X), 2))
-    assert len(variances) == 10
-    assert rows[:10].min() < 100
-    assert rows[:10].max() > 200
-    assert residuals.square().mean() < 0.5
-    assert not left_out(with_variances=False).variances.numel()
+    found = left_out(10)
+    assert sorted(found.rows.tolist()) == list(range(51, len(X), 2))
+    assert found.has_variance.sum() == 10
+    assert found.rows[found.has_variance].min() < 100
+    assert found.rows[found.has_variance].max() > 200
+    assert found.residuals.square().mean() < 0.5
+    assert not left_out(0).has_variance.any()
+    assert left_out(10**6).has_variance.all()
 
 
 def test_left_out_rows_read_no_global_random_state():
@@ -291,23 +291,42 @@ def test_left_out_rows_read_no_global_random_state():
         torch.manual_seed(7)
         again = left_out()
     for found, expected in zip(again, first):
-        assert torch.equal(found, expected)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def recorded_calls(monkeypatch, what):
+    """Something of each call of `_left_out`, given the choice, how many variances are wanted, and what it says."""
+    calls, original = [], calibration._left_out
+
+    def recorded(chosen, *args, num_variances):
+        found = original(chosen, *args, num_variances=num_variances)
+        calls.append(what(chosen, num_variances, found))
+        return found
+
+    monkeypatch.setattr(calibration, "_left_out", recorded)
+    return calls
 
 
 def test_models_of_folds_have_what_landmarks_leave_out_as_noise(monkeypatch):
-    """And variances are looked at in one of them only."""
     monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
-    calls, original = [], calibration._left_out
-
-    def recorded(chosen, *args, with_variances):
-        calls.append((chosen.noise, chosen.threshold, with_variances))
-        return original(chosen, *args, with_variances=with_variances)
-
-    monkeypatch.setattr(calibration, "_left_out", recorded)
+    calls = recorded_calls(monkeypatch, lambda chosen, *_: (chosen.noise, chosen.threshold))
     calibration.calibrate(SMOOTH_ONLY, X, SMOOTH, np.random.RandomState(0), None)
     noise = 0.1 + calibration._variance_without_landmarks(SMOOTH_ONLY, X, np.random.RandomState(0))
     assert noise > 0.2
-    assert calls == [(pytest.approx(noise), None, number == 0) for number in range(5)]
+    assert calls == 5 * [(pytest.approx(noise), None)]
+
+
+@pytest.mark.parametrize(("most", "folds"), [(20, 1), (120, 3), (10**6, 5)])
+def test_variances_come_from_as_few_folds_as_have_enough(most, folds, monkeypatch):
+    monkeypatch.setattr(calibration, "_MOST_VARIANCES", most)
+    calls = recorded_calls(
+        monkeypatch, lambda _, wanted, found: (wanted, len(found.rows), int(found.has_variance.sum()))
+    )
+    calibration.calibrate(FORESTS_ONLY, X, STEPS, np.random.RandomState(0), None)
+    wanted, rows, found = zip(*calls)
+    assert [number > 0 for number in found] == [number < folds for number in range(5)]
+    assert list(wanted) == [most - sum(found[:number]) for number in range(5)]
+    assert sum(found) == min(most, sum(rows))
 
 
 @pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])
@@ -330,21 +349,22 @@ class Forest:
 
 @pytest.mark.parametrize("exponent", [0.0, 1.5])
 def test_factors_and_noise_that_suit_the_residuals_are_found(exponent):
-    """Residuals of a known law; the forest knows rows beyond those with variances as well."""
+    """Residuals of a known law; the forest knows rows without variances as well, between those with them."""
     number = 4_000
     draws = torch.randn(2, 2 * number, generator=GENERATOR, dtype=torch.float64)
     variances, log_ratios = 0.2 + draws[1].abs(), draws[0] - 0.5
     truth = 3.0 * (variances + 0.5 * (2.0 * (exponent * log_ratios).exp()))
     residuals = truth.sqrt() * torch.randn(2 * number, generator=GENERATOR, dtype=torch.float64)
-    first = calibration._LeftOut(torch.arange(2 * number), residuals, variances[:number])
+    known = torch.rand(2 * number, generator=GENERATOR) < 0.5
+    seen = calibration._LeftOut(torch.arange(2 * number), residuals, torch.where(known, variances, torch.nan))
     chosen = Choice({"forest": 1.0, "linear": 2.0}, None, 0.5, 0.0, None, 0.0, torch.arange(3))
-    found = calibration._with_factors(chosen, first, Forest(log_ratios))
+    found = calibration._with_factors(chosen, seen, Forest(log_ratios))
     assert found.outputscales["forest"] == pytest.approx(3.0, rel=0.2)
     assert found.outputscales["linear"] == 2 * found.outputscales["forest"]
     assert found.noise == pytest.approx(3.0, rel=0.2)
     assert found.exponent == pytest.approx(exponent, abs=0.15)
     assert (found.noise_forest is None) == (exponent == 0)
-    density = torch.distributions.Normal(0.0, truth.sqrt()[:number]).log_prob(residuals[:number]).mean()
+    density = torch.distributions.Normal(0.0, truth.sqrt()[known]).log_prob(residuals[known]).mean()
     assert found.log_density == pytest.approx(density.item(), abs=0.01)
 
 
