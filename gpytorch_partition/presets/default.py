@@ -32,7 +32,7 @@ def default_model(
     length scale per column through up to 2,000 landmarks (above 67,000 rows as many as take a GiB), and a linear one;
     parts that do not help have no weight. With missing values (NaN) it has forests only.
 
-    Where few rows choose for many (above 1,050), of 20 columns at most, functions that vary on all scales, such as
+    Where few rows choose for many (above 1,400), of 20 columns at most, functions that vary on all scales, such as
     measurements on a map, have another model if that gains more than 20 nats: a linear kernel and rough ones, Mondrian
     trees of rotated columns for means of exponential kernels at length scales from twice to a thirty-second of the
     Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of neighbors choose its
@@ -42,7 +42,7 @@ def default_model(
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
     likelihood would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the
-    rows, but 700 at least and 1,500 at most. Above half as many again, models of four fifths of all rows then set their
+    rows, but 700 at least and 1,500 at most. Above twice as many, models of four fifths of all rows then set their
     scale and the noise; and where landmarks leave out more of the Matern kernel's variance than at 95 % of new rows,
     what they do is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide where
     there are no rows. The noise varies with x, as a forest of the squared residuals says
@@ -53,7 +53,7 @@ def default_model(
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each, and above 1,050 rows some 60 more for rough kernels (three times as many where they are taken); then one to
+    each, and above 1,400 rows some 60 more for rough kernels (three times as many where they are taken); then one to
     five models of four fifths of the rows, with a solve each, and 32 for variances, but none with rough kernels.
     Held are 8 bytes for each row and tree (600 trees, or 500 to 1,000 of rough kernels) and landmark.
 

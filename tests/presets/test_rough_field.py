@@ -62,6 +62,7 @@ def chosen_for(y, x=X):
 def rough_choice():
     """What is chosen for a rough function, by rows outside a hole, at any gain; tests must not change it."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choice, "_MOST_UNCALIBRATED", 1.5)
         patch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
         return default_choice(X[~HOLE], ROUGH[~HOLE], np.random.RandomState(0), None)
 
@@ -286,9 +287,9 @@ def test_what_was_tried_in_vain_leaves_no_trace(monkeypatch):
 @pytest.mark.slow
 def test_it_is_not_for_few_rows_nor_many_or_incomplete_columns(monkeypatch):
     monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
-    assert not leaves_rows_out(600)
-    assert leaves_rows_out(601)
-    assert not chosen_for(ROUGH[:600], X[:600]).is_rough
+    assert not leaves_rows_out(800)
+    assert leaves_rows_out(801)
+    assert not chosen_for(ROUGH[:800], X[:800]).is_rough
     assert not chosen_for(ROUGH, torch.where(X > 0.995, torch.nan, X)).is_rough
     for most in (1, 2):
         monkeypatch.setattr(choice, "MOST_ROUGH_COLUMNS", most)
