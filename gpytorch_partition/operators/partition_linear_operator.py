@@ -17,12 +17,13 @@ from torch import Tensor
 from gpytorch_partition.operators.addition import add, as_diagonal
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.loadings import loaded_sums, loaded_values, loadings_derivative
-from gpytorch_partition.operators.path_sum_linear_operator import as_columns
+from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator, as_columns
 from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.operators.side_by_side_linear_operator import cluster_root
 from gpytorch_partition.operators.transposed_linear_operator import TransposedLinearOperator
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.shared_clusters import are_few, shared_weights
+from gpytorch_partition.partitions.shared_paths import have_many_leaves, shared_path_sums
 
 # Entries looked up at once by index.
 _LOOKUPS = 2**22
@@ -195,8 +196,8 @@ class PartitionLinearOperator(Guarded):
         r"""
         The matrix itself; up to `max_cholesky_size` rows the part without the scale is computed once and kept.
 
-        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, which takes no sums for each of them; of flat
-        partitions with small clusters, it comes from the pairs of rows that share any.
+        With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, which takes no sums for each of them; where
+        clusters are small, or trees have many leaves, it comes from the pairs of rows that share any.
         """
         if self.left_loadings is not None and self.right_loadings is not None:
             unloaded = self._with(left_loadings=None, right_loadings=None)
@@ -206,16 +207,20 @@ class PartitionLinearOperator(Guarded):
         unit = self.without_scale()
         if not self.is_symmetric or self.size(-1) > linear_settings.max_cholesky_size.value():
             with torch.no_grad():
-                matrix = unit._computed_dense()
+                matrix = unit._dense_of_unit_scale()
         else:
-            matrix = remembered(self.left.memo, "dense", unit, unit._computed_dense)
+            matrix = remembered(self.left.memo, "dense", unit, unit._dense_of_unit_scale)
         return self.scale[..., None, None] * matrix
 
-    def _computed_dense(self) -> Tensor:
+    def _dense_of_unit_scale(self) -> Tensor:
         """The matrix by pairs of rows where that is cheaper, or else by a product with the identity."""
-        is_flat = isinstance(self.cluster_operator, DiagLinearOperator)
-        if is_flat and self.device.type == "cpu" and not self.batch_shape and are_few(self.left, self.right):
-            return self.scale * shared_weights(self.left, self.right, self.cluster_operator._diagonal())
+        if self.device.type != "cpu" or self.batch_shape:
+            return LinearOperator.to_dense(self)
+        inner = self.cluster_operator
+        if isinstance(inner, PathSumLinearOperator) and have_many_leaves(inner.layout):
+            return shared_path_sums(self.left, self.right, inner.layout, inner.node_weights).to(self.dtype)
+        if isinstance(inner, DiagLinearOperator) and are_few(self.left, self.right):
+            return shared_weights(self.left, self.right, inner._diagonal()).to(self.dtype)
         return LinearOperator.to_dense(self)
 
     def without_scale(self) -> PartitionLinearOperator:

@@ -23,8 +23,8 @@ from gpytorch_partition.presets.assembly import LEAST_NOISE, assemble
 from gpytorch_partition.presets.choice import LEAST_GAIN, Choice
 from gpytorch_partition.presets.parts import smooth_part
 
-# Rows whose variances are looked at, and the samples that these come from.
-_MOST_VARIANCES, _NUM_SAMPLES = 1_000, 32
+# Rows of a fold whose variances are looked at, at most; how many of all folds are enough; and their samples.
+_MOST_VARIANCES, _ENOUGH_VARIANCES, _NUM_SAMPLES = 1_000, 300, 32
 # Folds, of which only so many are left out that there are enough residuals.
 _NUM_FOLDS, _ENOUGH_RESIDUALS = 5, 10_000
 # The share of new rows at which landmarks leave out less than the threshold.
@@ -41,7 +41,8 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     what they leave out beyond what they do at 95 % of new rows will be added where it is. Models of four fifths of the
     rows predict the others, but those that chose. A forest of their residuals says where the noise is; a factor of all
     variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize the
-    predictive density of at most 1,000 random rows, of as few folds as have them, whose variances come from 32 samples.
+    predictive density of random rows, whose variances come from 32 samples: 1,000 of a fold at most, of as many folds
+    as have 300 together.
 
     :param choice: What few rows say.
     :param x: `N x D` rows, in the units that the choice was made in.
@@ -54,8 +55,9 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     found: list[_LeftOut] = []
     for kept, left_out in folds:
         if sum(len(each.rows) for each in found) < _ENOUGH_RESIDUALS:
-            missing = _MOST_VARIANCES - sum(int(each.has_variance.sum()) for each in found)
-            found.append(_left_out(choice, kept, left_out, x, y, random, n_jobs, num_variances=missing))
+            is_enough = sum(int(each.has_variance.sum()) for each in found) >= _ENOUGH_VARIANCES
+            wanted = 0 if is_enough else _MOST_VARIANCES
+            found.append(_left_out(choice, kept, left_out, x, y, random, n_jobs, num_variances=wanted))
     seen = _LeftOut(*map(torch.cat, zip(*found)))
     forest = grow_residual_forest(x[seen.rows], seen.residuals, random_state=random, n_jobs=n_jobs)
     kept, left_out = folds[0]

@@ -316,17 +316,16 @@ def test_models_of_folds_have_what_landmarks_leave_out_as_noise(monkeypatch):
     assert calls == 5 * [(pytest.approx(noise), None)]
 
 
-@pytest.mark.parametrize(("most", "folds"), [(20, 1), (120, 3), (10**6, 5)])
-def test_variances_come_from_as_few_folds_as_have_enough(most, folds, monkeypatch):
-    monkeypatch.setattr(calibration, "_MOST_VARIANCES", most)
+@pytest.mark.parametrize(("enough", "folds"), [(20, 1), (120, 3), (10**6, 5)])
+def test_variances_come_from_as_few_folds_as_have_enough(enough, folds, monkeypatch):
+    monkeypatch.setattr(calibration, "_ENOUGH_VARIANCES", enough)
     calls = recorded_calls(
         monkeypatch, lambda _, wanted, found: (wanted, len(found.rows), int(found.has_variance.sum()))
     )
     calibration.calibrate(FORESTS_ONLY, X, STEPS, np.random.RandomState(0), None)
     wanted, rows, found = zip(*calls)
-    assert [number > 0 for number in found] == [number < folds for number in range(5)]
-    assert list(wanted) == [most - sum(found[:number]) for number in range(5)]
-    assert sum(found) == min(most, sum(rows))
+    assert list(wanted) == folds * [1_000] + (5 - folds) * [0]
+    assert list(found) == [*rows[:folds], *(5 - folds) * [0]]
 
 
 @pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])

@@ -1,0 +1,105 @@
+"""Dense covariances of trees, against the nodes that rows are in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from linear_operator.operators import LinearOperator
+
+from gpytorch_partition import RandomForestKernel
+from gpytorch_partition.partitions import shared_paths
+from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.partitions.levels import lay_out_trees
+from gpytorch_partition.partitions.shared_paths import have_many_leaves, shared_path_sums
+
+
+def random_trees(leaves, seed=0):
+    """Trees of so many leaves each, random leaves divided one after another."""
+    generator = torch.Generator().manual_seed(seed)
+    left, right, starts = [], [], [0]
+    for number in leaves:
+        start, ends = len(left), [len(left)]
+        left.append(start)
+        right.append(start)
+        for _ in range(number - 1):
+            node = ends.pop(int(torch.randint(len(ends), (1,), generator=generator)))
+            left[node], right[node] = len(left), len(left) + 1
+            for child in (left[node], right[node]):
+                ends.append(child)
+                left.append(child)
+                right.append(child)
+        starts.append(len(left))
+    return lay_out_trees(torch.tensor(left), torch.tensor(right), torch.tensor(starts))
+
+
+def rows_in(layout, num_rows, seed=0, dtype=torch.int32):
+    generator = torch.Generator().manual_seed(seed)
+    sizes = layout.tree_leaves.diff().tolist()
+    codes = torch.stack([torch.randint(size, (num_rows,), generator=generator) for size in sizes], -1)
+    return Incidence((codes + layout.tree_leaves[:-1]).to(dtype), layout.num_leaves)
+
+
+def nodes_of(rows, layout):
+    """`N x V`, 1 for each node that a row is in."""
+    codes = rows.codes.repeat_interleave(layout.tree_nodes.diff(), dim=1)
+    return ((layout.node_low <= codes) & (codes < layout.node_high)).double()
+
+
+def weights_of(layout):
+    return torch.randn(layout.num_nodes, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("few", [0, 50, 2**62])
+@pytest.mark.parametrize(("visits", "table"), [(2**20, 2**22), (80, 100), (1, 1)])
+@pytest.mark.parametrize(("num_rows", "num_points"), [(60, 60), (60, 11), (1, 40), (0, 5), (5, 0)])
+def test_sums_over_shared_nodes(monkeypatch, num_rows, num_points, visits, table, few):
+    for name, value in {"_FEW_PAIRS": few, "_VISITS": visits, "_TABLE": table}.items():
+        monkeypatch.setattr(shared_paths, name, value)
+    layout = random_trees((30, 1, 2, 7, 50))
+    left, right = (rows_in(layout, number, seed) for seed, number in enumerate((num_rows, num_points)))
+    weights = weights_of(layout)
+    for others in (left, right):
+        expected = nodes_of(left, layout) * weights @ nodes_of(others, layout).mT
+        torch.testing.assert_close(shared_path_sums(left, others, layout, weights), expected)
+    single = shared_path_sums(left, right, layout, weights.float())
+    torch.testing.assert_close(single, expected.float(), rtol=1e-5, atol=1e-5)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(0, 30), st.integers(0, 500), st.integers(0, 9))
+def test_any_trees_and_any_threshold(leaves, num_rows, few, seed):
+    layout = random_trees(leaves, seed)
+    rows, weights = rows_in(layout, num_rows, seed, torch.int64), weights_of(layout)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_paths, "_FEW_PAIRS", few)
+        found = shared_path_sums(rows, rows, layout, weights)
+    expected = nodes_of(rows, layout) * weights @ nodes_of(rows, layout).mT
+    torch.testing.assert_close(found, expected)
+
+
+def test_rows_with_themselves_are_exactly_symmetric():
+    layout = random_trees((200, 150))
+    rows = rows_in(layout, 120)
+    same = Incidence(rows.codes.clone(), rows.num_clusters)
+    for others in (rows, same):
+        found = shared_path_sums(rows, others, layout, weights_of(layout).float())
+        assert torch.equal(found, found.mT)
+
+
+@pytest.mark.filterwarnings("ignore:.*overconfident")
+def test_only_trees_of_many_leaves_are_worth_it(monkeypatch):
+    assert have_many_leaves(random_trees((150, 60)))
+    assert not have_many_leaves(random_trees((150, 40)))
+    x = torch.rand(300, 3, generator=torch.Generator().manual_seed(0))
+    products, original = [], LinearOperator.to_dense
+    monkeypatch.setattr(LinearOperator, "to_dense", lambda self: products.append(1) or original(self))
+    for leaf, is_product in ((1, False), (20, True)):
+        kernel = RandomForestKernel(x, x[:, 0], 20, max_samples=1.0, min_samples_leaf=leaf, random_state=0).double()
+        products.clear()
+        with torch.no_grad():
+            covariance, cross = kernel(x).evaluate_kernel(), kernel(x, x[:40]).evaluate_kernel()
+            for operator in (2.5 * covariance, cross):
+                identity = torch.eye(operator.shape[-1], dtype=torch.float64)
+                torch.testing.assert_close(operator.to_dense(), operator._matmul(identity))
+        assert bool(products) == is_product
