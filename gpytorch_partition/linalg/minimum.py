@@ -37,9 +37,9 @@ def minimum_of(
     :return: SciPy's result.
 
     Example:
-        >>> found = minimum_of(lambda x: (float((x**2).sum()), 2 * x), [3.0, 4.0], bounds=[(1, None), (None, None)])
+        >>> found = minimum_of(lambda x: (float((x**2).sum()), 2 * x), [3.0, 4.0], bounds=[(1, None), (2, None)])
         >>> found.x.round(3).tolist()
-        [1.0, 0.0]
+        [1.0, 2.0]
     """
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
         return minimize(
