@@ -23,16 +23,16 @@ def minimum_of(
     options: Mapping[str, Any] | None = None,
 ) -> OptimizeResult:
     """
-    SciPy's L-BFGS-B, whose own algebra stays on one thread.
+    SciPy's L-BFGS-B, while the algebra of SciPy and NumPy stays on one thread.
 
-    Its matrices are of the size of the position, but its library wakes all its threads for them, which then wait
-    actively on the cores that PyTorch needs for the objective: on two cores a search for the weights of 1,100 rows took
-    1.7 times as long.
+    Matrices of the search are of the size of the position, but OpenBLAS wakes all its threads for them, which then wait
+    actively on the cores that PyTorch needs for the objective: on two cores the default model of 1,100 rows took 1.7
+    times as long.
 
     :param objective: From a position (`k`, float64) to a value and its gradient (`k`).
     :param start: `k` numbers.
     :param bounds: `k` pairs of limits; None is none. (Default: none.)
-    :param callback: Called with each iteration's result.
+    :param callback: SciPy's: called with each position, or result if its parameter is called `intermediate_result`.
     :param options: SciPy's: `maxiter`, `ftol`, `gtol`, `maxls`.
     :return: SciPy's result.
 

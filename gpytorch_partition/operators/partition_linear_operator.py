@@ -23,7 +23,7 @@ from gpytorch_partition.operators.side_by_side_linear_operator import cluster_ro
 from gpytorch_partition.operators.transposed_linear_operator import TransposedLinearOperator
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.shared_clusters import are_few, shared_weights
-from gpytorch_partition.partitions.shared_paths import have_many_leaves, shared_path_sums
+from gpytorch_partition.partitions.shared_paths import are_worth_it, shared_path_sums
 
 # Entries looked up at once by index.
 _LOOKUPS = 2**22
@@ -214,10 +214,10 @@ class PartitionLinearOperator(Guarded):
 
     def _dense_of_unit_scale(self) -> Tensor:
         """The matrix by pairs of rows where that is cheaper, or else by a product with the identity."""
-        if self.device.type != "cpu" or self.batch_shape:
-            return LinearOperator.to_dense(self)
         inner = self.cluster_operator
-        if isinstance(inner, PathSumLinearOperator) and have_many_leaves(inner.layout):
+        if self.device.type != "cpu" or self.batch_shape or inner.dtype not in (torch.float32, torch.float64):
+            return LinearOperator.to_dense(self)
+        if isinstance(inner, PathSumLinearOperator) and are_worth_it(self.left, self.right, inner.layout):
             return shared_path_sums(self.left, self.right, inner.layout, inner.node_weights).to(self.dtype)
         if isinstance(inner, DiagLinearOperator) and are_few(self.left, self.right):
             return shared_weights(self.left, self.right, inner._diagonal()).to(self.dtype)

@@ -56,7 +56,7 @@ def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor
 
 
 def _sizes(incidence: Incidence) -> Tensor:
-    return torch.bincount(incidence.codes.view(-1), minlength=incidence.num_clusters).double()
+    return torch.bincount(incidence.codes.reshape(-1), minlength=incidence.num_clusters).double()
 
 
 def _sparse(codes: Tensor, values: NDArray[np.floating]) -> csr_array:

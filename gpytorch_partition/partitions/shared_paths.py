@@ -1,8 +1,8 @@
 r"""
 How much two rows share of the paths to the roots: :math:`Z S Z'^\top` of trees as a dense matrix.
 
-A node with weight w adds w to all pairs of its rows. Nodes with many rows are few: above them a tree has a small table
-of all pairs of *groups*, largest nodes with few rows, and a product looks the groups up. Nodes with few rows have few
+A node with weight w adds w to all pairs of its rows. Nodes with many rows are few: above them a tree has a table of
+all pairs of *groups*, largest nodes with few rows, and a product looks the groups up. Nodes with few rows have few
 pairs: these are gone through one by one.
 """
 
@@ -19,12 +19,13 @@ from torch import Tensor
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.levels import TreeLayout
 
-# Leaves of a tree, on average, from which on a table of all nodes by rows costs more than what is done here.
-_MANY_LEAVES = 100
+# Where a table of all nodes by rows costs more than what is done here: leaves of a tree, on average; its height, which
+# bounds the tables of groups; rows, and how many times as many there may be on the left.
+_MANY_LEAVES, _MOST_HEIGHT, _FEWEST_ROWS, _MOST_ROWS = 100, 300, 200, 2
 # Most pairs of rows of a node with few: 45 squared.
 _FEW_PAIRS = 2**11
 # (Row, tree) and entries of the table of groups by rows that are worked on at once.
-_VISITS, _TABLE = 2**20, 2**22
+_VISITS, _TABLE = 2**17, 2**22
 
 
 class _Trees(NamedTuple):
@@ -41,21 +42,27 @@ class _Trees(NamedTuple):
     right: Tensor  # (N', m) of the others; the same object where they are the same rows
 
 
-def have_many_leaves(layout: TreeLayout) -> bool:
+def are_worth_it(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
     """
-    Whether trees have so many leaves that these sums are cheaper than a product with the identity, which fills a table
-    of `V x N'`: 2 to 4 times on one core, for 400 to 2,000 rows by 100 trees that part nearly all of them.
+    Whether these sums are cheaper than a product with the identity, which fills a table of `V x N'`: where rows are
+    many on both sides, and trees have many leaves but are not as high. For 400 to 2,000 rows by 100 trees that part
+    nearly all of them they took a half to a quarter of its time on one core.
 
+    :param left: `N` rows Z of leaves.
+    :param right: `N'` rows Z'.
     :param layout: The trees.
     """
-    return layout.num_leaves > _MANY_LEAVES * layout.num_trees
+    have_many_leaves = layout.num_leaves > _MANY_LEAVES * layout.num_trees
+    are_many = right.num_rows >= _FEWEST_ROWS and left.num_rows <= _MOST_ROWS * right.num_rows
+    return have_many_leaves and are_many and int(layout.heights.max()) <= _MOST_HEIGHT
 
 
 def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node_weights: Tensor) -> Tensor:
     r"""
     For each pair of rows the sum of the weights of the nodes that both are in.
 
-    Costs a step for each pair of rows and tree, and for each pair in a node with few.
+    Costs a step for each pair of rows and tree, and for each pair in a node with few, and tables of all pairs of groups
+    for a few trees at a time.
 
     :param left: `N` rows Z of leaves, without batch dimensions, on the CPU.
     :param right: `N'` rows Z'.
@@ -154,12 +161,14 @@ def _add_by_pairs(total: Tensor, trees: _Trees, has_few: Tensor) -> None:
     right = _sparse(trees.right, trees, has_few, weights.dtype)
     left = right if trees.left is trees.right else _sparse(trees.left, trees, has_few, weights.dtype)
     weighted = csr_array((weights[left.indices], left.indices, left.indptr), shape=left.shape)
-    total += torch.from_numpy((weighted @ right.T.tocsr()).toarray())
+    columns, size = right.T.tocsr(), max(1, _TABLE // max(1, len(trees.right)))
+    for start, rows in zip(range(0, len(total), size), total.split(size)):
+        rows += torch.from_numpy((weighted[start : start + size] @ columns).toarray())
 
 
 def _sparse(codes: Tensor, trees: _Trees, wanted: Tensor, dtype: np.dtype) -> csr_array:
     """Which of the wanted nodes (`V`, bool) rows are in; those below such a node are such nodes."""
-    rows, nodes = torch.arange(len(codes)).repeat_interleave(codes.shape[1]), trees.leaf_nodes[codes].view(-1)
+    rows, nodes = torch.arange(len(codes)).repeat_interleave(codes.shape[1]), trees.leaf_nodes[codes].reshape(-1)
     found: list[Tensor] = []
     stays = wanted[nodes]
     while bool(stays.any()):

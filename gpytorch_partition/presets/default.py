@@ -53,8 +53,9 @@ def default_model(
     2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each, and above 1,400 rows some 60 more for rough kernels (three times as many where they are taken); then one to
-    five models of four fifths of the rows, with a solve each, and 32 for variances, but none with rough kernels.
+    each, and above 1,400 rows up to 60 more for rough kernels (up to three times as many where they are taken); then
+    one to five models of four fifths of the rows, with a solve each, and 32 for the variances of up to three, but none
+    with rough kernels.
     Held are 8 bytes for each row and tree (600 trees, or 500 to 1,000 of rough kernels) and landmark.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.

@@ -49,7 +49,7 @@ def rough_field(
     ones: weights are chosen by both, the folds of the other candidate and those of 12 patches of 150 neighbors. All
     rows do not calibrate them.
 
-    Costs a search for weights by n rows (some 60 Cholesky factors for each fold), and where the limits gain enough
+    Costs a search for weights by n rows (up to 60 Cholesky factors for each fold), and where the limits gain enough
     :math:`O(n^2 m)` for m trees and up to two more searches.
 
     :param other: What to compare with.
@@ -64,13 +64,13 @@ def rough_field(
     limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.left_out) for fold, each in pairs]
     enough = other.fit.log_density + LEAST_ROUGH_GAIN / len(rows)
     fit = maximize_predictive_density(limits, y[rows], enough=enough)
-    if fit.log_density <= enough:
+    if not fit.log_density > enough:
         return other
     parts = new_parts(x, y, other.length_scales, random, None, names=["linear", *ROUGH])
     covariances = dense_covariances(parts, x[rows])
     folds = [Fold.of(covariances, fold.kept, fold.left_out) for fold in other.folds]
     fit = maximize_predictive_density(folds, y[rows], start=fit, enough=enough)
-    if fit.log_density <= enough:
+    if not fit.log_density > enough:
         return other
     for patch in _patches(x, other.length_scales, random):
         folds += _folds_of_patch(dense_covariances(parts, x[patch]), len(rows), random)

@@ -43,6 +43,37 @@ def test_pairs_are_few_where_clusters_are_small():
     assert not are_few(rows_in((1,), 500), rows_in((1,), 500))
 
 
+def test_what_counts_is_the_table_for_the_rows_on_the_right():
+    """600 pairs, which count twice, and a table of 1,000 x 1 or 1,000 x 600."""
+    one, many = (Incidence(torch.zeros(number, 1).long(), 1_000) for number in (1, 600))
+    assert not are_few(many, one)
+    assert are_few(one, many)
+
+
+@pytest.mark.parametrize("sizes", [(300, 400), (2, 3)])
+def test_batches_and_half_precision_are_products(sizes):
+    """Rows of their own in each batch element, and what NumPy and SciPy cannot add."""
+    first, second = rows_in(sizes, 60), rows_in(sizes, 60, seed=1)
+    both = Incidence(torch.stack([first.codes, second.codes]), sum(sizes))
+    weights = torch.rand(sum(sizes), generator=torch.Generator().manual_seed(2))
+    operator = DiagLinearOperator(weights)
+    found = PartitionLinearOperator(torch.ones(2), operator, left=both, right=both).to_dense()
+    expected = torch.stack([one_hot(rows) * weights @ one_hot(rows).mT for rows in (first, second)]).float()
+    torch.testing.assert_close(found, expected)
+    for dtype in (torch.float16, torch.bfloat16):
+        half = DiagLinearOperator(weights.to(dtype))
+        found = PartitionLinearOperator(torch.ones(()), half, left=first, right=first).to_dense()
+        torch.testing.assert_close(found, expected[0], rtol=0.02, atol=0.02)
+
+
+def test_codes_in_any_order_of_memory():
+    rows = rows_in((300, 400, 5), 60)
+    some = Incidence(rows.codes[:, :2], 705)
+    weights = torch.ones(705)
+    assert are_few(some, some)
+    torch.testing.assert_close(shared_weights(some, some, weights), (one_hot(some) @ one_hot(some).mT).float())
+
+
 @pytest.mark.parametrize("sizes", [(300, 400), (2, 3)])
 @pytest.mark.parametrize("sum_dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("is_square", [True, False])

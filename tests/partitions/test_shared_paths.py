@@ -12,11 +12,11 @@ from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.partitions import shared_paths
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.levels import lay_out_trees
-from gpytorch_partition.partitions.shared_paths import have_many_leaves, shared_path_sums
+from gpytorch_partition.partitions.shared_paths import are_worth_it, shared_path_sums
 
 
-def random_trees(leaves, seed=0):
-    """Trees of so many leaves each, random leaves divided one after another."""
+def random_trees(leaves, seed=0, is_chain=False):
+    """Trees of so many leaves each, random leaves (or always the last one) divided one after another."""
     generator = torch.Generator().manual_seed(seed)
     left, right, starts = [], [], [0]
     for number in leaves:
@@ -24,7 +24,7 @@ def random_trees(leaves, seed=0):
         left.append(start)
         right.append(start)
         for _ in range(number - 1):
-            node = ends.pop(int(torch.randint(len(ends), (1,), generator=generator)))
+            node = ends.pop(-1 if is_chain else int(torch.randint(len(ends), (1,), generator=generator)))
             left[node], right[node] = len(left), len(left) + 1
             for child in (left[node], right[node]):
                 ends.append(child)
@@ -87,19 +87,44 @@ def test_rows_with_themselves_are_exactly_symmetric():
         assert torch.equal(found, found.mT)
 
 
+def test_where_they_are_worth_it():
+    """Many leaves, not as many levels, and many rows, not many more of them on the left than on the right."""
+    layout, few_leaves, chain = random_trees((150, 60)), random_trees((150, 40)), random_trees((400,), is_chain=True)
+    rows = {number: rows_in(layout, number) for number in (199, 200, 400, 401, 5_000)}
+    assert are_worth_it(rows[200], rows[200], layout)
+    assert are_worth_it(rows[200], rows[5_000], layout)
+    assert are_worth_it(rows[400], rows[200], layout)
+    assert not are_worth_it(rows[401], rows[200], layout)
+    assert not are_worth_it(rows[199], rows[199], layout)
+    assert not are_worth_it(rows[200], rows[200], few_leaves)
+    assert not are_worth_it(rows[200], rows[200], chain)
+
+
 @pytest.mark.filterwarnings("ignore:.*overconfident")
-def test_only_trees_of_many_leaves_are_worth_it(monkeypatch):
-    assert have_many_leaves(random_trees((150, 60)))
-    assert not have_many_leaves(random_trees((150, 40)))
+@pytest.mark.parametrize("leaf", [1, 20])
+def test_operators_of_deep_trees_are_the_same_either_way(monkeypatch, leaf):
     x = torch.rand(300, 3, generator=torch.Generator().manual_seed(0))
+    kernel = RandomForestKernel(x, x[:, 0], 20, max_samples=1.0, min_samples_leaf=leaf, random_state=0)
     products, original = [], LinearOperator.to_dense
     monkeypatch.setattr(LinearOperator, "to_dense", lambda self: products.append(1) or original(self))
-    for leaf, is_product in ((1, False), (20, True)):
-        kernel = RandomForestKernel(x, x[:, 0], 20, max_samples=1.0, min_samples_leaf=leaf, random_state=0).double()
-        products.clear()
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        kernel = kernel.to(dtype)
         with torch.no_grad():
-            covariance, cross = kernel(x).evaluate_kernel(), kernel(x, x[:40]).evaluate_kernel()
+            covariance, cross = kernel(x).evaluate_kernel(), kernel(x, x[:250]).evaluate_kernel()
             for operator in (2.5 * covariance, cross):
-                identity = torch.eye(operator.shape[-1], dtype=torch.float64)
-                torch.testing.assert_close(operator.to_dense(), operator._matmul(identity))
-        assert bool(products) == is_product
+                expected = operator._matmul(torch.eye(operator.shape[-1], dtype=dtype))
+                products.clear()
+                torch.testing.assert_close(operator.to_dense(), expected, rtol=tolerance, atol=tolerance)
+                assert bool(products) == (leaf == 20)
+
+
+@pytest.mark.filterwarnings("ignore:.*overconfident")
+def test_batches_and_half_precision_are_products():
+    """Rows of their own in each batch element, and what NumPy and SciPy cannot add."""
+    x = torch.rand(2, 250, 3, generator=torch.Generator().manual_seed(0))
+    kernel = RandomForestKernel(x[0], x[0, :, 0], 5, max_samples=1.0, min_samples_leaf=1, random_state=0)
+    with torch.no_grad():
+        single = [kernel(rows).to_dense() for rows in x]
+        torch.testing.assert_close(kernel(x).to_dense(), torch.stack(single))
+        half = kernel.half()(x[0].half()).evaluate_kernel()
+        torch.testing.assert_close(half.to_dense(), half._matmul(torch.eye(250).half()))

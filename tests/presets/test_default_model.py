@@ -316,16 +316,15 @@ def test_models_of_folds_have_what_landmarks_leave_out_as_noise(monkeypatch):
     assert calls == 5 * [(pytest.approx(noise), None)]
 
 
-@pytest.mark.parametrize(("enough", "folds"), [(20, 1), (120, 3), (10**6, 5)])
-def test_variances_come_from_as_few_folds_as_have_enough(enough, folds, monkeypatch):
+@pytest.mark.parametrize(("enough", "most", "folds"), [(20, 1_000, 1), (120, 1_000, 3), (61, 20, 4), (60, 20, 3)])
+def test_variances_come_from_as_few_folds_as_have_enough(enough, most, folds, monkeypatch):
     monkeypatch.setattr(calibration, "_ENOUGH_VARIANCES", enough)
-    calls = recorded_calls(
-        monkeypatch, lambda _, wanted, found: (wanted, len(found.rows), int(found.has_variance.sum()))
-    )
+    monkeypatch.setattr(calibration, "_MOST_VARIANCES", most)
+    calls = recorded_calls(monkeypatch, lambda _, wanted, found: (wanted, len(found.rows), found.has_variance.sum()))
     calibration.calibrate(FORESTS_ONLY, X, STEPS, np.random.RandomState(0), None)
     wanted, rows, found = zip(*calls)
-    assert list(wanted) == folds * [1_000] + (5 - folds) * [0]
-    assert list(found) == [*rows[:folds], *(5 - folds) * [0]]
+    assert list(wanted) == folds * [most] + (5 - folds) * [0]
+    assert list(found) == [*(min(most, number) for number in rows[:folds]), *(5 - folds) * [0]]
 
 
 @pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])
