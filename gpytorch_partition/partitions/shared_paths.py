@@ -1,9 +1,9 @@
 r"""
 How much two rows share of the paths to the roots: :math:`Z S Z'^\top` of trees as a dense matrix.
 
-A node with weight w adds w to all pairs of its rows. Nodes with many rows are few: above them a tree has a table of
-all pairs of *groups*, largest nodes with few rows, and a product looks the groups up. Nodes with few rows have few
-pairs: these are gone through one by one.
+A node with weight w adds w to all pairs of its rows. Nodes with many pairs are few: for them a tree has a table of all
+pairs of *groups*, the largest nodes with few pairs, and a product looks groups up. In the other nodes pairs are gone
+through one by one.
 """
 
 from __future__ import annotations
