@@ -17,6 +17,8 @@ from gpytorch_partition.presets.choice import Choice, choose, leaves_rows_out
 
 # To choose anything by folds.
 FEWEST_ROWS = 10
+# Of the numbers in rows: scikit-learn's trees see them in float32.
+_LARGEST = torch.finfo(torch.float32).max
 # Standard deviations of the targets: variances below 1e-10 are cut by GPyTorch, and bounds are kept in float32.
 _DEVIATIONS = (1e-3, 1e15)
 
@@ -63,8 +65,8 @@ def default_model(
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     :return: The model, in evaluation mode.
-    :raises ValueError: If rows or targets cannot be used: too few, not matching, infinite, or targets that do not vary
-        or are in such units.
+    :raises ValueError: If rows or targets cannot be used: too few, not matching, infinite, too large for float32, or
+        targets that do not vary or are in other units.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -133,6 +135,8 @@ def _check(train_x: Tensor, train_y: Tensor) -> None:
         raise ValueError(f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(train_x)}")
     if bool(train_x.isinf().any()) or not bool(train_y.isfinite().all()):
         raise ValueError("expected finite targets and rows without infinity: drop the others")
+    if (largest := float(train_x.abs().nan_to_num().max())) > _LARGEST:
+        raise ValueError(f"expected numbers below {_LARGEST:.2g} (trees see float32), got {largest:.2g}: change units")
     _check_variation(train_y)
 
 

@@ -417,6 +417,7 @@ def test_the_kernel_in_a_model_of_ones_own():
         (X[:9], SMOOTH[:9], "10 rows or more"),
         (X, SMOOTH * torch.nan, "finite targets"),
         (1 / (X - X[0]), SMOOTH, "without infinity"),
+        (1e39 * X, SMOOTH, "numbers below 3.4e[+]38"),
         (X, torch.ones(300), "targets that vary"),
         (X, 1e-4 * SMOOTH, "standard deviation between 0.001 and 1e"),
         (X, 1e20 * SMOOTH, "standard deviation between 0.001 and 1e"),
