@@ -19,8 +19,8 @@ from torch import Tensor
 from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.levels import TreeLayout
 
-# Where a table of all nodes by rows costs more than what is done here: leaves of a tree, on average; its height, which
-# bounds the tables of groups; rows, and how many times as many there may be on the left.
+# Where a table of all nodes by rows costs more than what is done here: leaves of a tree, on average; its height, with
+# which tables of groups grow; rows, and how many times as many there may be on the left.
 _MANY_LEAVES, _MOST_HEIGHT, _FEWEST_ROWS, _MOST_ROWS = 100, 300, 200, 2
 # Most pairs of rows of a node with few: 45 squared.
 _FEW_PAIRS = 2**11

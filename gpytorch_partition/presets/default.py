@@ -65,8 +65,8 @@ def default_model(
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     :return: The model, in evaluation mode.
-    :raises ValueError: If rows or targets cannot be used: too few, not matching, infinite, too large for float32, or
-        targets that do not vary or are in other units.
+    :raises ValueError: If rows or targets cannot be used: too few, without columns, not matching, infinite, too large
+        for float32, or targets that do not vary or whose standard deviation is out of bounds.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -133,11 +133,18 @@ def _check(train_x: Tensor, train_y: Tensor) -> None:
         raise ValueError(f"expected one target for each of {len(train_x)} rows, as a floating point tensor, got {got}")
     if len(train_x) < FEWEST_ROWS:
         raise ValueError(f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(train_x)}")
+    if not train_x.shape[1]:
+        raise ValueError("expected rows of one column or more, got none")
+    _check_size(train_x, train_y)
+    _check_variation(train_y)
+
+
+def _check_size(train_x: Tensor, train_y: Tensor) -> None:
     if bool(train_x.isinf().any()) or not bool(train_y.isfinite().all()):
         raise ValueError("expected finite targets and rows without infinity: drop the others")
-    if (largest := float(train_x.abs().nan_to_num().max())) > _LARGEST:
+    if bool((train_x.abs() > _LARGEST).any()):
+        largest = float(train_x.abs().nan_to_num().max())
         raise ValueError(f"expected numbers below {_LARGEST:.2g} (trees see float32), got {largest:.2g}: change units")
-    _check_variation(train_y)
 
 
 def _check_variation(train_y: Tensor) -> None:
