@@ -32,11 +32,8 @@ from .sizes import sizes
 from .training import training
 
 FUNCTIONS = (
-    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, evidence),
-    default_cost,
-    sizes,
-    mondrian_figures,
-    mondrian_speed,
+    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass),
+    *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 
