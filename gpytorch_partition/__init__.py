@@ -6,7 +6,6 @@ cluster; so every product, solve, determinant and prediction is a sum over clust
 """
 
 from gpytorch_partition import settings as settings
-from gpytorch_partition.inference.exact_fit import fit_exact_gp as fit_exact_gp
 from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels import GammaMondrianKernel as GammaMondrianKernel
 from gpytorch_partition.kernels import IterativeKernel as IterativeKernel
@@ -18,9 +17,10 @@ from gpytorch_partition.kernels import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels import PartitionMixtureKernel as PartitionMixtureKernel
 from gpytorch_partition.kernels import RandomBinningKernel as RandomBinningKernel
 from gpytorch_partition.kernels import RandomForestKernel as RandomForestKernel
-from gpytorch_partition.models.sweep import lifetime_sweep as lifetime_sweep
+from gpytorch_partition.lifetimes.sweep import lifetime_sweep as lifetime_sweep
 from gpytorch_partition.partitions import encode_missing as encode_missing
 from gpytorch_partition.presets import default_kernel as default_kernel
 from gpytorch_partition.presets import default_model as default_model
+from gpytorch_partition.training.exact_gp import fit_exact_gp as fit_exact_gp
 
 __version__ = "0.1.0"

@@ -15,12 +15,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inference.exact_fit import fit_exact_gp
+from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import FastClusterKernel, MondrianKernel, RandomForestKernel
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.partitions.seeds import random_state_of
 from gpytorch_partition.presets.assembly import assemble, unfitted_model
 from gpytorch_partition.presets.default import FEWEST_ROWS, default_choice
+from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 NAMES = ("auto", *KERNELS)

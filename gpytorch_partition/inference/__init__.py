@@ -1,0 +1,1 @@
+"""Exact inference with clusters: evidence, the feature space, predictions."""

@@ -34,7 +34,7 @@ from operator import truediv
 import torch
 from torch import Tensor
 
-from gpytorch_partition.partitions.levels import TreeLayout
+from gpytorch_partition.clusters.node_weights import TreeLayout
 
 # What PyTorch can index with.
 _INTEGERS = (torch.int32, torch.int64)
@@ -54,7 +54,7 @@ class TreeGaussian:
     that with gradients; :meth:`solve` and :meth:`sample` need twice the memory of their results.
 
     :param layout: The trees.
-    :param codes: `N x m` leaf of each row in each tree, as :class:`~gpytorch_partition.partitions.incidence.Incidence`
+    :param codes: `N x m` leaf of each row in each tree, as :class:`~gpytorch_partition.clusters.incidence.Incidence`
         holds them for a :class:`~gpytorch_partition.partitions.ForestPartition`.
     :param node_weights: `V` prior variances :math:`w_v` of the nodes' steps, 0 or more, the outputscale included, in
         the square of the unit of the targets.
@@ -62,7 +62,7 @@ class TreeGaussian:
     :raises ValueError: If codes are not leaves of their trees, or weights or noise have the wrong number or sign.
 
     Example:
-        >>> from gpytorch_partition.partitions.levels import height_average_weights, lay_out_trees
+        >>> from gpytorch_partition.clusters.node_weights import height_average_weights, lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
         >>> codes, weights = torch.tensor([[0], [1], [1]]), 3 * height_average_weights(layout)

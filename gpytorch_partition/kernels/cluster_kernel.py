@@ -10,8 +10,8 @@ from gpytorch.kernels import Kernel
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
-from gpytorch_partition.kernels.columns import Columns
+from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
+from gpytorch_partition.inputs.columns import Columns
 
 
 class ClusterKernel(Kernel):

@@ -9,16 +9,19 @@ from linear_operator.operators import LinearOperator
 from scipy.stats import gamma
 from torch import Tensor
 
+from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.training_rows import median_distance
 from gpytorch_partition.kernels.gamma_lifetime import GammaLifetime
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
-from gpytorch_partition.operators.attached_paths_linear_operator import AttachedPathsLinearOperator, TreeExits
+from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operator import (
+    AttachedPathsLinearOperator,
+    TreeExits,
+)
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import ClusterOperator, PartitionLinearOperator
-from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
-from gpytorch_partition.partitions.cluster_index import ClusterSizes
-from gpytorch_partition.partitions.mondrian_trees import MondrianTrees
-from gpytorch_partition.partitions.nested_mondrian import AttachedRows, LeafRows, NestedMondrianPartition
-from gpytorch_partition.partitions.seeds import random_state_of
-from gpytorch_partition.partitions.training_rows import median_distance
+from gpytorch_partition.partitions.mondrian.nested import AttachedRows, LeafRows, NestedMondrianPartition
+from gpytorch_partition.partitions.mondrian.trees import MondrianTrees
 
 # The default terminal lifetime: this quantile of the lifetime at first, times this.
 _QUANTILE, _REACH = 0.999, 2.0
@@ -43,8 +46,8 @@ class GammaMondrianKernel(PartitionKernel):
     Cuts are known up to :attr:`max_lifetime` only: longer lifetimes count as that.
 
     A mixture inside the kernel is not the posterior mixture of supplement B of Balog et al. 2016
-    (:meth:`~gpytorch_partition.models.LifetimeSweep.predict`): here one function is a sum of parts of all widths, there
-    one width holds for the whole function, and which one is uncertain. They meet where the lifetime is certain.
+    (:meth:`~gpytorch_partition.lifetimes.LifetimeSweep.predict`): here one function is a sum of parts of all widths,
+    there one width holds for the whole function, and which one is uncertain. They meet where the lifetime is certain.
 
     A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product. Trees
     cost what those of :class:`~gpytorch_partition.MondrianKernel` cost, and hold 200 bytes per cell of training rows

@@ -8,7 +8,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from gpytorch_partition.inference.prediction_strategy import PartitionPredictionStrategy
+from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.operators.addition import terms
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 

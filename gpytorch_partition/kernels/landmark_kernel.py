@@ -12,15 +12,15 @@ from linear_operator.operators import ConstantDiagLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-from gpytorch_partition.inference.length_scales import learn_length_scales
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inference.evidence.lengthscales import learn_length_scales
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.partition_kernel import training_points
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.remembered import remembered
-from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.landmarks import LandmarkPartition, choose_landmarks
-from gpytorch_partition.partitions.seeds import random_state_of
-from gpytorch_partition.partitions.training_rows import checked_rows
 
 # Added to the diagonal of the landmarks' covariance, relative to its mean: keeps its factor accurate in float64.
 _RELATIVE_JITTER = 1e-8
@@ -38,8 +38,8 @@ class LandmarkKernel(ClusterKernel):
 
     It is one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`:
     a product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a length scale per column,
-    learned once from a subsample (:func:`~gpytorch_partition.inference.length_scales.learn_length_scales`) and then
-    frozen, so that the loadings of the training rows are computed once; the landmarks are training rows.
+    learned once from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_length_scales`) and
+    then frozen, so that the loadings of the training rows are computed once; the landmarks are training rows.
     What remains to be trained is the outputscale that wraps it. It is meant as the smooth part of a sum with a
     partition kernel: `ScaleKernel(RandomForestKernel(x, y)) + ScaleKernel(LandmarkKernel(x, y))`.
 

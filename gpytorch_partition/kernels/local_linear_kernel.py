@@ -12,10 +12,10 @@ from gpytorch.priors import Prior
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.inputs.missing import MISSING
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.addition import terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.partitions.missing import MISSING
 from gpytorch_partition.partitions.partition import same_bits
 
 

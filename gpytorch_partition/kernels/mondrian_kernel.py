@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
-from gpytorch_partition.partitions.mondrian import MondrianPartition
+from gpytorch_partition.partitions.mondrian.partition import MondrianPartition
 
 
 class MondrianKernel(PartitionKernel):
@@ -33,7 +33,7 @@ class MondrianKernel(PartitionKernel):
     :math:`\exp(-\lambda \|U^\top (x - x')\|_1)`, or isotropic with rotations. It is fixed: a cut of a tree, once made,
     cannot be dropped by the column that it falls in, so that length scales have no gradient and are changed by
     drawing the trees anew, with a new kernel.
-    :func:`~gpytorch_partition.models.gradient_projection.expected_gradient_projection` finds one from targets.
+    :func:`~gpytorch_partition.lifetimes.gradient_projection.expected_gradient_projection` finds one from targets.
 
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)

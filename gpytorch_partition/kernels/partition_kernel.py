@@ -9,11 +9,11 @@ import torch
 from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.inputs.columns import Columns
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.columns import Columns
 from gpytorch_partition.operators.partition_linear_operator import ClusterOperator, PartitionLinearOperator
 from gpytorch_partition.partitions.callable import CallablePartition
-from gpytorch_partition.partitions.cluster_index import ClusterSizes
 from gpytorch_partition.partitions.partition import Partition
 
 

@@ -10,11 +10,11 @@ from gpytorch.kernels import Kernel
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.kernels.logits import Logits, checked_weights
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import SideBySideLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
-from gpytorch_partition.operators.side_by_side_linear_operator import SideBySideLinearOperator
-from gpytorch_partition.partitions.cluster_index import ClusterSizes
 from gpytorch_partition.partitions.joint import JointPartition
 
 

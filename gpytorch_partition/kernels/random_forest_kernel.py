@@ -9,17 +9,17 @@ import torch
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from gpytorch_partition.kernels.logits import Logits
-from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
-from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
-from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator
-from gpytorch_partition.partitions.cluster_index import ClusterSizes
-from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition, grow_forest
-from gpytorch_partition.partitions.levels import (
+from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.clusters.node_weights import (
     height_average_weights,
     impurity_decrease_weights,
     softmax_node_weights,
 )
+from gpytorch_partition.kernels.logits import Logits
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
+from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition, grow_forest
 
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
 
@@ -178,8 +178,8 @@ class RandomForestKernel(PartitionKernel):
         Gives an :class:`OverconfidenceWarning` for ensembles that have seen most of the targets in each tree or, like
         boosting, in all of them together: trained by marginal likelihood on the same targets, the process takes noise
         for signal. Weights and noise that are chosen by rows left out
-        (:func:`~gpytorch_partition.inference.predictive_fit.maximize_predictive_density`, with a forest for each fold)
-        do not.
+        (:func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`, with a forest for each
+        fold) do not.
 
         Where the ensemble weighs its trees (AdaBoost, and DART of XGBoost), so does the kernel; k(x, x) stays 1.
 

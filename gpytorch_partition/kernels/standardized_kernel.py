@@ -8,9 +8,9 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gpytorch_partition.partitions.missing import decode_missing
+from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.partition import bits_of, floats_of
-from gpytorch_partition.partitions.training_rows import checked_rows
 
 
 class _Units(torch.nn.Module):

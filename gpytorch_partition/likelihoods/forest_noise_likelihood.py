@@ -12,10 +12,10 @@ from gpytorch.likelihoods.noise_models import Noise
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
+from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.forest import ForestPartition
-from gpytorch_partition.partitions.missing import decode_missing
-from gpytorch_partition.partitions.seeds import random_state_of
-from gpytorch_partition.partitions.training_rows import checked_rows
 
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor

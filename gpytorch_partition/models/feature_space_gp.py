@@ -12,28 +12,28 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from gpytorch_partition.inference.cluster_statistics import ClusterStatistics
-from gpytorch_partition.inference.feature_space import FeatureSpace, summed_variances
-from gpytorch_partition.inference.level_weights import (
+from gpytorch_partition.clusters.cluster_index import SeenClusterIndex
+from gpytorch_partition.clusters.co_occurrence import MOST_CLUSTERS
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.clusters.node_weights import TreeLayout, height_average_levels
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
+from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace, summed_variances
+from gpytorch_partition.inference.feature_space.level_weights import (
     LevelEvidence,
     checked_level_weights,
     level_operator,
     maximize_level_weights,
 )
-from gpytorch_partition.inference.online import EffectsPosterior
-from gpytorch_partition.inference.spectral_fit import Bounds, Maximum, maximize
-from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood
+from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
+from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
 from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
-from gpytorch_partition.partitions.cluster_index import SeenClusterIndex
-from gpytorch_partition.partitions.co_occurrence import MOST_CLUSTERS
 from gpytorch_partition.partitions.forest import ForestPartition
-from gpytorch_partition.partitions.incidence import Incidence
-from gpytorch_partition.partitions.levels import TreeLayout, height_average_levels
 from gpytorch_partition.progress import progress
 
 # Where outputscale and noise may lie, if nothing else is said.

@@ -1,5 +1,11 @@
 """Linear operators whose products are sums over clusters."""
 
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
+    PathSumLinearOperator as PathSumLinearOperator,
+)
+from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import (
+    SideBySideLinearOperator as SideBySideLinearOperator,
+)
 from gpytorch_partition.operators.partition_added_diag_linear_operator import (
     PartitionAddedDiagLinearOperator as PartitionAddedDiagLinearOperator,
 )
@@ -11,10 +17,4 @@ from gpytorch_partition.operators.partition_linear_operator import (
 )
 from gpytorch_partition.operators.partition_sum_linear_operator import (
     PartitionSumLinearOperator as PartitionSumLinearOperator,
-)
-from gpytorch_partition.operators.path_sum_linear_operator import (
-    PathSumLinearOperator as PathSumLinearOperator,
-)
-from gpytorch_partition.operators.side_by_side_linear_operator import (
-    SideBySideLinearOperator as SideBySideLinearOperator,
 )

@@ -28,7 +28,7 @@ from linear_operator.operators import (
 )
 from torch import Tensor
 
-from gpytorch_partition.partitions.incidence import one_cluster
+from gpytorch_partition.clusters.incidence import one_cluster
 
 if TYPE_CHECKING:
     from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator

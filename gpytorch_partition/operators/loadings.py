@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gpytorch_partition.clusters.incidence import Incidence, same_codes
 from gpytorch_partition.linalg.tall import tall_product, wide_product
-from gpytorch_partition.partitions.incidence import Incidence, same_codes
 
 # Numbers held at once beside the values and the table themselves.
 _WORKSPACE = 2**25

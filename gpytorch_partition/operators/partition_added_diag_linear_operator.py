@@ -57,7 +57,7 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     Example:
         >>> from linear_operator.operators import ConstantDiagLinearOperator
         >>> from gpytorch_partition.operators import PartitionLinearOperator
-        >>> from gpytorch_partition.partitions.incidence import Incidence
+        >>> from gpytorch_partition.clusters.incidence import Incidence
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
         >>> S = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
         >>> A = PartitionLinearOperator(torch.tensor(1.0), S, left=Z, right=Z).add_diagonal(torch.tensor(0.5))

@@ -14,16 +14,16 @@ from linear_operator.operators import (
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.operators.addition import add, as_diagonal
+from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator, as_columns
+from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import cluster_root
+from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.loadings import loaded_sums, loaded_values, loadings_derivative
-from gpytorch_partition.operators.path_sum_linear_operator import PathSumLinearOperator, as_columns
 from gpytorch_partition.operators.remembered import remembered
-from gpytorch_partition.operators.side_by_side_linear_operator import cluster_root
-from gpytorch_partition.operators.transposed_linear_operator import TransposedLinearOperator
-from gpytorch_partition.partitions.incidence import Incidence
-from gpytorch_partition.partitions.shared_clusters import are_few, shared_weights
-from gpytorch_partition.partitions.shared_paths import are_worth_it, shared_path_sums
+from gpytorch_partition.operators.shared_clusters import are_few, shared_weights
+from gpytorch_partition.operators.shared_paths import are_worth_it, shared_path_sums
 
 # Entries looked up at once by index.
 _LOOKUPS = 2**22

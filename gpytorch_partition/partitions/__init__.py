@@ -1,11 +1,11 @@
 """Where clusters come from: one file per source, one contract (:class:`Partition`)."""
 
+from gpytorch_partition.inputs.missing import encode_missing as encode_missing
 from gpytorch_partition.partitions.callable import CallablePartition as CallablePartition
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition as FastClusterPartition
 from gpytorch_partition.partitions.forest import ForestPartition as ForestPartition
 from gpytorch_partition.partitions.forest import TreeCutPartition as TreeCutPartition
 from gpytorch_partition.partitions.forest import grow_forest as grow_forest
-from gpytorch_partition.partitions.missing import encode_missing as encode_missing
-from gpytorch_partition.partitions.mondrian import MondrianPartition as MondrianPartition
+from gpytorch_partition.partitions.mondrian.partition import MondrianPartition as MondrianPartition
 from gpytorch_partition.partitions.partition import Partition as Partition
 from gpytorch_partition.partitions.random_binning import RandomBinningPartition as RandomBinningPartition

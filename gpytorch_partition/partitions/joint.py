@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from gpytorch_partition.partitions.cluster_index import ClusterIndex, JointClusterIndex
-from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.clusters.cluster_index import ClusterIndex, JointClusterIndex
+from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -40,7 +40,7 @@ class JointPartition(Partition):
 
     Example:
         >>> from types import SimpleNamespace
-        >>> from gpytorch_partition.kernels.columns import Columns
+        >>> from gpytorch_partition.inputs.columns import Columns
         >>> from gpytorch_partition.partitions import CallablePartition
         >>> floor, half = CallablePartition(lambda x: x.floor().long()), CallablePartition(lambda x: (x / 2).long())
         >>> every, second = Columns(), Columns((1,))

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
-from gpytorch_partition.partitions.training_rows import checked_rows
 
 
 class LandmarkPartition(Partition):

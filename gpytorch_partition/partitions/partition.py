@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from gpytorch_partition.partitions.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
-from gpytorch_partition.partitions.incidence import Incidence
-from gpytorch_partition.partitions.missing import MISSING
+from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inputs.missing import MISSING
 from gpytorch_partition.progress import progress
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inference.predictive_fit import EXPONENTS
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.linalg.minimum import minimum_of
@@ -22,6 +21,7 @@ from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import LEAST_NOISE, assemble
 from gpytorch_partition.presets.choice import LEAST_GAIN, Choice
 from gpytorch_partition.presets.parts import smooth_part
+from gpytorch_partition.training.predictive_density import EXPONENTS
 
 # Rows of a fold whose variances are looked at, at most; how many of all folds are enough; and their samples.
 _MOST_VARIANCES, _ENOUGH_VARIANCES, _NUM_SAMPLES = 1_000, 300, 32

@@ -11,18 +11,18 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.model_selection import KFold
 from torch import Tensor
 
-from gpytorch_partition.inference.length_scales import learn_length_scales
-from gpytorch_partition.inference.predictive_fit import (
+from gpytorch_partition.inference.evidence.lengthscales import learn_length_scales
+from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.kernels.standardized_kernel import standardized_columns
+from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.presets.parts import ROUGH, dense_covariances, new_parts
+from gpytorch_partition.presets.rough_field import MOST_ROUGH_COLUMNS, Candidate, rough_field
+from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
     left_out_predictions,
     maximize_predictive_density,
 )
-from gpytorch_partition.kernels.standardized_kernel import standardized_columns
-from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.partitions.missing import decode_missing
-from gpytorch_partition.presets.parts import ROUGH, dense_covariances, new_parts
-from gpytorch_partition.presets.rough_field import MOST_ROUGH_COLUMNS, Candidate, rough_field
 
 # Rows that weights and length scales are chosen by: a quarter, but so many at least and at most.
 _FEWEST_ROWS, _MOST_ROWS = 700, 1_500

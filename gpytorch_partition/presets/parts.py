@@ -27,7 +27,7 @@ from gpytorch_partition.kernels import (
 )
 from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.landmarks import choose_landmarks
-from gpytorch_partition.partitions.projections import rotations
+from gpytorch_partition.partitions.mondrian.projections import rotations
 
 # Trees of most rows, and without a look at the targets.
 _FORESTS: dict[str, dict[str, Any]] = {

@@ -11,8 +11,8 @@ import torch
 from sklearn.model_selection import KFold
 from torch import Tensor
 
-from gpytorch_partition.inference.predictive_fit import Fold, PredictiveFit, maximize_predictive_density
 from gpytorch_partition.presets.parts import ROUGH, dense_covariances, new_parts
+from gpytorch_partition.training.predictive_density import Fold, PredictiveFit, maximize_predictive_density
 
 # What it must gain, in nats, and its most columns: rotated trees cost their square. On simulated fields gains of 4 to
 # 14 nats by 700 rows were none when both models had all rows, which the other one is calibrated by; a map gains 50.

@@ -16,7 +16,7 @@ from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel
-from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.clusters.incidence import Incidence
 
 from .methods import Method, PartitionMethod, Prediction
 from .problems import ExactModel, adam, ard_kernel

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
 from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
-from gpytorch_partition.partitions.mondrian import MondrianPartition
+from gpytorch_partition.partitions.mondrian.partition import MondrianPartition
 from gpytorch_partition.partitions.partition import Partition
 
 from .measure import in_own_process, peak_gib, seconds

@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix, issparse
 from scipy.spatial.distance import cdist
 from sklearn.linear_model import SGDRegressor
 
-from gpytorch_partition.partitions.co_occurrence import count_co_occurrences
+from gpytorch_partition.clusters.co_occurrence import count_co_occurrences
 
 Features: TypeAlias = np.ndarray | csr_matrix
 _ROWS = 256

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition import MondrianKernel
-from gpytorch_partition.models import MondrianForest, cluster_features
+from gpytorch_partition.lifetimes import MondrianForest
+from gpytorch_partition.models import cluster_features
 from gpytorch_partition.progress import progress
 
 from .laplace_features import descent, ridge

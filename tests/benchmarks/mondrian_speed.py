@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition import MondrianKernel, lifetime_sweep
-from gpytorch_partition.models.sweep import LifetimeSweep
+from gpytorch_partition.lifetimes.sweep import LifetimeSweep
 
 from .measure import in_own_process, peak_gib, timed
 from .report import Bar, Options, Row, Table

@@ -12,7 +12,8 @@ from sklearn.linear_model import SGDRegressor
 from torch import Tensor
 
 from gpytorch_partition import MondrianKernel, lifetime_sweep
-from gpytorch_partition.models import LifetimeSweep, cluster_features, fit_along_lifetimes
+from gpytorch_partition.lifetimes import LifetimeSweep, fit_along_lifetimes
+from gpytorch_partition.models import cluster_features
 
 from .laplace_features import Features, descent, laplace_kernel, ridge
 from .measure import timed

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.inference.marginal_likelihood import maximize_marginal_likelihood
 from gpytorch_partition.presets import assembly, calibration, choice, rough_field
+from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
 
 from .competitors import SVGP
 from .problems import ExactModel, ard_kernel

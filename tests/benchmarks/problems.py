@@ -14,9 +14,9 @@ from sklearn.datasets import make_friedman1
 from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel, settings
+from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import PartitionLinearOperator
-from gpytorch_partition.partitions.incidence import Incidence
 from gpytorch_partition.partitions.partition import bits_of
 
 

@@ -17,7 +17,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from gpytorch_partition.partitions.incidence import Incidence
+from gpytorch_partition.clusters.incidence import Incidence
 
 from .measure import medians
 from .problems import flat_operator, random_clusters

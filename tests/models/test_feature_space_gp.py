@@ -10,8 +10,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel
-from gpytorch_partition.inference.spectral_fit import Bounds, Maximum, maximize
-from gpytorch_partition.inference.spectral_likelihood import SpectralLikelihood, dense_measure
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
 from gpytorch_partition.models import FeatureSpaceGP, array_chunks
 
 N = 400

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKernel, RandomForestKernel
-from gpytorch_partition.inference.spectral_fit import Bounds
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds
 from gpytorch_partition.models import FeatureSpaceGP
 
 N = 150

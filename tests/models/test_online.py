@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gpytorch_partition import MondrianKernel, RandomForestKernel
-from gpytorch_partition.inference.online import EffectsPosterior
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
 from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
-from gpytorch_partition.partitions.incidence import Incidence
 
 
 def rows(n, seed, reach=1.0):
@@ -121,7 +121,7 @@ class TestUpdates:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as context:
-            context.setattr("gpytorch_partition.inference.cluster_statistics.count_co_occurrences", interrupted)
+            context.setattr("gpytorch_partition.inference.feature_space.statistics.count_co_occurrences", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 model.add_rows(MORE[:5], MORE_Y[:5])
         assert model.num_rows == 200

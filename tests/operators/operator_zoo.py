@@ -5,15 +5,18 @@ from __future__ import annotations
 import torch
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator
 
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.clusters.node_weights import TreeLayout, lay_out_trees
 from gpytorch_partition.operators import (
     PartitionLinearOperator,
     PathSumLinearOperator,
     SideBySideLinearOperator,
 )
 from gpytorch_partition.operators.addition import low_rank_operator
-from gpytorch_partition.operators.attached_paths_linear_operator import AttachedPathsLinearOperator, TreeExits
-from gpytorch_partition.partitions.incidence import Incidence
-from gpytorch_partition.partitions.levels import TreeLayout, lay_out_trees
+from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operator import (
+    AttachedPathsLinearOperator,
+    TreeExits,
+)
 
 
 def one_hot(incidence: Incidence) -> torch.Tensor:

@@ -16,11 +16,11 @@ from linear_operator.operators import (
 from operator_zoo import dense, flat_weights, low_rank, one_hot, rows
 
 from gpytorch_partition import FastClusterKernel, IterativeKernel
+from gpytorch_partition.clusters.incidence import Incidence, one_cluster
 from gpytorch_partition.operators import PartitionLinearOperator, loadings
 from gpytorch_partition.operators.addition import terms
 from gpytorch_partition.operators.loadings import LoadedRows, loaded_sums, loaded_values, loadings_derivative
 from gpytorch_partition.operators.preconditioners import nystrom_preconditioner
-from gpytorch_partition.partitions.incidence import Incidence, one_cluster
 
 GENERATOR = torch.Generator().manual_seed(0)
 R = torch.randn(30, 7, generator=GENERATOR, dtype=torch.float64)

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from gpytorch_partition.kernels.columns import Columns
+from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, JointClusterIndex, SeenClusterIndex
+from gpytorch_partition.inputs.columns import Columns
 from gpytorch_partition.partitions import CallablePartition, FastClusterPartition, ForestPartition, MondrianPartition
-from gpytorch_partition.partitions.cluster_index import BoundedClusterIndex, JointClusterIndex, SeenClusterIndex
 from gpytorch_partition.partitions.forest import grow_forest
 from gpytorch_partition.partitions.joint import JointPartition
 

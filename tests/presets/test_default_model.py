@@ -16,7 +16,6 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from linear_operator.settings import max_cholesky_size
 
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
-from gpytorch_partition.inference.predictive_fit import PredictiveFit
 from gpytorch_partition.kernels.standardized_kernel import standardized_columns
 from gpytorch_partition.likelihoods import ForestNoise, UnspannedNoise
 from gpytorch_partition.models import PartitionGP
@@ -24,6 +23,7 @@ from gpytorch_partition.presets import calibration, choice, default_model, parts
 from gpytorch_partition.presets.assembly import assemble, unfitted_model
 from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.default import default_choice
+from gpytorch_partition.training.predictive_density import PredictiveFit
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.rand(300, 3, generator=GENERATOR, dtype=torch.float64)

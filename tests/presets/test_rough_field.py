@@ -16,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gpytorch_partition import settings
-from gpytorch_partition.inference.predictive_fit import Fold, PredictiveFit
 from gpytorch_partition.presets import choice, default, parts, rough_field
 from gpytorch_partition.presets.assembly import assemble, unfitted_model
 from gpytorch_partition.presets.choice import leaves_rows_out
 from gpytorch_partition.presets.default import default_choice
+from gpytorch_partition.training.predictive_density import Fold, PredictiveFit
 
 SCALES = torch.tensor([0.5, 2.0], dtype=torch.float64)
 X = torch.rand(1_000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -1,0 +1,110 @@
+r"""How often rows fall in two clusters at once: the counts :math:`G = Z^\top Z`, exactly, and :math:`Z^\top V`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.linalg.parallel import for_each
+
+# Rows counted at once: their codes stay in the cache, unless the tables of pairs of partitions are larger still.
+_CHUNK = 2**18
+# The counts of so many clusters take 34 GB; beyond, it is trees with far too many leaves.
+MOST_CLUSTERS = 2**16
+
+
+def no_counts(num_clusters: int, device: torch.device | None = None, most: int = MOST_CLUSTERS) -> Tensor:
+    """
+    Zeros (`p x p`, float64) to add counts to.
+
+    :raises ValueError: For more clusters than there may be at most.
+    """
+    if num_clusters > most:
+        raise ValueError(
+            f"expected at most {most:,} clusters in all to count pairs of, got {num_clusters:,}, which would "
+            f"take {8 * num_clusters**2 / 2**30:,.0f} GiB: use fewer partitions, or coarser ones (a smaller height or "
+            "lifetime; for trees a larger min_samples_leaf), or a method that counts no pairs (of a "
+            'PartitionGP all but "feature_space")'
+        )
+    return torch.zeros(num_clusters, num_clusters, dtype=torch.float64, device=device)
+
+
+def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1) -> None:
+    r"""
+    Add :math:`Z^\top Z` of some rows to the counts, in place.
+
+    One table per pair of partitions: :math:`N m^2 / 2` increments, `O(N m)` workspace in pieces, and for each thread a
+    table of `16 C^2` bytes, C the most clusters of a partition. Counts are whole numbers in float64, exact up to 2^53.
+
+    :param counts: `p x p` float64.
+    :param codes: `N x m` columns of Z; the codes of one partition lie in a range of their own.
+    :param sign: -1 to take the rows away again.
+
+    Example:
+        >>> counts = torch.zeros(4, 4, dtype=torch.float64)
+        >>> count_co_occurrences(counts, torch.tensor([[0, 2], [0, 3], [1, 3]]))
+        >>> counts
+        tensor([[2., 0., 1., 1.],
+                [0., 1., 0., 1.],
+                [1., 0., 1., 0.],
+                [1., 1., 0., 2.]], dtype=torch.float64)
+    """
+    if not codes.numel():
+        return
+    low, high = codes.amin(0), codes.amax(0)
+    blocks = [slice(a, b + 1) for a, b in zip(low.tolist(), high.tolist())]
+    largest = max(block.stop - block.start for block in blocks) ** 2
+    for chunk in codes.split(max(_CHUNK, largest)):
+        local = (chunk - low).T.to(torch.int32 if largest < 2**31 else torch.int64).contiguous()
+        for_each(partial(_count_pairs, counts, local, blocks, sign), range(len(blocks)))
+
+
+def _count_pairs(counts: Tensor, local: Tensor, blocks: list[slice], sign: int, first: int) -> None:
+    """The tables of one partition with itself and all later ones."""
+    for second in range(first, len(blocks)):
+        here, there = blocks[first], blocks[second]
+        size = there.stop - there.start
+        table = torch.bincount(local[first] * size + local[second], minlength=(here.stop - here.start) * size)
+        table = sign * table.view(-1, size).to(counts.dtype)
+        counts[here, there] += table
+        if second != first:
+            counts[there, here] += table.T
+
+
+def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
+    r"""
+    The counts of coarser partitions, whose clusters are unions: sums of rows and columns, no row of data is touched.
+
+    A cut of trees at a depth, or at an earlier lifetime, is a coarser partition. :math:`O(p^2)` time.
+
+    :param counts: `p x p` counts of the fine clusters.
+    :param clusters: `p` the coarse cluster that each fine one lies in.
+    :param num_clusters: Number q of coarse clusters.
+    :return: `q x q` counts.
+
+    Example:
+        >>> counts = torch.tensor([[2.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 2.0]])
+        >>> coarsened(counts, torch.tensor([0, 0, 1]), 2)
+        tensor([[3., 2.],
+                [2., 2.]])
+    """
+    rows = counts.new_zeros(num_clusters, counts.shape[1]).index_add_(0, clusters, counts)
+    return counts.new_zeros(num_clusters, num_clusters).index_add_(1, clusters, rows)
+
+
+def cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> Tensor:
+    r"""
+    :math:`Z^\top V` (`p x t`, float64) of rows that are seen once: nothing is sorted. :math:`O(N m t)` time.
+
+    :param codes: `N x m` columns of Z.
+    :param values: `N x t` values.
+    :param num_clusters: p.
+    """
+    sums = torch.zeros(values.shape[1], num_clusters, dtype=torch.float64, device=values.device)
+    weights = values.mT.double().contiguous()
+    for column in codes.mT.contiguous():
+        for total, weight in zip(sums, weights):
+            total += torch.bincount(column, weights=weight, minlength=num_clusters)
+    return sums.mT.contiguous()

@@ -1,0 +1,336 @@
+r"""
+The one-hot rows :math:`Z` of points in cluster space, and the two sums over clusters that everything is made of.
+
+:math:`Z` is :math:`N \times p` with one 1 per partition in each row: `codes[i, r]` is the column of the cluster
+that row i falls in under partition r. Clusters are numbered partition by partition, so that the codes of
+partition r lie in a range of their own.
+
+Codes have 32 bits where they can. Compiled loops over 8 and 16 bits were measured: no faster for one column, and slower
+for many, than PyTorch's sums. Rows in the order of one partition's clusters are summed 1.0 to 1.7 times as fast, most
+with tables beyond the cache; solves for many samples put a copy in order, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
+from weakref import ref
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from gpytorch_partition.clusters.cluster_index import ClusterSizes
+
+# Sums are taken over blocks of at most this many rows and then over blocks: float32 keeps its digits in clusters of
+# millions of rows (error ~ eps * block, not eps * N), and big clusters are shared out between threads.
+_BLOCK = 1024
+# Blocks take their rows from chunks of this many, whose values stay in the cache, unless blocks would become small.
+_CHUNK = 2**16
+_SMALL_BLOCK = 16
+# Columns of a sparse product on a CPU, which slows down 3 to 5 times when it is given more, and how many ones its
+# matrices share.
+_SPARSE_COLUMNS = 4
+_ONES = 2**18
+
+
+class _Members(NamedTuple):
+    r"""The rows of each cluster (:math:`Z^\top` by rows), in blocks: chunk of rows by chunk, cluster by cluster."""
+
+    rows: Tensor  # (N * m,) row numbers
+    block_starts: Tensor  # (num_blocks + 1,) where each block begins in `rows`
+    blocks: Tensor  # (num_blocks,) block numbers, sorted by cluster
+    cluster_starts: Tensor  # (p,) where each cluster begins in `blocks`
+
+
+class Incidence:
+    r"""
+    The one-hot matrix :math:`Z` (`*batch x N x p`, m ones in every row) that says which clusters a row is in.
+
+    Held are the codes and, from the first :meth:`t_matmul` on, the rows of each cluster: 8 bytes per (row,
+    partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace.
+
+    :param codes: `*batch x N x m` integer columns of :math:`Z`; the codes of one partition lie in a range of
+        their own, and ranges follow one another in the order of the partitions.
+    :param num_clusters: Number p of columns of :math:`Z`.
+    :param sizes: Of the parts of a joint cluster space; what is derived from these rows does without.
+        (Default: one part.)
+
+    Example:
+        >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
+        >>> Z.t_matmul(torch.ones(3, 1)).squeeze(-1)  # the sizes of the four clusters
+        tensor([2., 1., 1., 2.])
+        >>> Z.matmul(torch.tensor([[1.0], [10.0], [100.0], [1000.0]])).squeeze(-1)
+        tensor([ 101., 1001., 1010.])
+    """
+
+    def __init__(self, codes: Tensor, num_clusters: int, sizes: ClusterSizes | None = None) -> None:
+        self.codes = codes
+        self.num_clusters = num_clusters
+        self.sizes = num_clusters if sizes is None else sizes
+        # What others derive from these rows and want to keep as long as the rows live (a preconditioner's factor).
+        self.memo: dict[Any, Any] = {}
+
+    # The rows last selected, and what they gave for as long as somebody uses it.
+    _selected: tuple[tuple[Any, ...], ref[Incidence]] | None = None
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """Batch shape of the codes: empty when all batch elements share the same rows."""
+        return self.codes.shape[:-2]
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of rows."""
+        return self.codes.shape[-2]
+
+    @property
+    def num_partitions(self) -> int:
+        """Number m of partitions, the number of ones in each row."""
+        return self.codes.shape[-1]
+
+    def matmul(self, table: Tensor) -> Tensor:
+        r"""
+        :math:`Z C`: for every row, the sum of the table's values over the clusters the row is in.
+
+        :param table: `*batch x p x t` values per cluster.
+        :return: `*batch x N x t`.
+        """
+        return self._over_batch(table, _Spread.apply)
+
+    def t_matmul(self, values: Tensor) -> Tensor:
+        r"""
+        :math:`Z^\top V`: for every cluster, the sum of the values of its rows.
+
+        :param values: `*batch x N x t` values per row.
+        :return: `*batch x p x t`.
+        """
+        return self._over_batch(values, _Collect.apply)
+
+    def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
+        """
+        The incidence of some of the rows: this object for all of them, and the same object when asked for the same
+        rows again, so that a covariance indexed one side at a time remains one of points with themselves.
+
+        :param rows: A slice or a tensor of row numbers.
+        :param batch: One index per batch dimension.
+        :param batch_shape: Batch shape that the indices refer to. (Default: that of the codes.)
+        """
+        if isinstance(rows, slice):
+            rows = slice(*rows.indices(self.num_rows))
+        if not batch and rows == slice(0, self.num_rows, 1):
+            return self
+        asked = (rows, *batch, batch_shape)
+        found = self._selected and same_indices(self._selected[0], asked) and self._selected[1]()
+        if not found:
+            codes = self.expand(batch_shape).codes if batch_shape else self.codes
+            found = Incidence((codes[batch] if batch else codes)[..., rows, :].contiguous(), self.num_clusters)
+            self._selected = (tuple(i.clone() if torch.is_tensor(i) else i for i in asked), ref(found))
+        return found
+
+    def with_codes(self, codes: Tensor) -> Incidence:
+        """The incidence with the same codes in another (batch) shape; this object if nothing changes."""
+        return self if codes is self.codes else Incidence(codes, self.num_clusters)
+
+    def expand(self, batch_shape: torch.Size) -> Incidence:
+        """The incidence with a batch shape, without copying codes; this object if it has that shape."""
+        if batch_shape == self.batch_shape:
+            return self
+        return Incidence(self.codes.expand(*batch_shape, *self.codes.shape[-2:]), self.num_clusters)
+
+    def to(self, device: Any = None, dtype: Any = None) -> Incidence:
+        """The incidence on another device; a dtype does not concern codes and is ignored."""
+        if device is None or torch.device(device) == self.codes.device:
+            return self
+        return Incidence(self.codes.to(device), self.num_clusters)
+
+    def cpu(self) -> Incidence:
+        """The incidence on the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device_id: Any = None) -> Incidence:
+        """The incidence on a CUDA device."""
+        return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"codes": self.codes, "num_clusters": self.num_clusters, "sizes": self.sizes, "memo": {}}
+
+    @cached_property
+    def members(self) -> _Members:
+        """The rows of every cluster, sorted once: O(N m log N) time, 4 bytes per (row, partition) held."""
+        return _members(self.codes.reshape(-1, self.num_partitions), self.num_clusters)
+
+    @cached_property
+    def _block_diagonal(self) -> Incidence:
+        """All batch elements side by side: the rows of element b use clusters b p ... (b + 1) p - 1."""
+        num_blocks = self.batch_shape.numel()
+        shift = torch.arange(num_blocks, device=self.codes.device, dtype=self.codes.dtype) * self.num_clusters
+        codes = self.codes.reshape(num_blocks, self.num_rows, self.num_partitions) + shift.view(-1, 1, 1)
+        return Incidence(codes.view(-1, self.num_partitions), num_blocks * self.num_clusters)
+
+    def _over_batch(self, operand: Tensor, product: Any) -> Tensor:
+        """Apply a two-dimensional product to a batch: batch dimensions that share the rows become columns."""
+        if not self.batch_shape and operand.dim() == 2:
+            return product(self, operand)
+        batch_shape = torch.broadcast_shapes(operand.shape[:-2], self.batch_shape)
+        own_shape = batch_shape[len(batch_shape) - len(self.batch_shape) :]
+        if own_shape != self.batch_shape:
+            return self.expand(own_shape)._over_batch(operand, product)
+        shared = len(batch_shape) - len(own_shape)
+        operand = operand.expand(*batch_shape, *operand.shape[-2:])
+        # (*shared, *own, n, t) -> (*own, n, *shared, t) -> (own * n, shared * t)
+        order = [*range(shared, operand.dim() - 1), *range(shared), operand.dim() - 1]
+        stacked = operand.permute(order).reshape(own_shape.numel() * operand.shape[-2], -1)
+        result = product(self._block_diagonal if own_shape else self, stacked)
+        result = result.view(*own_shape, -1, *batch_shape[:shared], operand.shape[-1])
+        own = len(own_shape)
+        back = [*range(own + 1, own + 1 + shared), *range(own + 1), result.dim() - 1]
+        return result.permute(back)
+
+
+def one_cluster(num_rows: int, device: torch.device | None = None) -> Incidence:
+    """The rows (`N x 1`) of a single cluster of everything: a column of ones."""
+    return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)
+
+
+def same_codes(first: Incidence, second: Incidence) -> bool:
+    """Whether rows are coded the same, in the same cluster space: also if that was done twice."""
+    if first is second:
+        return True
+    same_space = first.num_clusters == second.num_clusters and first.codes.shape == second.codes.shape
+    return same_space and torch.equal(first.codes, second.codes)
+
+
+def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
+    """Whether two tuples of indices select the same."""
+
+    def same(a: Any, b: Any) -> bool:
+        if torch.is_tensor(a) and torch.is_tensor(b):
+            return a.dtype == b.dtype and torch.equal(a, b)
+        return not torch.is_tensor(a) and not torch.is_tensor(b) and a == b
+
+    return len(first) == len(second) and all(map(same, first, second))
+
+
+def _members(codes: Tensor, num_clusters: int) -> _Members:
+    """Sort the rows of each chunk by cluster, and cut what falls in one cluster into blocks."""
+    num_rows, num_partitions = codes.shape
+    rows, clusters, sizes = torch.empty_like(codes).view(-1), [], []
+    filled = 0
+    for start in range(0, num_rows, _chunk_size(codes.numel(), num_rows, num_clusters)):
+        chunk = codes[start : start + _chunk_size(codes.numel(), num_rows, num_clusters)]
+        for column in chunk.unbind(-1):
+            ordered, order = torch.sort(column, stable=True)
+            rows[filled : filled + order.numel()] = order + start
+            filled += order.numel()
+            found, counts = torch.unique_consecutive(ordered, return_counts=True)
+            clusters.append(found)
+            sizes.append(counts)
+    return _blocked(rows, torch.cat(clusters), torch.cat(sizes), num_clusters)
+
+
+def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
+    """Rows that a block may come from: few enough for the cache, but not so few that blocks become small."""
+    num_chunks = max(1, min(-(-num_rows // _CHUNK), num_visits // (_SMALL_BLOCK * num_clusters)))
+    return max(1, -(-num_rows // num_chunks))
+
+
+def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -> _Members:
+    """Cut runs of rows, each of one cluster, into blocks of at most `_BLOCK`, and list the blocks of each cluster."""
+    pieces = (sizes + _BLOCK - 1) // _BLOCK
+    run = torch.repeat_interleave(torch.arange(sizes.numel(), device=sizes.device), pieces)
+    rank = torch.arange(run.numel(), device=sizes.device) - (pieces.cumsum(0) - pieces)[run]
+    block_starts = (sizes.cumsum(0) - sizes)[run] + rank * _BLOCK
+    block_starts = torch.cat([block_starts, block_starts.new_tensor([rows.numel()])])
+    cluster_of_block, blocks = torch.sort(clusters.long()[run], stable=True)
+    starts = torch.searchsorted(cluster_of_block, torch.arange(num_clusters, device=sizes.device))
+    return _Members(rows, *(part.to(rows.dtype) for part in (block_starts, blocks, starts)))
+
+
+class _Spread(torch.autograd.Function):
+    """Z C, whose derivative is the product with the transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, incidence: Incidence, table: Tensor) -> Tensor:
+        ctx.incidence = incidence
+        return _spread(incidence, table)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, _Collect.apply(ctx.incidence, gradient)
+
+
+class _Collect(torch.autograd.Function):
+    """Z^T V, whose derivative is the product with the transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, incidence: Incidence, values: Tensor) -> Tensor:
+        ctx.incidence = incidence
+        return _collect(incidence, values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, _Spread.apply(ctx.incidence, gradient)
+
+
+def _spread(incidence: Incidence, table: Tensor) -> Tensor:
+    """Z C for two-dimensional C."""
+    codes = incidence.codes.reshape(-1, incidence.num_partitions)
+    if not codes.shape[0]:
+        return table.new_zeros(0, table.shape[-1])
+    if _needs_sparse_product(table):
+        row_starts = torch.arange(0, codes.numel() + 1, codes.shape[1], dtype=codes.dtype)
+        return _sparse_product(incidence, row_starts, codes.view(-1), table)
+    return embedding_bag(codes, table, mode="sum")
+
+
+def _collect(incidence: Incidence, values: Tensor) -> Tensor:
+    """Z^T V for two-dimensional V: sums over blocks of rows, then over the blocks of each cluster."""
+    if not values.shape[0]:
+        return values.new_zeros(incidence.num_clusters, values.shape[-1])
+    members = incidence.members
+    if _needs_sparse_product(values):
+        block_sums = _sparse_product(incidence, members.block_starts, members.rows, values)
+        sums = block_sums.new_zeros(incidence.num_clusters, values.shape[-1])
+        sizes = torch.diff(members.cluster_starts, append=members.cluster_starts.new_tensor([members.blocks.numel()]))
+        cluster = torch.repeat_interleave(torch.arange(incidence.num_clusters), sizes)
+        return sums.index_add_(0, cluster, block_sums.index_select(0, members.blocks))
+    block_sums = embedding_bag(members.rows, values, members.block_starts[:-1], mode="sum")
+    return embedding_bag(members.blocks, block_sums, members.cluster_starts, mode="sum")
+
+
+def _needs_sparse_product(operand: Tensor) -> bool:
+    """Whether `embedding_bag` is slow for this operand: its CPU kernels are fused for float32 only (50x here)."""
+    return operand.device.type == "cpu" and operand.dtype == torch.float64
+
+
+def _sparse_product(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
+    """
+    The product with a matrix of ones in the given places, a few columns at a time.
+
+    A sparse matrix of PyTorch holds its values: it is made piece by piece, so that few ones serve all of them.
+    """
+    num_rows, num_ones = row_starts.numel() - 1, columns.numel()
+    begins = torch.arange(0, num_ones, _ONES, dtype=row_starts.dtype)
+    cuts = torch.searchsorted(row_starts, begins).unique().tolist()
+    result = operand.new_empty(num_rows, operand.shape[1])
+    parts = [part.contiguous() for part in operand.split(_SPARSE_COLUMNS, -1)]
+    for first, last in pairwise([*cuts, num_rows]):
+        starts = row_starts[first : last + 1]
+        begin, end = int(starts[0]), int(starts[-1])
+        piece = _ones_at(incidence, starts - begin, columns[begin:end], operand)
+        torch.cat([piece @ part for part in parts], -1, out=result[first:last])
+    return result
+
+
+def _ones_at(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
+    """The sparse matrix of ones in these places, to be multiplied with the operand."""
+    ones = incidence.memo.get(operand.dtype)
+    if ones is None or ones.numel() < columns.numel():
+        ones = incidence.memo[operand.dtype] = operand.new_ones(columns.numel())
+    shape = (row_starts.numel() - 1, operand.shape[0])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return torch.sparse_csr_tensor(row_starts, columns, ones[: columns.numel()], size=shape, check_invariants=False)

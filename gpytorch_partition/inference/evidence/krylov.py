@@ -1,0 +1,70 @@
+"""The spectrum that a covariance shows to the targets and to probe vectors, from one Lanczos run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_ones
+from gpytorch_partition.linalg.lanczos import LanczosRun
+from gpytorch_partition.linalg.random import solver_generator
+
+# After how many steps a measure is returned; each look costs an eigendecomposition per probe.
+_LOOKS = (20, 30, 40, 55, 75, 100, 130, 165, 200, 250, 300)
+
+# The error of the log determinant is about sqrt(N / probes) nats: this many probes leave 1e-3 nats per datum at most.
+_ROWS_TIMES_PROBES = 200_000
+_FEWEST_PROBES, _MOST_PROBES = 2, 100
+
+
+def default_num_probes(num_rows: int) -> int:
+    r"""
+    Probe vectors for a number of rows: fewer for more rows, from 100 down to 2.
+
+    At a noise of a tenth of the outputscale the standard error of the log marginal likelihood is then about 1e-3 nats
+    per datum up to 100,000 rows, and falls as :math:`0.3 / \sqrt N` from there on (3e-4 at 1,000,000). At a noise of a
+    ten-thousandth it is three times that.
+    """
+    return min(_MOST_PROBES, max(_FEWEST_PROBES, -(-_ROWS_TIMES_PROBES // num_rows)))
+
+
+def krylov_measures(
+    covariance: LinearOperator, targets: Tensor, num_probes: int, seed: int
+) -> Iterator[SpectralMeasure]:
+    r"""
+    Ever better measures of one Lanczos run, after 20, 30, 40, ... and at most 300 steps.
+
+    Each step is one product with `t + 1 + num_probes` columns. Holds about `64 + 4 (t + 1 + num_probes)` numbers per
+    row, in float64 whatever the covariance's dtype: rounding moves eigenvalues by about the largest one times the
+    unit roundoff, and the largest grows with N. In float32 that is about 2e-3 at 100,000 rows, and a fit there ended at
+    a noise of 2e-5 outputscales, with a standard error of .26 nats per datum.
+
+    :param covariance: `N x N` K, of unit scale.
+    :param targets: `N x t` targets.
+    :param num_probes: Probe vectors for the traces.
+    :param seed: Of the probe vectors.
+    """
+    num_rows, covariance = targets.shape[0], covariance.to(dtype=torch.float64)
+    generator = solver_generator(seed, "probes", covariance.device)
+    probes = torch.randn(num_rows, num_probes, generator=generator, dtype=covariance.dtype, device=covariance.device)
+    run = LanczosRun(covariance._matmul, with_ones(targets), probes, generator)
+    for look in _LOOKS:
+        run.extend(look - run.num_steps)
+        yield _measure(run, num_rows)
+
+
+def _measure(run: LanczosRun, num_rows: int) -> SpectralMeasure:
+    nodes, coefficients = run.block_quadrature()
+    trace_nodes, trace_weights = run.probe_quadratures()
+    # Rounding can push the smallest eigenvalues of a positive semidefinite matrix just below zero.
+    return SpectralMeasure(
+        nodes.cpu().numpy(),
+        coefficients.cpu().numpy(),
+        trace_nodes.clamp_min(0).cpu().numpy(),
+        num_rows * trace_weights.cpu().numpy(),
+        num_rows,
+        len(trace_nodes),
+    )

@@ -1,0 +1,1 @@
+"""Exact inference from counts of clusters, whatever the number of rows."""

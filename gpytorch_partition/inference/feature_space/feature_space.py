@@ -1,0 +1,206 @@
+r"""
+The exact Gaussian process of a partition kernel in cluster space, whatever the number of rows.
+
+:math:`K = Z S Z^\top` has rank p at most, the number of clusters. With :math:`S = F F^\top`, the eigenpairs
+:math:`F^\top G F = V \Lambda V^\top` of co-occurrence counts :math:`G = Z^\top Z` give everything: evidence, means,
+variances and samples for every outputscale and noise. The rows themselves are needed for nothing but counting.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from linear_operator.operators import DiagLinearOperator, LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.clusters.co_occurrence import cluster_sums, count_co_occurrences, no_counts
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_ones
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.remembered import remembered
+from gpytorch_partition.progress import LONG, progress
+
+logger = logging.getLogger(__name__)
+
+# Seconds of an eigendecomposition of a p x p matrix over p^3, on two cores of a server CPU.
+DECOMPOSITION_SECONDS = 1.2e-10
+# Columns of a root whose sums over clusters are taken at once, and the most numbers that these are.
+_COLUMNS, _BLOCK_ENTRIES = 64, 2**24
+
+
+class FeatureSpace:
+    r"""
+    The p x p matrix :math:`F^\top G F`, its eigenpairs (the nonzero ones are K's own), and its Cholesky factors.
+
+    Eigenpairs serve every outputscale and noise, at some :math:`10 p^3` operations once; a factor serves one pair of
+    them, at :math:`\tfrac23 p^3`. Each is computed when it is asked for, and kept; `p^2` to `3 p^2` numbers are held
+    (float64), four to five times `p^2` meanwhile.
+
+    :param counts: `p x p` G, float64.
+    :param cluster_operator: `p x p` S, positive semidefinite.
+    """
+
+    def __init__(self, counts: Tensor, cluster_operator: LinearOperator) -> None:
+        self._root = root = _root(cluster_operator)  # F
+        self._gram = counts * root * root.mT if root.shape[1] == 1 else root.mT @ counts @ root
+        self._factored: tuple[tuple[float, float], Tensor] | None = None
+
+    @cached_property
+    def _eigenpairs(self) -> tuple[Tensor, Tensor]:
+        if (seconds := len(self._gram) ** 3 * DECOMPOSITION_SECONDS) > LONG:
+            logger.warning("eigenvectors of %s clusters: about %.0f minutes", f"{len(self._gram):,}", seconds / 60)
+        values, vectors = torch.linalg.eigh(self._gram)
+        floor = values.numel() * torch.finfo(values.dtype).eps * float(values[-1].clamp_min(0))
+        return torch.where(values > floor, values, 0), self._times_root(vectors)
+
+    def _times_root(self, matrix: Tensor) -> Tensor:
+        return self._root * matrix if self._root.shape[1] == 1 else self._root @ matrix
+
+    @property
+    def values(self) -> Tensor:
+        r"""The eigenvalues :math:`\Lambda` (`p`), zero up to rounding as zero."""
+        return self._eigenpairs[0]
+
+    @property
+    def basis(self) -> Tensor:
+        """F V, effects of the clusters."""
+        return self._eigenpairs[1]
+
+    @property
+    def is_decomposed(self) -> bool:
+        """Whether the eigenpairs are there already."""
+        return "_eigenpairs" in self.__dict__
+
+    def has_root(self, outputscale: float, noise: float) -> bool:
+        """Whether :meth:`covariance_root` is there already, or as good as there."""
+        return self.is_decomposed or (self._factored is not None and self._factored[0] == (outputscale, noise))
+
+    def measure(self, sums: Tensor, squares: Tensor) -> SpectralMeasure:
+        r"""
+        The exact spectral measure of targets, for the marginal likelihood.
+
+        :param sums: `p x (t + 1)` :math:`Z^\top [Y, 1]`.
+        :param squares: `(t + 1) x (t + 1)` :math:`[Y, 1]^\top [Y, 1]`.
+        """
+        found = self.values > 0
+        seen = (self.basis[:, found].mT @ sums) / self.values[found].sqrt().unsqueeze(-1)
+        # What lies outside the span of the features belongs to the eigenvalue 0.
+        values, vectors = torch.linalg.eigh(squares - seen.mT @ seen)
+        rest = (vectors * values.clamp_min(0).sqrt()).mT
+        num_rows, num_found = round(float(squares[-1, -1])), int(found.sum())
+        nodes = torch.cat([self.values[found], self.values.new_zeros(len(rest))])
+        trace_nodes = torch.cat([self.values[found], self.values.new_zeros(1)])
+        trace_weights = torch.cat([torch.ones_like(self.values[found]), self.values.new_tensor([num_rows - num_found])])
+        return SpectralMeasure(
+            nodes.cpu().numpy(),
+            torch.cat([seen, rest]).cpu().numpy(),
+            trace_nodes[None].cpu().numpy(),
+            trace_weights[None].cpu().numpy(),
+            num_rows,
+        )
+
+    def mean_weights(self, sums: Tensor, outputscale: float, noise: float) -> Tensor:
+        r"""
+        The posterior mean of the cluster effects, :math:`R R^\top Z^\top r / \sigma^2` (`p x t`) with R the root of
+        their covariance: a point's mean is the sum over its clusters.
+
+        :param sums: `p x t` :math:`Z^\top r` of residuals r.
+        """
+        root = self.covariance_root(outputscale, noise)
+        return root @ (root.mT @ sums) / noise
+
+    def covariance_root(self, outputscale: float, noise: float) -> Tensor:
+        r"""
+        A root (`p x p`) of the posterior covariance of the cluster effects: variances are sums of positive terms.
+
+        From the eigenpairs, if they are there, :math:`F V (s \sigma^2 / (s \Lambda + \sigma^2))^{1/2}`; else
+        :math:`\sqrt s F L^{-\top}` with :math:`L L^\top = I + \tfrac{s}{\sigma^2} F^\top G F`, unless noise is so
+        little that rounding leaves no such L.
+        """
+        if not self.has_root(outputscale, noise) and (root := self._factored_root(outputscale, noise)) is not None:
+            self._factored = (outputscale, noise), root
+        if self._factored is not None and self._factored[0] == (outputscale, noise):
+            return self._factored[1]
+        return self.basis * (outputscale * noise / (outputscale * self.values + noise)).sqrt()
+
+    def _factored_root(self, outputscale: float, noise: float) -> Tensor | None:
+        inner = self._gram * (outputscale / noise)
+        inner.diagonal().add_(1)
+        inner, failed = torch.linalg.cholesky_ex(inner)
+        if failed:
+            return None
+        scaled = torch.eye(len(inner), dtype=inner.dtype, device=inner.device).mul_(outputscale**0.5)
+        return self._times_root(torch.linalg.solve_triangular(inner, scaled, upper=False).mT)
+
+
+def summed_variances(rows: Incidence, root: Tensor) -> Tensor:
+    r"""
+    Variances (`N`) of the sums of effects over each row's clusters: :math:`|z_i^\top R|^2`, in O(N m q).
+
+    :param rows: One-hot rows Z (`N x p`).
+    :param root: `p x q` root R of the covariance of the effects, in any memory layout.
+    """
+    variances = root.new_zeros(rows.num_rows)
+    size = max(1, min(_COLUMNS, _BLOCK_ENTRIES // max(1, rows.num_rows)))
+    for columns in progress(root.split(size, -1), "predictive variances"):
+        variances += rows.matmul(columns.contiguous()).square().sum(-1)
+    return variances
+
+
+def known_feature_space(rows: Incidence) -> FeatureSpace | None:
+    """The feature space that was built of these rows last."""
+    return rows.memo["feature_space"][-1] if "feature_space" in rows.memo else None
+
+
+def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
+    """
+    The feature space of the rows of a square covariance, its scale apart; remembered with the rows.
+
+    :param covariance: Without batch dimensions and loadings.
+    """
+    unit, codes = covariance.without_scale(), covariance.left.codes
+
+    def compute() -> FeatureSpace:
+        counts = no_counts(covariance.left.num_clusters, codes.device)
+        count_co_occurrences(counts, codes)
+        return FeatureSpace(counts, covariance.cluster_operator)
+
+    return remembered(covariance.left.memo, "feature_space", unit, compute)
+
+
+def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> SpectralMeasure:
+    """
+    The exact spectral measure of a covariance of unit scale and of targets.
+
+    Targets are centred and scaled meanwhile, and their coefficients moved back: products of targets far from zero, or
+    of very different sizes, would leave nothing but rounding of what the clusters do not explain.
+
+    :param covariance: `N x N`.
+    :param targets: `N x t`.
+    """
+    targets = targets.detach().double()
+    centres = targets.mean(0)
+    sizes = (targets - centres).norm(dim=0)
+    sizes = torch.where(sizes > 0, sizes, 1)
+    columns = with_ones((targets - centres) / sizes)
+    sums = cluster_sums(covariance.left.codes, columns, covariance.left.num_clusters)
+    measure = feature_space_of(covariance).measure(sums, columns.mT @ columns)
+    own, ones = measure.coefficients[:, :-1], measure.coefficients[:, -1:]
+    moved = own * sizes.cpu().numpy() + ones * centres.cpu().numpy()
+    return replace(measure, coefficients=np.concatenate([moved, ones], -1))
+
+
+def _root(cluster_operator: LinearOperator) -> Tensor:
+    """F with S = F F^T: a column of square roots if S is diagonal, a triangle if S is regular, or eigenvectors."""
+    if isinstance(cluster_operator, DiagLinearOperator):
+        return cluster_operator._diagonal().double().sqrt().unsqueeze(-1)
+    dense = cluster_operator.to_dense().double()
+    triangle, failed = torch.linalg.cholesky_ex(dense)
+    if not failed:
+        return triangle
+    values, vectors = torch.linalg.eigh(dense)
+    return vectors * values.clamp_min(0).sqrt()

@@ -1,0 +1,247 @@
+"""All that exact inference needs to know of the rows: counts and sums by cluster, which add up over chunks."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.clusters.cluster_index import ClusterIndex, SeenClusterIndex
+from gpytorch_partition.clusters.co_occurrence import (
+    MOST_CLUSTERS,
+    cluster_sums,
+    coarsened,
+    count_co_occurrences,
+    no_counts,
+)
+from gpytorch_partition.partitions.partition import Partition
+
+# What statistics consist of, beside the labels.
+_TENSORS = ("counts", "sums", "squares", "examples")
+
+
+class ClusterStatistics:
+    r"""
+    :math:`G = Z^\top Z`, :math:`Z^\top [y, 1]` and :math:`[y, 1]^\top [y, 1]` of the rows seen so far.
+
+    Rows are added, and removed again, a chunk at a time; counts are exact, so that removing undoes adding. The
+    statistics of two shards add up to those of both. Balog et al. 2016, section 5, learn online in this way.
+
+    A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; held are `8 p^2` bytes, and as many
+    more while a chunk is counted: one that fails, or is interrupted, leaves everything as it was. Where labels are
+    unbounded (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its
+    example: `8 p D` bytes more. They tell where the cluster lies in coarser partitions (:meth:`coarsened`).
+
+    :param partition: The partitions.
+    :param max_clusters: How many clusters there may be, here or later. (Default: 65,536, whose counts take 34 GB.)
+    :raises ValueError: If there are more.
+
+    Example:
+        >>> from gpytorch_partition.partitions import CallablePartition
+        >>> stripes = CallablePartition(lambda x: x.floor().long())
+        >>> a, b = ClusterStatistics(stripes), ClusterStatistics(stripes)
+        >>> _ = a.add(torch.tensor([[0.5], [0.7]]), torch.tensor([1.0, 3.0]))
+        >>> _ = b.add(torch.tensor([[0.1], [5.0]]), torch.tensor([5.0, 7.0]))
+        >>> (a + b).sums
+        tensor([[9., 3.],
+                [7., 1.],
+                [0., 0.]], dtype=torch.float64)
+    """
+
+    def __init__(self, partition: Partition, max_clusters: int = MOST_CLUSTERS) -> None:
+        self.partition, self.max_clusters = partition, max_clusters
+        self._tensors = list(partition.tensors().values())  # when counting began
+        is_bounded = partition.cluster_counts is not None
+        self.index: ClusterIndex = partition.cluster_index(1) if is_bounded else SeenClusterIndex.of_values([])
+        size = self.index.num_clusters
+        self.counts = no_counts(size, most=max_clusters)
+        self.sums = torch.zeros(size, 2, dtype=torch.float64)
+        self.squares = torch.zeros(2, 2, dtype=torch.float64)
+        self.examples = torch.zeros(size, 0, dtype=torch.float64)  # p x D; null clusters have zeros, bounded ones none
+
+    def check_partition(self) -> None:
+        """
+        Refuse partitions that are no longer those that rows were counted by.
+
+        :raises RuntimeError: If they have changed, as Mondrian trees do with another lifetime.
+        """
+        if not self.partition.has_tensors(self._tensors):
+            raise RuntimeError(
+                "the kernel's partitions have changed since rows were counted (another lifetime?): give the model a "
+                "copy of the kernel, such as kernel.cut(lifetime), or change the lifetime back and count again"
+            )
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of rows counted."""
+        return round(float(self.squares[1, 1]))
+
+    def add(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """
+        Count some rows.
+
+        :param x: `n x D` points.
+        :param y: `n` finite targets.
+        :return: Where the clusters that there were before are now (`p`), and the codes of the rows (`n x m`).
+        """
+        self.check_partition()
+        labels, places = self.partition.labels(x), torch.arange(len(self.sums))
+        if isinstance(self.index, SeenClusterIndex):
+            places = self._reindex(self.index, SeenClusterIndex(labels), x.shape[1])
+        codes = self.codes(labels)
+        if isinstance(self.index, SeenClusterIndex):
+            self._keep_examples(x, codes)
+        self._count(codes, y, 1)
+        return places, codes
+
+    def remove(self, x: Tensor, y: Tensor) -> None:
+        """
+        Take back rows that were added.
+
+        :param x: `n x D` points.
+        :param y: `n` finite targets.
+        :raises ValueError: If such rows were not added, as far as counts can tell.
+        """
+        self.check_partition()
+        self._count(self.codes(self.partition.labels(x)), y, -1)
+
+    @property
+    def null_clusters(self) -> Tensor:
+        """Codes that stand for all unseen labels of a partition, where labels are unbounded."""
+        if not isinstance(self.index, SeenClusterIndex):
+            return torch.empty(0, dtype=torch.int64)
+        ends = [offset + values.numel() for offset, values in zip(self.index.offsets, self.index.values)]
+        return torch.tensor(ends, dtype=torch.int64)
+
+    def codes(self, labels: Tensor) -> Tensor:
+        """Codes (`n x m`) of labels."""
+        return self.index.codes(labels)
+
+    def __add__(self, other: ClusterStatistics) -> ClusterStatistics:
+        """
+        The statistics of the rows of both.
+
+        :raises ValueError: If the partitions are not the same.
+        """
+        _check_same(fingerprint(self.partition), fingerprint(other.partition))
+        total = ClusterStatistics(self.partition, self.max_clusters)
+        for part in (self, other):
+            places = torch.arange(len(part.counts))
+            if isinstance(total.index, SeenClusterIndex) and isinstance(part.index, SeenClusterIndex):
+                total._reindex(total.index, part.index, part.examples.shape[1])
+                places = total.index.codes_of(part.index.values)
+            total._absorb(part, places)
+        return total
+
+    def coarsened(self, partition: Partition) -> ClusterStatistics:
+        """
+        The statistics of the same rows under coarser partitions, exactly, without the rows.
+
+        Each cluster lies where its example lies. Costs the labels of p points and :math:`O(p^2)`.
+
+        :param partition: As many partitions, whose clusters are unions of clusters of these (Mondrian trees cut at an
+            earlier lifetime); that they are is not checked.
+        :raises ValueError: If clusters have no examples, as those of trees and of fast cluster partitions.
+
+        Example:
+            >>> from gpytorch_partition.partitions import CallablePartition
+            >>> fine = ClusterStatistics(CallablePartition(lambda x: x.floor().long()))
+            >>> _ = fine.add(torch.tensor([[0.5], [1.7], [8.2]]), torch.tensor([1.0, 3.0, 5.0]))
+            >>> fine.coarsened(CallablePartition(lambda x: (x / 4).floor().long())).sums
+            tensor([[4., 2.],
+                    [5., 1.],
+                    [0., 0.]], dtype=torch.float64)
+        """
+        if not isinstance(self.index, SeenClusterIndex):
+            raise ValueError("expected statistics of unbounded labels, as of Mondrian trees: others have no examples")
+        coarse = ClusterStatistics(partition, self.max_clusters)
+        if self.index.values:
+            labels = self._example_labels(self.index, partition)
+            index = SeenClusterIndex.of_values([column.unique() for column in labels])
+            coarse._reindex(SeenClusterIndex.of_values([]), index, self.examples.shape[1])
+            coarse._absorb(self, index.codes_of(labels))
+        return coarse
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and lists of tensors, to save and to resume from."""
+        values = self.index.values if isinstance(self.index, SeenClusterIndex) else None
+        return {
+            "partition": fingerprint(self.partition),
+            "values": values,
+            **{name: getattr(self, name).clone() for name in _TENSORS},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """
+        Take up saved statistics.
+
+        :raises ValueError: If they are of other partitions.
+        """
+        _check_same(fingerprint(self.partition), state["partition"])
+        if state["values"] is not None:
+            self.index = SeenClusterIndex.of_values(state["values"])
+        for name in _TENSORS:
+            setattr(self, name, state[name].clone())
+
+    def _count(self, codes: Tensor, y: Tensor, sign: int) -> None:
+        """In copies that take their places last, so that an error or an interruption leaves everything as it was."""
+        counts = self.counts.clone()
+        count_co_occurrences(counts, codes, sign)
+        if sign < 0 and bool((counts < 0).any()):
+            raise ValueError("expected rows that were added before: too few rows lie where some of these do")
+        columns = torch.stack([y.double(), torch.ones_like(y, dtype=torch.float64)], -1)
+        sums = self.sums + sign * cluster_sums(codes, columns, self.sums.shape[0])
+        squares = self.squares + sign * (columns.mT @ columns)
+        self.counts, self.sums, self.squares = counts, sums, squares
+
+    def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
+        """Add other statistics, each of whose clusters lies in the one of these at its place."""
+        self._keep_examples(other.examples, places.unsqueeze(-1))
+        self.counts += coarsened(other.counts, places, len(self.counts))
+        self.sums.index_add_(0, places, other.sums)
+        self.squares += other.squares
+
+    def _keep_examples(self, rows: Tensor, codes: Tensor) -> None:
+        """Of the rows (`n x D`) in each cluster that has none yet, the first."""
+        numbers, first = torch.arange(len(rows)), torch.full((len(self.sums),), len(rows))
+        for column in codes.unbind(-1):
+            first.scatter_reduce_(0, column.long(), numbers, "amin")
+        is_new = ((self.sums[:, 1] == 0) & (first < len(rows))).nonzero().squeeze(-1)
+        if is_new.numel():
+            self.examples[is_new] = rows[first[is_new]].double()
+
+    def _example_labels(self, index: SeenClusterIndex, partition: Partition) -> list[Tensor]:
+        """For each partition the labels of its own clusters' examples."""
+        labels = partition.labels(self.examples).mT.contiguous()
+        starts = zip(index.offsets, index.values, labels, strict=True)
+        return [column[offset : offset + values.numel()] for offset, values, column in starts]
+
+    def _reindex(self, old: SeenClusterIndex, more: SeenClusterIndex, num_columns: int) -> Tensor:
+        """Make room for more labels; where the old ones are then."""
+        index = old.joined(more)
+        size, places = index.num_clusters, index.codes_of(old.values)
+        if size > old.num_clusters:
+            examples = self.examples.reshape(len(places), num_columns)  # without rows there are no columns either
+            counts = no_counts(size, most=self.max_clusters)
+            counts[places.unsqueeze(1), places] = self.counts
+            sums = self.sums.new_zeros(size, 2).index_copy_(0, places, self.sums)
+            examples = examples.new_zeros(size, num_columns).index_copy_(0, places, examples)
+            # All at once and last, so that an error before leaves everything as it was.
+            self.index, self.counts, self.sums, self.examples = index, counts, sums, examples
+        return places
+
+
+def fingerprint(partition: Partition) -> str:
+    """A digest of what a partition keeps; partitions by a user's function all have the same, and are not told apart."""
+    digest = hashlib.sha256(type(partition).__name__.encode())
+    for name, tensor in sorted(partition.tensors().items()):
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check_same(own: str, other: str) -> None:
+    if own != other:
+        raise ValueError("expected statistics of the same partitions, got those of other partitions: use one kernel")

@@ -1,0 +1,1 @@
+"""Predictive means, variances and samples, each by the cheapest method."""

@@ -1,0 +1,303 @@
+r"""
+Predictive variances and joint samples from cluster effects: :math:`f = Z u` with :math:`u \sim N(0, s S)`, so that the
+posterior of f at any points is that of u, summed over their clusters. In a sum of covariances every term has effects of
+its own; where rows have loadings, a cluster has several.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import add
+
+import torch
+from linear_operator import settings as linear_settings
+from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.clusters.co_occurrence import cluster_sums
+from gpytorch_partition.clusters.incidence import Incidence, same_codes
+from gpytorch_partition.inference.feature_space.feature_space import feature_space_of, summed_variances
+from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
+from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators.addition import terms
+from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import has_own_effects
+from gpytorch_partition.operators.loadings import LoadedRows
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.progress import LONG, progress
+from gpytorch_partition.settings import num_variance_samples, preconditioner_rank, probe_seed, variance_tolerance
+
+logger = logging.getLogger(__name__)
+
+# Rounding allows no smaller relative residual than so many roundoffs.
+_ROUNDOFFS = 256
+# So many samples repay rows put in order, and a preconditioner of so many times the usual rank, unless that takes more
+# bytes: with 200 trees and 400,000 rows a product takes .22 s instead of .37, and a solve 26 iterations instead of 47,
+# so that 40 samples repaid it; less noise needs more iterations, and fewer samples.
+_MANY, _RANKS, _MOST_BYTES = 128, 4, 2**31
+# Samples solved for at once: more take longer each, unless rows are in order.
+_COLUMNS, _ORDERED_COLUMNS = 16, 32
+
+
+@dataclass(frozen=True)
+class ClusterPosterior:
+    """
+    The posterior of cluster effects, given noisy training rows, at some test points.
+
+    :param noisy: `N x N` covariance plus noise, without batch dimensions: of a partition kernel, or of a sum in which
+        every term has clusters.
+    :param points: For each term, the test points in the cluster space of its training rows.
+    :param is_ordered: Whether training rows are in the order of a partition's clusters.
+    """
+
+    noisy: PartitionAddedDiagLinearOperator
+    points: tuple[LoadedRows, ...]
+    is_ordered: bool = False
+
+    @property
+    def num_points(self) -> int:
+        """Number of test points."""
+        return self.points[0].rows.num_rows
+
+    @property
+    def covariances(self) -> list[PartitionLinearOperator]:
+        """The terms of the training covariance without noise."""
+        return terms(self.noisy._linear_op)
+
+    @property
+    def covariance(self) -> PartitionLinearOperator:
+        """The training covariance without noise, where it is that of one partition kernel."""
+        return self.covariances[0]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the covariance of the effects is there already, from a fit or from variances."""
+        return self.has_feature_space and self._factor_seconds == 0
+
+    @property
+    def _factor_seconds(self) -> float:
+        return costs.factor_seconds(self.covariance.left, float(self.covariance.scale), self._noise)
+
+    def mean_effects(self, residuals: Tensor) -> Tensor:
+        """
+        Posterior means of the cluster effects (`p x 1`), in feature space; a point's mean is the sum over its clusters.
+
+        :param residuals: `N` targets less the prior mean.
+        """
+        rows = self.covariance.left
+        sums = cluster_sums(rows.codes, residuals.unsqueeze(-1), rows.num_clusters)
+        space = feature_space_of(self.covariance)
+        return space.mean_weights(sums, float(self.covariance.scale), self._noise).to(self.noisy.dtype)
+
+    def exact_variances(self) -> Tensor:
+        r"""Latent variances (`N_test`), exact, in feature space: O(p m) each after :math:`O(N m^2 + p^3)` once."""
+        scale = float(self.covariance.scale)
+        root = feature_space_of(self.covariance).covariance_root(scale, self._noise).to(self.noisy.dtype)
+        return summed_variances(self.points[0].rows, root)
+
+    def sampled_variances(self) -> Tensor:
+        r"""
+        Latent variances (`N_test`) from pathwise samples (Matheron's rule), unbiased.
+
+        The posterior deviates from its mean as :math:`f_* - K_* A^{-1} (f + e)` does, for a joint draw of f at test
+        and training points from the prior, and e from the noise: a solve for each, however many points there are.
+        """
+        total = torch.zeros(self.num_points, dtype=self.noisy.dtype, device=self.noisy.device)
+        generator = solver_generator(probe_seed.value(), "samples", self.noisy.device)
+        num_samples = num_variance_samples.value()
+        posterior = self._prepared(num_samples)
+        for size in progress(posterior._block_sizes(num_samples), "predictive variances"):
+            total += posterior._deviations(size, generator).square().sum(-1)
+        return total / num_samples
+
+    def samples(self, num_samples: int, own: Sequence[Incidence]) -> Tensor:
+        r"""
+        Joint samples of the latent function less its mean (`num_samples x N_test`), from PyTorch's random numbers.
+
+        A solve per sample, whatever the number of points, and :math:`O((N + N_{test}) m)` beside it.
+
+        :param num_samples: How many.
+        :param own: For each term, one-hot rows of the test points in their own cluster space, which tells unseen
+            clusters apart.
+        """
+        posterior, none = self._prepared(num_samples), self._noise_diagonal.new_empty(self.num_points, 0)
+        sizes = progress(posterior._block_sizes(num_samples), "posterior samples")
+        return torch.cat([none, *(posterior._deviations(size, None, own) for size in sizes)], -1).mT
+
+    def _block_sizes(self, num_samples: int) -> list[int]:
+        """How many samples are solved for at once."""
+        columns = _ORDERED_COLUMNS if self.is_ordered else _COLUMNS
+        return [min(columns, num_samples - start) for start in range(0, num_samples, columns)]
+
+    def _prepared(self, num_samples: int) -> ClusterPosterior:
+        """
+        The same posterior, ready for that many samples.
+
+        Many come from rows in the order of one partition's clusters: neighbours share clusters of the others too, so
+        that sums find them in the cache. Held meanwhile: 8 bytes per (row, partition), a copy of the loadings, and a
+        preconditioner of four times the rank, 2 GiB at most, whose set-up takes three times its size.
+        """
+        if num_samples < _MANY or self._is_dense:
+            return self
+        rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
+        prepared = ClusterPosterior(self.noisy.restricted_to(order), self.points, is_ordered=True)
+        most = _MOST_BYTES // (order.numel() * self.noisy.dtype.itemsize)
+        with preconditioner_rank(max(rank, min(_RANKS * rank, most))):
+            _ = prepared._inverse
+        return prepared
+
+    def _finest_codes(self) -> Tensor:
+        """The codes (`N`) of the rows in the partition with the most clusters."""
+        codes = torch.cat([covariance.left.codes for covariance in self.covariances], -1)
+        return codes[:, int((codes.amax(0) - codes.amin(0)).argmax())]
+
+    def _deviations(
+        self, num_samples: int, generator: torch.Generator | None, own: Sequence[Incidence] | None = None
+    ) -> Tensor:
+        """Posterior samples less their mean, `N_test x num_samples`; only jointly right if `own` is given."""
+        covariances = self.covariances
+        tables = [_drawn_effects(covariance, num_samples, generator) for covariance in covariances]
+        rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in covariances]
+        function = reduce(add, map(LoadedRows.values, rows, tables))
+        errors = self._noise_diagonal.sqrt() * _normal(function.shape, function, generator)
+        weights = self._solve(function, errors)
+        total = torch.zeros(self.num_points, num_samples, dtype=function.dtype, device=function.device)
+        for term, (covariance, table, points) in enumerate(zip(covariances, tables, self.points)):
+            table -= covariance.scale * covariance.cluster_product(covariance.to_clusters(weights))
+            if own is None or same_codes(own[term], points.rows):
+                total += points.values(table)
+            else:
+                total += _with_unseen(covariance, table, points, own[term])
+        return total
+
+    def _solve(self, function: Tensor, errors: Tensor) -> Tensor:
+        """Weights w of the training rows, :math:`A w = f + e` for draws of f and e (`N x t`)."""
+        if self._is_dense:
+            return self.noisy.dense_solve(function + errors)
+        return conjugate_gradients(
+            self.noisy._matmul,
+            function + errors,
+            self._nearness(function, errors),
+            preconditioner=self._inverse,
+            max_iterations=linear_settings.max_cg_iterations.value(),
+        ).solution
+
+    def _nearness(self, function: Tensor, errors: Tensor) -> Callable[[CGState], Tensor]:
+        r"""
+        The rule to stop when the error of a sample has a small fraction of the variance of the sample itself.
+
+        With the residual :math:`r = f + e - A w` the sample deviates from its mean by :math:`f - K w = D w + r - e` at
+        the training rows, and by :math:`K A^{-1} r` from the exact one, where
+        :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`: means over the rows are weighted by their precision.
+        """
+        noise, norm = self._noise_diagonal, self._weighted_norm
+        coarsest = max(torch.finfo(covariance.cluster_operator.dtype).eps for covariance in self.covariances)
+        share, roundoff = variance_tolerance.value() ** 0.5, _ROUNDOFFS * coarsest
+        smallest = roundoff * norm(function + errors)
+
+        def is_near(state: CGState) -> Tensor:
+            deviation = torch.addcmul(state.residual - errors, noise, state.solution)
+            return norm(state.residual) <= (share * norm(deviation)).maximum(smallest)
+
+        return is_near
+
+    def _weighted_norm(self, columns: Tensor) -> Tensor:
+        r""":math:`|D^{-1/2} v|` (`1 x t`), in units that make it :math:`|v|` where D is constant."""
+        noise = self._noise_diagonal
+        number = torch.finfo(noise.dtype)
+        least = noise.min().clamp_min(number.eps * noise.max()).clamp_min(number.tiny)
+        return (columns * (least / noise.clamp_min(least)).sqrt()).norm(dim=-2, keepdim=True)
+
+    @cached_property
+    def _inverse(self) -> Callable[[Tensor], Tensor] | None:
+        """The preconditioner's; a larger one for many samples."""
+        return self.noisy._solve_preconditioner()
+
+    @property
+    def _is_dense(self) -> bool:
+        return self.noisy.size(-1) <= linear_settings.max_cholesky_size.value()
+
+    @property
+    def _noise_diagonal(self) -> Tensor:
+        """`N x 1`."""
+        return self.noisy._diag_tensor._diagonal().unsqueeze(-1)
+
+    @property
+    def _noise(self) -> float:
+        return float(self.noisy._diag_tensor.diag_values)
+
+    @property
+    def has_feature_space(self) -> bool:
+        """Whether it is one partition kernel, and noise the same for all rows, which the feature space needs."""
+        is_one = len(self.points) == 1 and self.points[0].loadings is None
+        return is_one and isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
+
+    def fastest(self) -> str:
+        """The way to the variances that is expected to take the least time; a word if that is minutes all the same."""
+        seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(self.noisy, self.num_points)}
+        if self.has_feature_space:
+            seconds["feature_space"] = self._factor_seconds
+        if self.num_points > num_variance_samples.value():
+            seconds["samples"] = costs.sample_seconds(self.noisy)
+        method = min(seconds, key=lambda name: seconds[name])
+        if seconds[method] > LONG:
+            minutes, num_points = seconds[method] / 60, f"{self.num_points:,}"
+            logger.warning("variances of %s points: about %.0f minutes or more, by %s", num_points, minutes, method)
+        return method
+
+
+def _drawn_effects(covariance: PartitionLinearOperator, num_samples: int, generator: torch.Generator | None) -> Tensor:
+    """Draws of the cluster effects from the prior, `p x kt` for t samples."""
+    factor, loadings = covariance.sparse_root().factor, covariance.left_loadings
+    num_columns = num_samples * (1 if loadings is None else loadings.shape[-1])
+    normal = _normal((factor.shape[-1], num_columns), covariance.cluster_operator, generator)
+    return covariance.scale.sqrt() * factor._matmul(normal)
+
+
+def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: LoadedRows, own: Incidence) -> Tensor:
+    """Sums over clusters, in which points in clusters without a training row have effects of their own."""
+    ones, clusters = table.new_ones(covariance.left.num_rows, 1), covariance.cluster_operator
+    # An empty leaf of a tree has the effects of the nodes above, which the table holds.
+    is_empty = (covariance.left.t_matmul(ones).squeeze(-1) == 0) & has_own_effects(clusters)
+    seen = points.values(table.masked_fill(is_empty.unsqueeze(-1), 0))
+    places = points.rows.codes.long()
+    deviations = table.new_zeros(own.num_clusters + 1, 1)
+    deviations[own.codes.long(), 0] = (covariance.scale * clusters._diagonal()).sqrt()[places]
+    deviations[-1] = 0  # for all clusters that training rows are in
+    effects = deviations * _normal((own.num_clusters + 1, table.shape[-1]), table, None)
+    codes = torch.where(is_empty[places], own.codes, own.num_clusters)
+    return seen + points._replace(rows=Incidence(codes, own.num_clusters + 1)).values(effects)
+
+
+def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torch.Generator | None) -> Tensor:
+    return torch.randn(*shape, dtype=like.dtype, device=like.device, generator=generator)
+
+
+def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPosterior | None:
+    """
+    The posterior of cluster effects, where the covariance is that of one partition kernel, or a sum of such.
+
+    :param noisy: `*batch x N x N` covariance of the training rows plus noise.
+    :param cross: `*batch x N_test x N` covariance of test points and training rows.
+    :return: None for batches, for sums with another term, and where the points are coded in another cluster space.
+    """
+    if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
+        return None
+    own, others = terms(noisy._linear_op), terms(cross)
+    if len(own) != len(others) or not all(map(_share_effects, own, others)):
+        return None
+    return ClusterPosterior(noisy, tuple(LoadedRows(term.left, term.left_loadings) for term in others))
+
+
+def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
+    """Whether a covariance of training rows has the clusters and loadings that one of other points with them has."""
+    if not isinstance(covariance, PartitionLinearOperator) or not isinstance(cross, PartitionLinearOperator):
+        return False
+    loadings = (covariance.left_loadings, cross.right_loadings)
+    counts = {0 if loading is None else loading.shape[-1] for loading in loadings}
+    are_comparable = covariance.is_symmetric and cross.has_one_space and len(counts) == 1
+    return are_comparable and same_codes(covariance.left, cross.right)

@@ -1,0 +1,235 @@
+"""The predictive covariance, computed where and when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_operator import settings as linear_settings
+from linear_operator.operators import LinearOperator, RootLinearOperator
+from linear_operator.utils.memoize import cached
+from torch import Tensor
+
+from gpytorch_partition.clusters.incidence import same_indices
+from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
+from gpytorch_partition.linalg.conjugate_gradients import (
+    CGResult,
+    CGState,
+    conjugate_gradients,
+    relative_residual,
+)
+from gpytorch_partition.operators.addition import add, terms
+from gpytorch_partition.operators.guards import Guarded, check_dense
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.progress import progress
+from gpytorch_partition.settings import predictive_variances
+
+# Test points solved for at once by conjugate gradients, and the entries of one block of right-hand sides at most.
+_BLOCK_COLUMNS = 64
+_BLOCK_ENTRIES = 2**25
+
+
+class PredictiveCovarianceLinearOperator(Guarded):
+    r"""
+    :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`): nothing is solved until it is used.
+
+    Unless solves are dense, the diagonal solves for blocks of at most 64 test points by preconditioned conjugate
+    gradients: O(N m) per iteration and point, O(64 N) workspace however many points are asked for. Each point's solve
+    stops when its variance is certain to be within `tolerance` of the exact one. The exact error of the quadratic form
+    after k steps is :math:`r_k^\top A^{-1} r_k \le r_k^\top D^{-1} r_k`, so the rule is a guarantee, up to
+    rounding, and the value is an upper bound.
+
+    :param prior: `*batch x N1 x N2` prior covariance of the test points.
+    :param left: `*batch x N1 x N` covariance of test and training points.
+    :param right: `*batch x N2 x N` covariance of test and training points.
+    :param noisy: `*batch x N x N` covariance of the training points plus noise.
+    :param tolerance: Relative error of variances.
+    :param residual: Relative residual of solves that are not for variances.
+    :param is_dense: Whether solves are by a Cholesky factor of the training covariance, which is kept; they then carry
+        gradients.
+    """
+
+    def __init__(
+        self,
+        prior: LinearOperator,
+        left: LinearOperator,
+        right: LinearOperator,
+        noisy: PartitionAddedDiagLinearOperator,
+        *,
+        tolerance: float,
+        residual: float,
+        is_dense: bool,
+    ) -> None:
+        options = {"tolerance": tolerance, "residual": residual, "is_dense": is_dense}
+        super().__init__(prior, left, right, noisy, **options)
+        self.prior, self.left, self.right, self.noisy = prior, left, right, noisy
+        self.tolerance, self.residual, self.is_dense = tolerance, residual, is_dense
+
+    def _with(self, *parts: LinearOperator) -> PredictiveCovarianceLinearOperator:
+        return PredictiveCovarianceLinearOperator(*parts, **self._kwargs)
+
+    def _size(self) -> torch.Size:
+        return self.prior.shape
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return self._with(self.prior.mT, self.right, self.left, self.noisy)
+
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+        prior, left, noisy = (p.expand(*batch_shape, *p.matrix_shape) for p in (self.prior, self.left, self.noisy))
+        same = self.left is self.right
+        return self._with(
+            prior, left, left if same else self.right.expand(*batch_shape, *self.right.matrix_shape), noisy
+        )
+
+    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        every = slice(None)
+        left = self.left._getitem(row_index, every, *batch_indices)
+        same = self.left is self.right and same_indices((row_index,), (col_index,))
+        return self._with(
+            self.prior._getitem(row_index, col_index, *batch_indices),
+            left,
+            left if same else self.right._getitem(col_index, every, *batch_indices),
+            self.noisy._getitem(every, every, *batch_indices) if batch_indices else self.noisy,
+        )
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        check_dense(self, "looking up single entries")
+        return self.to_dense()[(*batch_indices, row_index, col_index)]
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
+        weights = self._solve(self.right.mT @ columns)
+        product = self.prior @ columns - self.left @ weights
+        return product.squeeze(-1) if rhs.dim() == 1 else product
+
+    def __add__(self, other: Any) -> LinearOperator:
+        return add(self, other)
+
+    @cached(name="root_decomposition")
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        """
+        A dense root: Cholesky's where solves are exact, else one of eigenvectors, which forgives errors of solves.
+
+        :raises RuntimeError: Above `max_cholesky_size` test points, where Lanczos roots are far off here.
+        """
+        check_dense(self, "a root of the predictive covariance (for joint samples)")
+        if self.is_dense:
+            return super().root_decomposition(method=method)
+        dense = self.to_dense()
+        values, vectors = torch.linalg.eigh(0.5 * (dense + dense.mT))
+        return RootLinearOperator(vectors * values.clamp_min(0).sqrt().unsqueeze(-2))
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """
+        Joint samples (`num_samples x *batch x N`).
+
+        Pathwise, with a solve per sample, where the covariance is that of a partition kernel, or a sum of such, and
+        points are many: more than `max_cholesky_size`, or (unless solves are dense) at least as many as samples. Else
+        by a dense root, with a solve per point.
+
+        :raises RuntimeError: For more points in batches, and in sums with other terms.
+        """
+        posterior, prior = cluster_posterior(self.noisy, self.left), terms(self.prior)
+        have_clusters = all(isinstance(term, PartitionLinearOperator) for term in prior)
+        if posterior is not None and have_clusters and self._are_many(num_samples):
+            with torch.no_grad():
+                return posterior.samples(num_samples, [term.left for term in prior])
+        check_dense(self, "a root of the predictive covariance (for joint samples)")
+        return super().zero_mean_mvn_samples(num_samples)
+
+    def _are_many(self, num_samples: int) -> bool:
+        """Whether the points are too many for a solve each."""
+        num_points = self.size(-1)
+        if num_points > linear_settings.max_cholesky_size.value():
+            return True
+        return not self.is_dense and num_samples <= num_points
+
+    def to_dense(self) -> Tensor:
+        """The whole matrix, solved for by blocks of test points."""
+        if not self.shape.numel():
+            return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        blocks = [
+            self.prior[..., block].to_dense() - self.left @ self._solve(self._columns(block))
+            for block in self._blocks("predictive covariance")
+        ]
+        return torch.cat(blocks, -1)
+
+    def _diagonal(self) -> Tensor:
+        if not self.shape.numel():
+            return torch.zeros(self.shape[:-1], dtype=self.dtype, device=self.device)
+        prior = self.prior.diagonal(dim1=-2, dim2=-1)
+        if self.left is not self.right:
+            return self._covariances(prior)
+        posterior = None if self.is_dense else cluster_posterior(self.noisy, self.left)
+        method = "conjugate_gradients" if self.is_dense else self._variance_method(posterior)
+        if posterior is not None and method != "conjugate_gradients":
+            return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
+        variances = [
+            self._variances(prior[..., block], self._columns(block)) for block in self._blocks("predictive variances")
+        ]
+        return torch.cat(variances, -1)
+
+    def _variance_method(self, posterior: ClusterPosterior | None) -> str:
+        """What the settings ask for, or what is fastest."""
+        method = predictive_variances.value()
+        if method == "auto":
+            return "conjugate_gradients" if posterior is None else posterior.fastest()
+        is_possible = posterior is not None and (method == "samples" or posterior.has_feature_space)
+        if method != "conjugate_gradients" and not is_possible:
+            raise ValueError(
+                f'predictive_variances("{method}") expected the covariance of '
+                f"{'one partition kernel and one level of noise' if method == 'feature_space' else 'partition kernels'}"
+                ', without batch dimensions: use "auto" or "conjugate_gradients"'
+            )
+        return method
+
+    def _covariances(self, prior: Tensor) -> Tensor:
+        """Covariances of as many pairs of different points."""
+        forms = [
+            (self._columns(block, self.left) * self._solve(self._columns(block))).sum(-2)
+            for block in self._blocks("predictive covariances")
+        ]
+        return prior - torch.cat(forms, -1)
+
+    def _variances(self, prior: Tensor, columns: Tensor) -> Tensor:
+        r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
+        if self.is_dense:
+            return prior - (columns * self._solve(columns)).sum(-2)
+        noise = self.noisy._diag_tensor._diagonal().unsqueeze(-1)
+        noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
+        prior = prior.unsqueeze(-2)
+
+        def certain(state: CGState) -> Tensor:
+            variance = (prior - state.quadratic_form).clamp_min(torch.finfo(prior.dtype).eps * prior)
+            return (state.residual.square() / noise).sum(-2, keepdim=True) <= self.tolerance * variance
+
+        form = self._conjugate_gradients(columns, certain).quadratic_form
+        return (prior - form).clamp_min(0).squeeze(-2)
+
+    def _solve(self, columns: Tensor) -> Tensor:
+        if self.is_dense:
+            return self.noisy.dense_solve(columns)
+        return self._conjugate_gradients(columns, relative_residual(self.residual)).solution
+
+    @torch.no_grad()
+    def _conjugate_gradients(self, columns: Tensor, stop: Any) -> CGResult:
+        return conjugate_gradients(
+            self.noisy._matmul,
+            columns,
+            stop,
+            preconditioner=self.noisy._solve_preconditioner(),
+            max_iterations=linear_settings.max_cg_iterations.value(),
+        )
+
+    def _columns(self, block: slice, cross: LinearOperator | None = None) -> Tensor:
+        """Dense columns :math:`K_{x2}` (`*batch x N x block`) for a block of test points."""
+        return (self.right if cross is None else cross)[..., block, :].to_dense().mT
+
+    def _blocks(self, description: str) -> Any:
+        """Test points in blocks whose dense columns stay small; batch elements count as columns."""
+        column = self.right.batch_shape.numel() * self.right.size(-1)
+        size = max(1, _BLOCK_ENTRIES // max(1, column))
+        size = size if self.is_dense else min(_BLOCK_COLUMNS, size)
+        starts = range(0, self.right.size(-2), size)
+        return progress([slice(start, start + size) for start in starts], description)

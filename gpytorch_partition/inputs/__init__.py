@@ -1,0 +1,1 @@
+"""What comes in: checked rows, missing values, columns, standardization and seeds."""

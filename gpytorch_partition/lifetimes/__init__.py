@@ -1,0 +1,12 @@
+"""Every width of the Mondrian kernel from one set of trees, and what can be learned from that."""
+
+from gpytorch_partition.lifetimes.gradient_projection import (
+    expected_gradient_projection as expected_gradient_projection,
+)
+from gpytorch_partition.lifetimes.mondrian_forest import MondrianForest as MondrianForest
+from gpytorch_partition.lifetimes.mondrian_forest import joint_weights as joint_weights
+from gpytorch_partition.lifetimes.path import LifetimeModel as LifetimeModel
+from gpytorch_partition.lifetimes.path import LifetimePath as LifetimePath
+from gpytorch_partition.lifetimes.path import fit_along_lifetimes as fit_along_lifetimes
+from gpytorch_partition.lifetimes.sweep import LifetimeSweep as LifetimeSweep
+from gpytorch_partition.lifetimes.sweep import lifetime_sweep as lifetime_sweep

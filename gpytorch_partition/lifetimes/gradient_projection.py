@@ -1,0 +1,180 @@
+r"""
+Directions that matter, learned from targets: the loop of transformed iterative Mondrian forests (Baptista, O'Reilly &
+Xie 2024, "TrIM: Transformed iterative Mondrian forests for gradient-based dimension reduction and high-dimensional
+regression"), with the posterior mean of the joint Gaussian model in place of the forest.
+
+The expected gradient outer product :math:`H = E[\nabla f(x) \nabla f(x)^\top]` of a function that varies along a few
+directions has these as its range. A model estimates H, and the next one draws its trees over :math:`H^{1/2} x`, where
+they cut mostly across the directions found so far, so that its own estimate is better.
+
+The trees of each round are drawn anew and know nothing of the targets, so that the kernel's limit is the Laplace kernel
+of :math:`H^{1/2} x`, exactly. Nor is there a way to do it without drawing anew: leaving out cuts across a column with
+some probability is not the process with a lower rate there, as the two parts of a cell that a dropped cut had made go
+on to be cut independently, and a cell that was never cut is cut as one.
+
+What is biased is the choice of H. It is made by the targets that the final model sees again, noise included: the
+likelihood of that model counts `D x D` numbers (D with length scales only) as if they had been known, so that it is
+too good to be compared with that of another kernel, and standard deviations come out too small; the more so, the fewer
+rows there are. Gradients of a rough posterior mean are noisy, which adds about the same to all directions: what does
+not matter keeps some weight. Compare on rows that were left out.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from numbers import Integral
+
+import numpy as np
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.training_rows import checked_rows
+from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.models.exact_gp import PartitionGP
+from gpytorch_partition.progress import progress
+from gpytorch_partition.training.exact_gp import fit_exact_gp
+
+# Rows that models are fitted to, and points whose gradients are averaged; more are sampled.
+_MOST_ROWS, _MOST_POINTS = 5_000, 1_000
+
+
+def expected_gradient_projection(
+    x: Tensor,
+    y: Tensor,
+    *,
+    num_trees: int = 200,
+    num_iterations: int = 4,
+    lifetime: float | None = None,
+    step: float = 0.5,
+    diagonal: bool = False,
+    random_state: int | np.random.RandomState | None = None,
+) -> Tensor:
+    r"""
+    A `projection` for :class:`~gpytorch_partition.MondrianKernel`: the square root of the expected gradient outer
+    product of the regression function.
+
+    Each round fits outputscale, noise and mean of a Gaussian process with a Mondrian kernel
+    (:func:`~gpytorch_partition.fit_exact_gp`), estimates the gradients of its posterior mean by central differences,
+
+    .. math:: g_d = \frac{\mu(x + h s_d e_d) - \mu(x - h s_d e_d)}{2 h},
+
+    with :math:`s_d` the standard deviation of column d, and takes :math:`H = c\, \overline{g g^\top}`, c such that its
+    trace is D, and :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric root) for the next. The first round
+    sees standardized columns, :math:`U = \operatorname{diag}(s)^{-1}`, which have the same trace. Columns that do not
+    vary have the weight 0. Units of x and y do not matter.
+
+    With all of H, trees cut across mixtures of columns, about alike in all directions of its range: right where f
+    varies along a few oblique directions, and worse than `diagonal=True`, or than no projection at all, where it
+    follows single columns. Both were seen; compare on rows that were left out.
+
+    At most 5,000 rows, sampled, are fitted, and gradients are averaged over at most 1,000 of these: `2 D` posterior
+    means each, :math:`O(m)` and a point's way down m trees. Most of the time goes
+    into these, whose number grows with D.
+
+    :param x: `N x D` training inputs.
+    :param y: `N` targets.
+    :param num_trees: m, of each round. (Default: 200.)
+    :param num_iterations: Rounds. (Default: 4.)
+    :param lifetime: Of the trees, in units of 1/:math:`U^\top x`. (Default: 1 / the median L1 distance of
+        projected rows, in each round anew.)
+    :param step: h. Short steps see the noise of single cells, long ones miss what f does in between. (Default: 0.5.)
+    :param diagonal: Keep only the diagonal of H: a length scale for each column, and no new directions.
+    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of samples and trees.
+    :return: U, `D x D` float64; or the `D` numbers on its diagonal.
+    :raises ValueError: If rows and targets do not match or cannot be used, all targets or all rows are the same, the
+        model is flat, or a number cannot be used.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> x = torch.randn(300, 3, generator=generator)
+        >>> y = (2 * x[:, 0]).sin() + 0.1 * torch.randn(300, generator=generator)
+        >>> weights = expected_gradient_projection(x, y, num_trees=50, diagonal=True, random_state=0)
+        >>> bool(weights[0] > 4 * weights[1:].max())
+        True
+        >>> kernel = MondrianKernel(x, projection=weights, random_state=0)
+    """
+    x, y = _checked(x, y)
+    _check_numbers(num_iterations, step)
+    random = random_state_of(random_state)
+    rows = _sample(len(x), _MOST_ROWS, random)
+    x, y = x[rows], (y[rows] - y.mean()) / y.std()
+    scales = x.std(0, correction=0)
+    projection = inverse = torch.where(scales > 0, 1 / scales, 0)
+    for _ in progress(range(num_iterations), "learning a projection"):
+        kernel = MondrianKernel(x, num_trees, lifetime=lifetime, projection=projection, random_state=random)
+        model = _fitted(x, y, kernel)
+        gradients = _gradients(model, x[_sample(len(x), _MOST_POINTS, random)], step * scales) * scales
+        if diagonal:
+            projection = inverse * _normalized(gradients.square().sum(0)).sqrt()
+        else:
+            projection = inverse.unsqueeze(-1) * _root(_normalized(gradients.T @ gradients))
+    return projection
+
+
+def _fitted(x: Tensor, y: Tensor, kernel: MondrianKernel) -> PartitionGP:
+    likelihood = GaussianLikelihood()
+    model = PartitionGP(x, y, likelihood, kernel)
+    with warnings.catch_warnings():
+        # A noise at its bound is of no concern for directions.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fit_exact_gp(model, likelihood)
+    return model.eval()
+
+
+@torch.no_grad()
+def _gradients(model: PartitionGP, x: Tensor, steps: Tensor) -> Tensor:
+    """Central differences (`n x D`) of the posterior mean at points; 0 where the step is."""
+    gradients = torch.zeros_like(x)
+    with settings.iterative():
+        for column in steps.nonzero().squeeze(-1).tolist():
+            step = torch.zeros_like(x[0]).index_fill_(0, torch.tensor(column, device=x.device), steps[column].item())
+            above, below = model(torch.cat([x + step, x - step])).mean.chunk(2)
+            gradients[:, column] = (above - below) / (2 * steps[column])
+    return gradients
+
+
+def _normalized(outer: Tensor) -> Tensor:
+    """H (`D x D`), or its diagonal (`D`), with a trace of D."""
+    trace = outer.sum() if outer.dim() == 1 else outer.trace()
+    if not trace > 0:
+        raise ValueError("the model is flat, it has no gradients: give a longer lifetime or a longer step")
+    return outer * (len(outer) / trace)
+
+
+def _root(matrix: Tensor) -> Tensor:
+    """The symmetric square root."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return (vectors * values.clamp_min(0).sqrt()) @ vectors.T
+
+
+def _sample(number: int, most: int, random: np.random.RandomState) -> Tensor:
+    """Numbers of rows, in ascending order: all, or so many of them."""
+    if number <= most:
+        return torch.arange(number)
+    return torch.from_numpy(np.sort(random.choice(number, most, replace=False)))
+
+
+def _checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and targets in float64."""
+    rows = checked_rows(x, expected_gradient_projection.__name__)
+    if not torch.is_tensor(y) or y.shape != rows.shape[:1]:
+        got = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__
+        raise ValueError(f"expected as many targets as rows ({len(rows)}), got {got}")
+    if not bool(torch.isfinite(y).all()):
+        raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
+    for name, values in (("targets", y), ("rows", rows)):
+        if bool((values == values[:1]).all()):
+            raise ValueError(f"all {name} are the same: there is no direction to learn")
+    return rows, y.detach().double()
+
+
+def _check_numbers(num_iterations: int, step: float) -> None:
+    if not isinstance(num_iterations, Integral) or num_iterations < 1:
+        raise ValueError(f"expected a number of rounds, 1 or more, got num_iterations={num_iterations}")
+    if not 0 < step < math.inf:
+        raise ValueError(f"expected a positive, finite step, got {step}")

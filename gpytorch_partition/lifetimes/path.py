@@ -1,0 +1,284 @@
+r"""
+Linear models on the features of a Mondrian kernel, trained by gradient descent from one lifetime to the next.
+
+As the lifetime grows, cells are only ever cut in parts. A part inherits the weight of the cell that it comes from, so
+that all predictions are as before, and descent goes on from there (Balog et al. 2016, section 4.2.2). One walk along
+increasing lifetimes tries all their Laplace kernels :math:`\exp(-\lambda \|x - x'\|_1)`: a way to choose the kernel
+width of a support vector machine, which has no marginal likelihood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.base import clone, is_classifier
+from torch import Tensor
+
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.models.cluster_features import cluster_columns, one_hot
+from gpytorch_partition.progress import progress
+
+
+@dataclass(frozen=True, eq=False)
+class LifetimeCells:
+    r"""
+    The columns of the features of one lifetime: its cells with training rows, then the columns of the one before.
+
+    A part of a cell in which there are no training rows has no column of its own. Points in it keep the column of that
+    cell, whose weight no training row changes any more: they are treated as before the cut.
+
+    Holds the codes of the training rows from the first features on, 4 bytes per (row, tree).
+
+    :param full_kernel: The kernel of the trees at their longest lifetime.
+    :param lifetime: :math:`\lambda`, in units of 1/x.
+    :param train_x: `N x D` training rows.
+    :param previous: The cells of the lifetime before; None for the first.
+    """
+
+    full_kernel: MondrianKernel
+    lifetime: float
+    train_x: Tensor
+    previous: LifetimeCells | None = None
+
+    @cached_property
+    def kernel(self) -> MondrianKernel:
+        """The kernel of this lifetime."""
+        return self.full_kernel.cut(self.lifetime)
+
+    def features(self, x: Tensor) -> csr_matrix:
+        r"""
+        Points as rows of :math:`1 / \sqrt m`, one for each tree.
+
+        :param x: `N2 x D` points.
+        :return: `N2 x p`; at the first lifetime, cells without training rows have no entry.
+        :raises ValueError: If x is not a finite floating point matrix of the right width.
+        """
+        return one_hot(*self._columns(x))
+
+    def _columns(self, x: Tensor) -> tuple[np.ndarray, int]:
+        columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
+        if self.previous is None:
+            return columns, num_columns
+        unseen = (columns < 0).any(1)
+        # Of no rows, too, for the number of columns.
+        before, num_before = self.previous._columns(x[torch.from_numpy(unseen)])
+        before = np.where(before >= 0, before + num_columns, -1)
+        columns[unseen] = np.where(columns[unseen] >= 0, columns[unseen], before)
+        return columns, num_columns + num_before
+
+
+@dataclass(frozen=True, eq=False)
+class LifetimeModel:
+    """
+    The linear model of one lifetime.
+
+    :param cells: What its features are.
+    :param estimator: The fitted scikit-learn estimator.
+    :param score: Its score on the validation rows; None without these.
+    """
+
+    cells: LifetimeCells = field(repr=False)
+    estimator: Any
+    score: float | None
+
+    @property
+    def lifetime(self) -> float:
+        """The lifetime, in units of 1/x."""
+        return self.cells.lifetime
+
+    def features(self, x: Tensor) -> csr_matrix:
+        """What the estimator expects (`N2 x p`) for points (`N2 x D`), as in :meth:`LifetimeCells.features`."""
+        return self.cells.features(x)
+
+    def predict(self, x: Tensor) -> np.ndarray:
+        """
+        Predicted targets or classes (`N2`) of points (`N2 x D`); the estimator's other methods take :meth:`features`.
+
+        :raises ValueError: If x is not a finite floating point matrix of the right width.
+        """
+        return self.estimator.predict(self.features(x))
+
+
+@dataclass(frozen=True, eq=False)
+class LifetimePath:
+    """
+    The models of increasing lifetimes.
+
+    :param models: One per lifetime.
+    """
+
+    models: tuple[LifetimeModel, ...]
+
+    @property
+    def lifetimes(self) -> np.ndarray:
+        """The lifetimes, in units of 1/x."""
+        return np.array([model.lifetime for model in self.models])
+
+    @property
+    def scores(self) -> np.ndarray:
+        """
+        The scores on the validation rows, larger is better: shares of correct classes, or R squared.
+
+        :raises RuntimeError: If there were no validation rows.
+        """
+        if any(model.score is None for model in self.models):
+            raise RuntimeError("expected models with scores: give fit_along_lifetimes validation=(x, y)")
+        return np.array([model.score for model in self.models])
+
+    @property
+    def best(self) -> LifetimeModel:
+        """
+        The model of the largest score, of the shortest lifetime among equals.
+
+        :raises RuntimeError: If there were no validation rows.
+        """
+        return self.models[int(np.argmax(self.scores))]
+
+
+def fit_along_lifetimes(
+    kernel: MondrianKernel,
+    estimator: Any,
+    x: Tensor,
+    y: Any,
+    lifetimes: Iterable[float],
+    *,
+    epochs: int = 5,
+    validation: tuple[Tensor, Any] | None = None,
+    random_state: int | np.random.RandomState | None = None,
+) -> LifetimePath:
+    r"""
+    Train one linear model after another on the cells of the same trees at increasing lifetimes.
+
+    The first begins as the estimator does, all others with the weights of the one before: each cell with that of the
+    cell that it is a part of (Balog et al. 2016, section 4.2.2). Then come `epochs` passes over the rows, each in a
+    new random order. An estimator's own shuffling is switched off, so that `random_state` is all that the result
+    depends on. What else an estimator remembers goes on, such as its count of steps, by which learning rates fall.
+
+    Features have the length 1 whatever the lifetime, so that one penalty and one learning rate serve all. Targets
+    of a regression should be standardized; with scikit-learn's default learning rate it takes many epochs.
+
+    Per lifetime, costs the labels of the rows and :math:`O(N m)` per epoch. Holds 4 bytes per (row, tree) and lifetime,
+    some 40 per (row, tree) meanwhile, and for each lifetime 8 per weight and class, of which there is one for each cell
+    of this lifetime and of all before it.
+
+    :param kernel: The trees, with a `max_lifetime` of the longest lifetime or more.
+    :param estimator: A linear model of scikit-learn that learns by `partial_fit`, such as
+        :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine) or
+        :class:`sklearn.linear_model.SGDRegressor`. It is copied, and what it may have learned is left behind.
+    :param x: `N x D` training rows.
+    :param y: `N` targets or class labels, an array or a tensor.
+    :param lifetimes: In units of 1/x, positive and increasing, up to the kernel's `max_lifetime`.
+    :param epochs: Passes over the rows at each lifetime. (Default: 5.)
+    :param validation: Rows and targets to compute scores on. (Default: None, no scores.)
+    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the orders of rows.
+    :return: A model per lifetime, the scores, and the best model.
+    :raises TypeError: If the kernel has no lifetimes, or the estimator no `partial_fit`.
+    :raises RuntimeError: If the kernel is unfitted.
+    :raises ValueError: If lifetimes are none, not positive, not increasing or longer than the kernel's longest,
+        `epochs` is not positive, rows and targets do not fit together, x cannot be used, or `random_state` is no seed.
+
+    Example:
+        >>> from sklearn.linear_model import SGDClassifier
+        >>> x = torch.rand(500, 2, generator=torch.Generator().manual_seed(0))
+        >>> y = ((4 * x).floor().sum(-1) % 2).long()  # a chessboard
+        >>> kernel = MondrianKernel(x, num_trees=50, lifetime=16.0, random_state=0)
+        >>> path = fit_along_lifetimes(
+        ...     kernel, SGDClassifier(), x[:400], y[:400], [1, 4, 16], validation=(x[400:], y[400:]), random_state=0
+        ... )
+        >>> [model.lifetime for model in path.models], bool(path.scores[0] < 0.7), bool(path.scores[-1] > 0.8)
+        ([1.0, 4.0, 16.0], True, True)
+        >>> path.best.predict(torch.tensor([[0.1, 0.1], [0.1, 0.4]]))
+        array([0, 1])
+    """
+    lifetimes = [float(lifetime) for lifetime in lifetimes]
+    _check_lifetimes(kernel, x, lifetimes)
+    _check_training(estimator, epochs)
+    y = _checked_targets(x, y, "x")
+    if validation is not None:
+        kernel.partition.check_points(kernel.columns.select(validation[0]))
+        validation = validation[0], _checked_targets(*validation, "validation rows")
+    random, learner = random_state_of(random_state), _fresh(estimator)
+    models: list[LifetimeModel] = []
+    cells: LifetimeCells | None = None
+    before: csr_matrix | None = None
+    for lifetime in progress(lifetimes, "lifetimes"):
+        cells = LifetimeCells(kernel, lifetime, x, cells)
+        features = cells.features(x)
+        if before is not None:
+            inherit_weights(learner, before, features)
+        _descend(learner, features, y, epochs, random)
+        score = None if validation is None else float(learner.score(cells.features(validation[0]), validation[1]))
+        models.append(LifetimeModel(cells, deepcopy(learner), score))
+        before = features
+    return LifetimePath(tuple(models))
+
+
+def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_matrix) -> None:
+    """
+    Give each cell of a later lifetime the weight of the cell that it is a part of: no prediction changes.
+
+    Any training row in a cell tells which cell it was in before. :math:`O(N m + p)`.
+
+    :param estimator: Of one weight per column of `features`, in all arrays that it calls coefficients; it is changed.
+    :param features: `N x p` features of the training rows at the lifetime that the weights are of.
+    :param later_features: `N x (q + p)` features of the same rows at the next lifetime, of q new columns.
+    """
+    num_new = later_features.shape[1] - features.shape[1]
+    parent = np.concatenate([np.empty(num_new, dtype=np.int64), np.arange(features.shape[1])])
+    parent[later_features.indices] = features.indices
+    for name, value in list(vars(estimator).items()):
+        if "coef" in name and isinstance(value, np.ndarray):
+            setattr(estimator, name, np.take(value, parent, axis=-1))
+    estimator.n_features_in_ = len(parent)
+
+
+def _fresh(estimator: Any) -> Any:
+    """An unfitted copy that takes rows in the order in which they come."""
+    copied = clone(estimator)
+    return copied.set_params(shuffle=False) if "shuffle" in copied.get_params() else copied
+
+
+def _descend(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, random: np.random.RandomState) -> None:
+    """So many passes over the rows, in random orders."""
+    options = {"classes": np.unique(y)} if is_classifier(estimator) else {}
+    for _ in range(epochs):
+        order = random.permutation(len(y))
+        estimator.partial_fit(features[order], y[order], **options)
+
+
+def _check_lifetimes(kernel: Any, x: Tensor, lifetimes: list[float]) -> None:
+    if not isinstance(kernel, MondrianKernel):
+        raise TypeError(f"only the trees of a MondrianKernel have lifetimes, got a {type(kernel).__name__}")
+    kernel.partition.check_points(kernel.columns.select(x))
+    rising = all(a < b for a, b in zip([0.0, *lifetimes], lifetimes))
+    if not lifetimes or not rising or lifetimes[-1] > kernel.max_lifetime:
+        raise ValueError(
+            f"expected lifetimes that are positive, increasing and at most {kernel.max_lifetime:g}, the kernel's "
+            f"max_lifetime, got {lifetimes}: sort them, or give the kernel a longer max_lifetime"
+        )
+
+
+def _check_training(estimator: Any, epochs: int) -> None:
+    if not hasattr(estimator, "partial_fit"):
+        raise TypeError(
+            "expected an estimator with partial_fit, such as scikit-learn's SGDClassifier or SGDRegressor, got a "
+            f"{type(estimator).__name__}"
+        )
+    if epochs < 1:
+        raise ValueError(f"expected at least one pass over the rows, got epochs={epochs}")
+
+
+def _checked_targets(x: Tensor, y: Any, name: str) -> np.ndarray:
+    """One target per row."""
+    targets = y.detach().cpu().numpy() if torch.is_tensor(y) else np.asarray(y)
+    if targets.shape != (len(x),):
+        raise ValueError(f"expected one target for each of the {len(x)} {name}, got targets of shape {targets.shape}")
+    return targets

@@ -1,0 +1,1 @@
+"""The operators S, covariances of cluster effects."""

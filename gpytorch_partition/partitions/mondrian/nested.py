@@ -1,0 +1,60 @@
+"""Mondrian trees as nested partitions: rows are coded by leaves, and other points by where they leave the trees."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.partitions.mondrian.partition import GrownRows, MondrianPartition
+from gpytorch_partition.partitions.mondrian.trees import MondrianTrees
+from gpytorch_partition.partitions.partition import _CodedRows
+
+
+class LeafRows(Incidence):
+    """Rows as the leaves of the trees that they see: `N x p`, of p leaves."""
+
+    def __init__(self, codes: Tensor, trees: MondrianTrees) -> None:
+        super().__init__(codes, trees.num_leaves)
+        self.trees = trees
+
+
+class AttachedRows(Incidence):
+    """
+    Other points, by the exits at which they leave these trees: `N x E`.
+
+    :param nodes: `E` the last node that the points of each exit share with any row.
+    :param times: `E` when they leave it; infinite for those that end in a leaf's cell.
+    """
+
+    def __init__(self, codes: Tensor, trees: MondrianTrees, nodes: Tensor, times: Tensor) -> None:
+        super().__init__(codes, len(nodes))
+        self.trees, self.nodes, self.times = trees, nodes, times
+
+
+class NestedMondrianPartition(MondrianPartition):
+    r"""
+    The trees of a :class:`MondrianPartition` up to their terminal lifetime, with all their nodes.
+
+    Of two sets of points one grows the trees and is coded by its leaves (:class:`LeafRows`); the other is attached to
+    them (:class:`AttachedRows`). Costs and state are those of :class:`MondrianPartition`, and 64 bytes more per cell
+    for the layout of the trees; labels are those of the terminal lifetime.
+
+    Example:
+        >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
+        >>> trees = NestedMondrianPartition(x[:50], num_trees=3, lifetime=8.0, random_state=0)
+        >>> attached, rows = trees.incidences(x[50:], x[:50])
+        >>> rows.trees.layout.num_leaves == rows.num_clusters, attached.trees is rows.trees
+        (True, True)
+    """
+
+    def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:
+        number = torch.arange(rows.trees.num_trees, dtype=rows.leaf_codes.dtype, device=x.device)
+        return _CodedRows(x, rows, LeafRows(rows.leaf_codes - number, rows.trees))
+
+    def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
+        self.check_points(x)
+        trees = anchor.cluster_index.trees
+        exits = self.attached(anchor.cluster_index, x.detach().reshape(-1, x.shape[-1]))
+        codes = exits.codes.view(*x.shape[:-1], self.num_partitions)
+        return AttachedRows(codes, trees, exits.nodes, exits.times)

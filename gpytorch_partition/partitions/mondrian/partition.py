@@ -1,0 +1,453 @@
+"""Mondrian partitions: the cells of keyed trees, at the terminal lifetime of the trees and at every shorter one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import partial
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_partition.clusters.cluster_index import code_dtype
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_of_unequal_scales
+from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
+from gpytorch_partition.partitions.mondrian.process import Boxes, Front, lead_down, roots
+from gpytorch_partition.partitions.mondrian.projections import LARGEST, Projections, check_projection
+from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells, MondrianTrees, attach, grown, joined
+from gpytorch_partition.partitions.partition import Partition, _CodedRows, bits_of, floats_of
+from gpytorch_partition.progress import progress
+
+# Points beyond the outermost box, 2^60 times as wide as the data, are moved to its wall: so far out, float64
+# numbers themselves are further apart than the data's box is wide.
+_DOUBLINGS = 60
+
+# Coordinates of the points that come down together.
+_POINT_NUMEL = 2**22
+_ACCELERATOR_ITEMS = 2**22
+
+
+class MondrianPartition(Partition):
+    r"""
+    Cells of Mondrian trees: with many trees their kernel is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
+
+    The Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The
+    law is exact for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times
+    its width. A label is the 64-bit key of the cell, a hash of the path to it, and depends on nothing but the point
+    and the state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer
+    lifetime lie inside those of a shorter one.
+
+    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime`. Rows that :meth:`incidences` remembers keep the
+    part of the trees that they see, with the time of each cut up to the terminal lifetime; their codes follow by a
+    look-up, and they are not led down the trees again (section 4.1).
+
+    All columns share one lifetime, so standardize them, or give each a length scale of its own by `projection`: without
+    one, or with rotations, columns whose standard deviations differ by more than 100 times give a `UserWarning`.
+
+    `projection` maps the points before the trees see them (O'Reilly & Tran 2022): a `D x K` matrix U makes the limit
+    :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`, a vector u of D inverse length scales
+    :math:`\exp(-\lambda \sum_d |u_d (x_d - x'_d)|)`. With `"rotations"` every tree sees its own random rotation of the
+    points, uniform in the Haar measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"), and the
+    limit, the average over rotations, depends on the distance :math:`\lVert x - x' \rVert_2` only. An `m x D x K`
+    tensor has a matrix for every tree. Trees that see different points begin with one box around all that any of them
+    sees. Maps are taken about the center of the rows' box; they are drawn or given once, and part of the state. What
+    the trees cut (:meth:`first_cuts`) are mapped columns.
+
+    A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that it shares with
+    other points. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]`
+    cuts on average above a point at distances :math:`a_d, b_d` from the walls, where
+    :math:`\operatorname{Ein}(z)` is about z below 1 and :math:`.58 + \ln z` above: a handful at the default
+    lifetime. k doublings outside the box, nodes cost up to :math:`O(k D)`. The workspace is bounded. Building
+    costs :math:`O(N D)`. Held are 8 bytes per tree and 16 per column, and for remembered rows 72 bytes per cell that
+    holds any of them at the terminal lifetime; a row that is alone in its cell is led down no further.
+
+    A thousand columns are no hardship at the default lifetime, where cells are few; at ten times that, where all rows
+    are alone, a label costs hundreds of times as much.
+
+    With a matrix, K takes the place of D, mapping costs :math:`O(D K)` per point, and `8 D K` bytes are held; with
+    rotations :math:`O(D^2)` per point and tree, and `8 m D^2` bytes. Mapped points are held for a few trees at a time.
+
+    :param x: `N x D` rows that span the box; `None` makes an unfitted partition that `load_state_dict` fits.
+    :param num_trees: Number m of trees. (Default: 200.)
+    :param lifetime: The inverse length scale :math:`\lambda`, in units of 1 / x; default: 1 / median of
+        :math:`\lVert x - x' \rVert_1` over those of 8192 random pairs of rows that differ, or `max_lifetime` if that is
+        less.
+    :param max_lifetime: The terminal lifetime. (Default: `lifetime`.)
+    :param projection: `D x K` matrix, `m x D x K` matrices of the trees, vector of `D` numbers, or `"rotations"`. The
+        default lifetime goes by distances of mapped rows, as the first tree sees them. (Default: None, columns are
+        seen as they are.)
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+    :raises ValueError: If x is empty, not finite or not a floating point matrix, if the lifetimes are not
+        positive and finite or one must be given because all rows are the same, if the lifetime is longer than the
+        terminal one, if there is no tree, if the projection is none of these, does not fit columns and trees or is
+        not finite, or if `random_state` is no seed.
+
+    Example:
+        >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.1]])
+        >>> trees = MondrianPartition(x, num_trees=10000, lifetime=0.5, random_state=0)
+        >>> labels = trees.labels(x)
+        >>> (labels[0] == labels[1]).double().mean(), math.exp(-0.5 * 3.0)
+        (tensor(0.2257, dtype=torch.float64), 0.22313016014842982)
+        >>> (labels[1] == labels[2]).double().mean(), math.exp(-0.5 * 0.1)
+        (tensor(0.9479, dtype=torch.float64), 0.951229424500714)
+        >>> ard = MondrianPartition(x, 10000, lifetime=0.5, projection=torch.tensor([1.0, 0.1]), random_state=0)
+        >>> labels = ard.labels(x)
+        >>> (labels[0] == labels[1]).double().mean(), math.exp(-0.5 * (1.0 + 0.1 * 2.0))
+        (tensor(0.5487, dtype=torch.float64), 0.5488116360940264)
+    """
+
+    tree_keys: Tensor  # (m,)
+    box: Tensor  # (2, D) bit patterns of the lower and upper walls, float64
+    lifetime_bits: Tensor  # (1,) bit pattern of the lifetime, float64
+    max_lifetime_bits: Tensor  # (1,) that of the terminal lifetime
+    matrix_bits: Tensor  # (r, D, K) those of what `Projections` holds
+    center_bits: Tensor  # (D,) likewise
+
+    def __init__(
+        self,
+        x: Tensor | None = None,
+        num_trees: int = 200,
+        *,
+        lifetime: float | None = None,
+        max_lifetime: float | None = None,
+        projection: Tensor | str | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("tree_keys", torch.empty(0, dtype=torch.int64))
+        self.register_buffer("box", torch.empty(2, 0, dtype=torch.int64))
+        self.register_buffer("lifetime_bits", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("max_lifetime_bits", torch.zeros(1, dtype=torch.int64))
+        self.register_buffer("matrix_bits", torch.empty(0, 0, 0, dtype=torch.int64))
+        self.register_buffer("center_bits", torch.empty(0, dtype=torch.int64))
+        if x is not None:
+            rows = checked_rows(x, type(self).__name__)
+            _check_sizes(num_trees, lifetime, max_lifetime)
+            check_projection(projection, rows.shape[1], num_trees)
+            if not torch.is_tensor(projection):
+                warn_of_unequal_scales(rows, type(self).__name__)
+            self._draw(rows, num_trees, random_state_of(random_state), projection, lifetime, max_lifetime)
+
+    def _draw(
+        self,
+        x: Tensor,
+        num_trees: int,
+        random: np.random.RandomState,
+        projection: Tensor | str | None,
+        lifetime: float | None,
+        max_lifetime: float | None,
+    ) -> None:
+        keys = random.randint(-(2**63), 2**63 - 1, size=num_trees, dtype=np.int64)
+        self.tree_keys = torch.from_numpy(keys).to(x.device)
+        projections = Projections.of(x, projection, num_trees, random)
+        self.matrix_bits, self.center_bits = projections.bits()
+        seen = projections.seen(x, slice(0, 1))[0]
+        self.box = bits_of(projections.walls(x).clamp(-LARGEST, LARGEST))
+        if lifetime is None:
+            lifetime = min(1 / median_distance(seen, random, "lifetime"), max_lifetime or math.inf)
+        self.lifetime_bits = self._bits(lifetime)
+        self.max_lifetime_bits = self._bits(max_lifetime or lifetime)
+
+    def _bits(self, lifetime: float) -> Tensor:
+        return bits_of(torch.tensor([float(lifetime)], dtype=torch.float64, device=self.box.device))
+
+    @property
+    def num_partitions(self) -> int:
+        """Number m of trees."""
+        return self.tree_keys.numel()
+
+    @property
+    def num_features(self) -> int | None:
+        """Number D of columns of the rows that the trees were built on."""
+        if not self.is_fitted:
+            return None
+        return self.center_bits.numel() or self.box.shape[1]
+
+    @property
+    def _projections(self) -> Projections:
+        return Projections.from_bits(self.matrix_bits, self.center_bits)
+
+    @property
+    def lifetime(self) -> float:
+        r"""
+        The lifetime :math:`\lambda`, in units of 1 / x: the limit is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
+        0 while the partition is not fitted.
+
+        It can be set to anything up to :attr:`max_lifetime`: codes of remembered rows follow, :math:`O(N m)`.
+
+        :raises RuntimeError: If the partition is not fitted.
+        :raises ValueError: If the lifetime is not positive, or longer than the terminal one.
+        """
+        return floats_of(self.lifetime_bits).item()
+
+    @lifetime.setter
+    def lifetime(self, lifetime: float) -> None:
+        self._check_fitted()
+        if not isinstance(lifetime, Real) or not 0 < lifetime <= self.max_lifetime:
+            raise ValueError(
+                f"expected a lifetime in (0, {self.max_lifetime:g}], up to the terminal one, got {lifetime}: build "
+                "with a longer max_lifetime"
+            )
+        self.lifetime_bits = self._bits(lifetime)
+        self._remembered = [self._recoded(rows.x, rows.cluster_index) for rows in self._remembered]
+
+    @property
+    def max_lifetime(self) -> float:
+        """The terminal lifetime, in units of 1 / x: how far cuts are known. 0 while the partition is not fitted."""
+        return floats_of(self.max_lifetime_bits).item()
+
+    def first_cuts(self) -> tuple[Tensor, Tensor, Tensor]:
+        """
+        The first cut of the box in every tree, whether it falls within the lifetime or not.
+
+        Balog et al. 2016, section 2.2. Costs :math:`O(m D)` time and memory.
+
+        :return: `m` times (float64, infinite for a box of a single point), `m` dimensions (int64) and
+            `m` places (float64).
+        :raises RuntimeError: If the partition is not fitted.
+
+        Example:
+            >>> trees = MondrianPartition(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), num_trees=4000, random_state=0)
+            >>> times, dimensions, _ = trees.first_cuts()
+            >>> bool((times.mean() - 1 / 3).abs() < 0.02), bool((dimensions.double().mean() - 2 / 3).abs() < 0.02)
+            (True, True)
+        """
+        self._check_fitted()
+        whole = roots(self.tree_keys, self._boxes(0))
+        return whole.times[0], whole.dimensions[0], whole.places[0]
+
+    def cut(self, lifetime: float) -> MondrianPartition:
+        """
+        A copy with another lifetime, of the same trees: of two lifetimes, cells of the shorter are unions of cells of
+        the longer. Codes of remembered rows follow, :math:`O(N m)`.
+
+        :param lifetime: In units of 1 / x, up to :attr:`max_lifetime`.
+        :return: The copy, which shares this partition's tensors.
+        :raises RuntimeError: If the partition is not fitted.
+        :raises ValueError: If the lifetime is not positive, or longer than the terminal one.
+
+        Example:
+            >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
+            >>> trees = MondrianPartition(x, num_trees=1, lifetime=8.0, random_state=0)
+            >>> [len(trees.cut(lifetime).labels(x).unique()) for lifetime in (1.0, 4.0, 8.0)]
+            [4, 17, 44]
+        """
+        copy = deepcopy(self)
+        copy.lifetime = lifetime
+        return copy
+
+    def _labels(self, x: Tensor) -> Tensor:
+        labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
+
+        def descend(front: Front, trees: slice, rows: Tensor) -> None:
+            labels[trees, rows] = _descend(front, self.lifetime).view(-1, rows.numel())
+
+        self._lead_down(x, descend)
+        return labels.T
+
+    def _lead_down(self, x: Tensor, lead: Callable[[Front, slice, Tensor], None], level: int = 0) -> None:
+        """
+        Lead points (`n x D`) down in pieces, in the smallest boxes from a level on that hold them:
+        `lead(front, trees, rows)`.
+        """
+        view_of = self._views(x)
+        together = _groups(self.num_partitions, len(x)) if self._projections.differ else [self._all_trees]
+        for view in map(view_of, together):
+            levels = view.levels.clamp_min(level)
+            for level_of_rows in levels.unique().tolist():
+                rows = (levels == level_of_rows).nonzero().squeeze(1)
+                self._lead_rows(view, rows, self._boxes(level_of_rows), lead)
+
+    def _lead_rows(self, view: View, rows: Tensor, boxes: Boxes, lead: Callable[[Front, slice, Tensor], None]) -> None:
+        def descend(piece: tuple[slice, slice]) -> None:
+            trees, some = piece[0], rows[piece[1]]
+            # Trees with points of their own all come together: `_groups` are no larger than pieces.
+            points = view.points[:, some].flatten(0, 1)
+            lead(Front.at_roots(points, some.numel(), self.tree_keys[trees], boxes), trees, some)
+
+        for_each(descend, _pieces(view.trees, rows.numel(), boxes))
+
+    def _views(self, x: Tensor) -> Callable[[slice], View]:
+        """How given trees see points (`n x D`)."""
+        if self._projections.differ:
+            return partial(self._view, x)
+        common = self._view(x, self._all_trees)
+        return lambda trees: common._replace(trees=trees)
+
+    def _view(self, x: Tensor, trees: slice) -> View:
+        outermost, seen = self._boxes(_DOUBLINGS), self._projections.seen(x, trees)
+        points = torch.minimum(torch.maximum(seen, outermost.lower[-1]), outermost.upper[-1])
+        levels = outermost.levels(points.flatten(0, 1)).view(len(points), len(x))
+        return View(trees, points, levels.amax(0))
+
+    @property
+    def _all_trees(self) -> slice:
+        return slice(0, self.num_partitions)
+
+    def _code(self, x: Tensor) -> _CodedRows:
+        self.check_points(x)
+        self._log_forecast(x)
+        x = x.detach().clone()
+        return self._recoded(x, self._grown(x))
+
+    def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:
+        """Rows coded for the lifetime as it is."""
+        if self.lifetime == self.max_lifetime:
+            incidence = Incidence(rows.leaf_codes, rows.terminal.num_clusters)
+            return _CodedRows(x, rows._replace(cells=rows.terminal), incidence)
+        cells = rows.trees.cells(self.lifetime)
+        return _CodedRows(x, rows._replace(cells=cells), Incidence(rows.codes(cells), cells.num_clusters))
+
+    def _grown(self, x: Tensor) -> GrownRows:
+        """The part of the trees that rows (`*batch x N x D`) see."""
+        rows = x.reshape(-1, x.shape[-1])
+        view_of, groups = self._views(rows), _groups(self.num_partitions, len(rows))
+        found: list[tuple[MondrianTrees, Tensor, int] | None] = [None] * len(groups)
+
+        def grow(number: int) -> None:
+            view, keys = view_of(groups[number]), self.tree_keys[groups[number]]
+            level = int(view.levels.max()) if len(rows) else 0
+            front = Front.at_roots(view.points.flatten(0, 1), len(rows), keys, self._boxes(level))
+            found[number] = *grown(front, keys.numel(), len(rows), self.max_lifetime), level
+
+        for_each(grow, progress(range(len(groups)), "growing trees"))
+        parts, leaves, levels = zip(*(part for part in found if part is not None))
+        return GrownRows.of(joined(parts), max(levels), leaves, rows, x.shape[:-1])
+
+    def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
+        self.check_points(x)
+        rows = anchor.cluster_index
+        events, cells = self.attached(rows, x.detach().reshape(-1, x.shape[-1])), rows.cells
+        table = events.cells(rows.trees, cells, self.lifetime)
+        codes = table.to(code_dtype(cells.num_clusters, events.codes.numel()))[events.codes]
+        return Incidence(codes.view(*x.shape[:-1], self.num_partitions), cells.num_clusters)
+
+    def grown(self, x: Tensor) -> GrownRows:
+        """The part of the trees that rows (`*batch x N x D`) see; they are remembered."""
+        return self._coded(x).cluster_index
+
+    def attached(self, rows: GrownRows, x: Tensor) -> Attachments:
+        """Where points (`n x D`) leave the trees of some rows."""
+        lower, upper = (walls[-1] for walls in self._boxes(_DOUBLINGS))
+        codes = torch.empty(len(x), self.num_partitions, dtype=torch.int64, device=x.device)
+        parts: list[tuple[slice, Tensor, Attachments]] = []
+
+        def coordinates(row: Tensor, dimension: Tensor, tree: Tensor) -> Tensor:
+            values = self._projections.coordinates(rows.x, row, dimension, tree)
+            return torch.minimum(torch.maximum(values, lower[dimension]), upper[dimension])
+
+        def follow(front: Front, trees: slice, some: Tensor) -> None:
+            numbers = torch.arange(self.num_partitions, device=x.device)[trees]
+            events = attach(front, rows.trees, numbers, coordinates, self.max_lifetime)
+            parts.append((trees, some, events))
+
+        self._lead_down(x, follow, rows.level)
+        start = 0
+        for trees, some, events in parts:
+            codes.mT[trees, some] = events.codes.view(-1, some.numel()) + start
+            start += events.nodes.numel()
+        empty = codes.new_empty(0)
+        nodes = torch.cat([empty, *(events.nodes for *_, events in parts)])
+        return Attachments(codes, nodes, torch.cat([empty.double(), *(events.times for *_, events in parts)]))
+
+    def _boxes(self, level: int) -> Boxes:
+        """The boxes of levels 0 ... level around the center of the data's box."""
+        lower, upper = floats_of(self.box)
+        half = upper / 2 - lower / 2
+        largest = half.max() if half.max() > 0 else half.new_ones(())
+        half = torch.where(half > 0, half, largest)
+        center = lower / 2 + upper / 2
+        # Level 0 has the scale 0, not 1: the data's box as it is, unrounded and with sides of length 0.
+        scales = [0.0, *(2.0**k for k in range(1, level + 1))]
+        reach = torch.tensor(scales, dtype=torch.float64, device=half.device).unsqueeze(1) * half
+        return Boxes(
+            torch.minimum(center - reach, lower).clamp(min=-LARGEST),
+            torch.maximum(center + reach, upper).clamp(max=LARGEST),
+        )
+
+
+class View(NamedTuple):
+    """Points as some trees see them."""
+
+    trees: slice
+    points: Tensor  # (trees, n, K), or (1, n, K) where all see the same; float64, inside the outermost box
+    levels: Tensor  # (n,) of the smallest box that holds each point in all of these trees
+
+
+class GrownRows(NamedTuple):
+    """Rows, the part of the trees that they see, and their cells at two lifetimes."""
+
+    trees: MondrianTrees
+    level: int  # of the smallest box that holds them all
+    leaf_codes: Tensor  # (*batch, N, m) codes of the rows at the terminal lifetime
+    x: Tensor  # (n, D) the rows of all batch elements
+    terminal: Cells  # at the terminal lifetime
+    cells: Cells  # at the lifetime as it is
+
+    def codes(self, cells: Cells) -> Tensor:
+        """Codes of the rows (`*batch x N x m`) at another lifetime, given its cells."""
+        table = self.terminal.place_in(cells).to(self.leaf_codes)
+        return table.index_select(0, self.leaf_codes.reshape(-1)).view(self.leaf_codes.shape)
+
+    @classmethod
+    def of(cls, trees: MondrianTrees, level: int, leaves: Sequence[Tensor], x: Tensor, shape: torch.Size) -> GrownRows:
+        """With the leaves (`trees x n`) that groups of trees have numbered on their own."""
+        terminal, num_trees = trees.cells(math.inf), trees.num_trees
+        dtype = code_dtype(terminal.num_clusters, len(x) * num_trees)
+        codes, tree = torch.empty(len(x), num_trees, dtype=dtype, device=x.device), 0
+        for part in leaves:
+            columns = part + (trees.tree_leaves[tree] + tree)
+            stop = tree + len(columns)
+            codes[:, tree:stop] = (columns + torch.arange(len(columns), device=x.device).unsqueeze(1)).T
+            tree = stop
+        return cls(trees, level, codes.view(*shape, num_trees), x, terminal, terminal)
+
+
+def _descend(front: Front, lifetime: float) -> Tensor:
+    """Labels of items: the innermost keys of the cells they end in."""
+    labels = torch.empty_like(front.item)
+
+    def descend(front: Front) -> tuple[Front]:
+        cuts = front.next_cuts()
+        ended = cuts.times > lifetime
+        is_last = ended[front.node]
+        labels[front.item[is_last]] = front.innermost_keys()[front.node[is_last]]
+        front, _, _ = front.without(ended).below(cuts)
+        return (front,)
+
+    lead_down(descend, front)
+    return labels
+
+
+def _pieces(trees: slice, num_rows: int, boxes: Boxes) -> list[tuple[slice, slice]]:
+    """Trees and rows that descend together: as many rows as possible, as these share a tree's nodes."""
+    most = SERIAL_NUMEL if boxes.lower.device.type == "cpu" else _ACCELERATOR_ITEMS
+    size = max(1, min(most, _POINT_NUMEL // boxes.lower.shape[1], num_rows))
+    group = max(1, min(most // size, trees.stop - trees.start))
+    return [
+        (slice(tree, min(tree + group, trees.stop)), slice(row, row + size))
+        for tree in range(trees.start, trees.stop, group)
+        for row in range(0, num_rows, size)
+    ]
+
+
+def _groups(num_trees: int, num_rows: int) -> list[slice]:
+    """Trees that are grown together."""
+    size = max(1, SERIAL_NUMEL // max(1, num_rows))
+    return [slice(tree, min(tree + size, num_trees)) for tree in range(0, num_trees, size)]
+
+
+def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | None) -> None:
+    if not isinstance(num_trees, Integral) or num_trees < 1:
+        raise ValueError(f"expected a number of trees, 1 or more, got num_trees={num_trees}")
+    for value in (lifetime, max_lifetime):
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"expected a positive, finite lifetime, got {value}")
+    if lifetime is not None and max_lifetime is not None and lifetime > max_lifetime:
+        raise ValueError(f"expected a lifetime up to max_lifetime={max_lifetime:g}, got {lifetime:g}")

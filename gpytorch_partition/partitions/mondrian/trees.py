@@ -1,0 +1,280 @@
+r"""
+The part of keyed Mondrian trees that some rows see: which cuts separate them, and when.
+
+Of a cell in which two rows or more are left, all cuts up to the first that separates them are passed over. What
+remains is a binary tree with the rows' cells at the terminal lifetime as leaves and the times of the cuts that made
+them. A shorter lifetime leaves out the later cuts (Balog et al. 2016, section 4.1): every cell is an interval of
+leaves, and codes of rows are looked up in a table, with no point asked about again.
+
+Other points are followed down next to the rows until a cut separates them from all of these. Where and when that
+happens is all that covariances with the rows depend on, at any lifetime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.clusters.node_weights import TreeLayout, lay_out_trees
+from gpytorch_partition.partitions.mondrian.process import Cuts, Front, lead_down, renumbered
+
+# What a point's coordinate is in some dimension: of rows (`M`) and dimensions (`M`) for trees (`M`).
+Coordinates = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Cells(NamedTuple):
+    """
+    The cells of trees at some lifetime, and their codes: those of each tree, and then its null cell, which no row is
+    in.
+    """
+
+    of_leaves: Tensor  # (p,) code of the cell of each leaf
+    nulls: Tensor  # (m,) code of each tree's null cell
+    num_clusters: int  # cells and null cells of all trees
+
+    def place_in(self, coarser: Cells) -> Tensor:
+        """The code of the cell at a shorter lifetime in which each of these lies, by code."""
+        place = torch.empty(self.num_clusters, dtype=torch.int64, device=self.nulls.device)
+        place[self.of_leaves], place[self.nulls] = coarser.of_leaves, coarser.nulls
+        return place
+
+
+@dataclass(frozen=True, eq=False)
+class MondrianTrees:
+    r"""
+    m trees side by side, V nodes and p leaves, as :class:`TreeLayout` numbers them: tree after tree, parents before
+    children; leaves depth-first.
+
+    Holds `32 V + 8 p` bytes, with V < 2 p at most p numbers of distinct rows in each tree.
+
+    :param left: `V` lower part of each node; a leaf is its own.
+    :param right: `V` upper part.
+    :param cut_times: `V` when a cut separates the rows of a node; infinite for leaves.
+    :param node_low: `V` first leaf of each node.
+    :param tree_nodes: `m + 1` where the nodes of each tree begin; its first node is its root.
+    :param tree_leaves: `m + 1` where the leaves of each tree begin.
+    :param examples: `p` a row of each leaf.
+    """
+
+    left: Tensor
+    right: Tensor
+    cut_times: Tensor
+    node_low: Tensor
+    tree_nodes: Tensor
+    tree_leaves: Tensor
+    examples: Tensor
+
+    @property
+    def num_trees(self) -> int:
+        """Number m of trees."""
+        return self.tree_nodes.numel() - 1
+
+    @property
+    def num_leaves(self) -> int:
+        """Number p of leaves of all trees."""
+        return self.examples.numel()
+
+    @cached_property
+    def layout(self) -> TreeLayout:
+        """The trees as intervals of leaves; `32 V + 8 p` bytes more, held from the first use on."""
+        return lay_out_trees(self.left, self.right, self.tree_nodes)
+
+    @property
+    def births(self) -> Tensor:
+        """When each node begins (`V`): a root at 0, others with the cut that made them."""
+        births = self.cut_times[self.layout.parent]
+        births[self.tree_nodes[:-1]] = 0
+        return births
+
+    def cells(self, lifetime: float) -> Cells:
+        """
+        The cells when all cuts after a lifetime are left out. :math:`O(V)`.
+
+        :param lifetime: In units of 1 / x.
+        """
+        begins = torch.zeros_like(self.examples)
+        begins[self.tree_leaves[:-1]] = 1
+        begins[self.node_low[self.right[self.cut_times <= lifetime]]] = 1
+        ends = torch.cat([begins.new_zeros(1), begins.cumsum(0)])
+        number = torch.arange(self.num_trees, device=begins.device)
+        nulls = ends[self.tree_leaves[1:]] + number
+        codes = ends[1:] - 1 + number.repeat_interleave(self.tree_leaves.diff())
+        return Cells(codes, nulls, int(ends[-1]) + self.num_trees)
+
+
+class Attachments(NamedTuple):
+    """
+    Where other points leave the trees of some rows: E events, in each of which some points are separated from all
+    rows of a node.
+    """
+
+    codes: Tensor  # (n, m) the event of each point in each tree
+    nodes: Tensor  # (E,) the last node that the points shared with any row
+    times: Tensor  # (E,) when they were separated from its rows; infinite for points in a leaf's cell
+
+    def cells(self, trees: MondrianTrees, cells: Cells, lifetime: float) -> Tensor:
+        """The code of the cell of each event (`E`) at a lifetime: the tree's null cell after the separation."""
+        tree = torch.searchsorted(trees.tree_nodes, self.nodes, right=True) - 1
+        return torch.where(self.times > lifetime, cells.of_leaves[trees.node_low[self.nodes]], cells.nulls[tree])
+
+
+class _Growth:
+    """Trees while they grow: cells in the order in which cuts make them, and the cell in which each item ends."""
+
+    def __init__(self, num_trees: int, num_items: int, device: torch.device) -> None:
+        self.num_cells = num_trees
+        self.cell_of = torch.empty(num_items, dtype=torch.int64, device=device)
+        self._trees = [torch.arange(num_trees, device=device)]
+        self._parents, self._times = [self._trees[0][:0]], [torch.empty(0, dtype=torch.float64, device=device)]
+
+    def children(self, cells: Tensor, is_split: Tensor, times: Tensor, trees: Tensor) -> Tensor:
+        """
+        The cells of nodes below cuts: two new ones where both parts hold rows, else that of the parent.
+
+        :param cells: `M` cell of each node's parent.
+        :param is_split: `M` whether the other part holds rows too: the two then follow one another.
+        :param times: `M` of the cuts.
+        :param trees: `M` of the nodes.
+        """
+        count = int(is_split.sum())
+        numbers = torch.arange(self.num_cells, self.num_cells + count, device=cells.device)
+        self.num_cells += count
+        self._parents.append(cells[is_split][::2])
+        self._times.append(times[is_split][::2])
+        self._trees.append(trees[is_split])
+        return cells.masked_scatter(is_split, numbers)
+
+    def finished(self, num_trees: int, num_rows: int) -> tuple[MondrianTrees, Tensor]:
+        """The trees, and the leaf of each row (`trees x n`)."""
+        parents, tree = torch.cat(self._parents), torch.cat(self._trees)
+        numbers = torch.arange(self.num_cells, device=tree.device)
+        left, right = numbers.clone(), numbers.clone()
+        # Cells were numbered in pairs, in the order of their parents.
+        left[parents], right[parents] = numbers[num_trees::2], numbers[num_trees + 1 :: 2]
+        cut_times = torch.full_like(numbers, torch.inf, dtype=torch.float64)
+        cut_times[parents] = torch.cat(self._times)
+        order = torch.sort(tree, stable=True).indices
+        place = torch.empty_like(order).index_copy_(0, order, numbers)
+        sizes = torch.bincount(tree, minlength=num_trees)
+        tree_nodes = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        left, right, cut_times = place[left[order]], place[right[order]], cut_times[order]
+        layout = lay_out_trees(left, right, tree_nodes)
+        leaves = layout.node_low[place[self.cell_of]].view(num_trees, num_rows)
+        examples = torch.zeros_like(layout.leaf_nodes)  # a tree that no row is in has a leaf, but no example
+        examples[leaves] = torch.arange(num_rows, device=leaves.device).expand_as(leaves)
+        trees = MondrianTrees(left, right, cut_times, layout.node_low, tree_nodes, layout.tree_leaves, examples)
+        return trees, leaves
+
+
+def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple[MondrianTrees, Tensor]:
+    """
+    The trees that rows see up to a lifetime. A row that is alone is followed no further.
+
+    :param front: The rows at the roots of the trees.
+    :param num_trees: How many trees these are.
+    :param num_rows: How many rows.
+    :param lifetime: In units of 1 / x.
+    :return: The trees, and the leaf of each row (`trees x n`).
+    """
+    growth = _Growth(num_trees, front.item.numel(), front.x.device)
+    roots = torch.arange(num_trees, device=front.x.device)
+    lead_down(partial(_grow, growth, lifetime), front, roots, roots)
+    return growth.finished(num_trees, num_rows)
+
+
+def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: Tensor) -> tuple[Front, Tensor, Tensor]:
+    """One cut further down."""
+    cuts = front.next_cuts()
+    is_alone = torch.bincount(front.node, minlength=front.num_nodes) == 1
+    ended = is_alone | (cuts.times > lifetime)
+    is_last = ended[front.node]
+    growth.cell_of[front.item[is_last]] = cells[front.node[is_last]]
+    front, parent, _ = front.without(ended).below(cuts)
+    is_split = torch.bincount(parent, minlength=cells.numel())[parent] == 2
+    return front, growth.children(cells[parent], is_split, cuts.times[parent], trees[parent]), trees[parent]
+
+
+def joined(parts: Sequence[MondrianTrees]) -> MondrianTrees:
+    """Groups of trees of the same rows side by side."""
+    node_starts = _starts([part.left.numel() for part in parts])
+    leaf_starts = _starts([part.num_leaves for part in parts])
+    by_node, by_leaf = list(zip(parts, node_starts)), list(zip(parts, leaf_starts))
+    return MondrianTrees(
+        torch.cat([part.left + start for part, start in by_node]),
+        torch.cat([part.right + start for part, start in by_node]),
+        torch.cat([part.cut_times for part in parts]),
+        torch.cat([part.node_low + start for part, start in by_leaf]),
+        torch.cat([parts[0].tree_nodes[:1], *(part.tree_nodes[1:] + start for part, start in by_node)]),
+        torch.cat([parts[0].tree_leaves[:1], *(part.tree_leaves[1:] + start for part, start in by_leaf)]),
+        torch.cat([part.examples for part in parts]),
+    )
+
+
+def _starts(sizes: list[int]) -> list[int]:
+    return [sum(sizes[:number]) for number in range(len(sizes))]
+
+
+def attach(
+    front: Front, trees: MondrianTrees, numbers: Tensor, coordinates: Coordinates, lifetime: float
+) -> Attachments:
+    """
+    Follow points down until a cut separates them from all rows of the trees.
+
+    :param front: The points at the roots of some trees.
+    :param trees: The trees of some rows.
+    :param numbers: Which of the trees these are.
+    :param coordinates: Of the rows.
+    :param lifetime: The terminal lifetime of the trees.
+    :return: Events of these points; `codes` has a single dimension, as items have.
+    """
+    events = _Events(front)
+
+    def follow(front: Front, known: Tensor, tree: Tensor) -> tuple[Front, Tensor, Tensor]:
+        """One cut further down."""
+        cuts = front.next_cuts()
+        ended = cuts.times > lifetime
+        events.record(front, ended, known, torch.full_like(cuts.times, torch.inf))
+        front, parent, above = front.without(ended).below(cuts)
+        cuts, tree, before = Cuts(*(each[parent] for each in cuts)), tree[parent], known[parent]
+        known, is_apart = _followed(trees, before, cuts, above, tree, coordinates)
+        events.record(front, is_apart, before, cuts.times)
+        return front.without(is_apart), known, tree
+
+    lead_down(follow, front, trees.tree_nodes[numbers], numbers)
+    return events.attachments()
+
+
+class _Events:
+    """Where points leave the trees or come to the end, as it is found."""
+
+    def __init__(self, front: Front) -> None:
+        self._codes, self._count = torch.empty_like(front.item), 0
+        self._nodes, self._times = [front.item[:0]], [front.x.new_empty(0)]
+
+    def record(self, front: Front, done: Tensor, node: Tensor, time: Tensor) -> None:
+        """The points in some nodes of the front (`M`, bool) do, in a node of the trees, at a time (`M` each)."""
+        is_last = done[front.node]
+        found, event = renumbered(front.node[is_last], front.num_nodes)
+        self._codes[front.item[is_last]] = event + self._count
+        self._nodes.append(node[found])
+        self._times.append(time[found])
+        self._count += found.numel()
+
+    def attachments(self) -> Attachments:
+        return Attachments(self._codes, torch.cat(self._nodes), torch.cat(self._times))
+
+
+def _followed(
+    trees: MondrianTrees, known: Tensor, cuts: Cuts, above: Tensor, tree: Tensor, coordinates: Coordinates
+) -> tuple[Tensor, Tensor]:
+    """The nodes of the trees that points below a cut are in, and whether it separates them from all rows there."""
+    is_split = trees.cut_times[known] <= cuts.times
+    part = torch.where(above, trees.right[known], trees.left[known])
+    example = trees.examples[trees.node_low[known]]
+    is_example_above = coordinates(example, cuts.dimensions, tree) > cuts.places
+    return torch.where(is_split, part, known), ~is_split & (is_example_above != above)

@@ -1,0 +1,210 @@
+r"""
+Models :math:`y \sim N(\mu, s K + \sigma^2 I)` in which K has nothing to train: recognized in a GPyTorch model by
+what it evaluates to, and written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gpytorch.kernels import ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.means import ConstantMean
+from gpytorch.models import ExactGP
+from torch import Tensor
+
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Interval, LogPrior, Maximum
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+
+# How far inside its bounds a value is written, relative to them: a softplus does not reach its own.
+_HAIR = 1e-6
+
+
+class NotApplicableError(Exception):
+    """The model has another form; the message says which."""
+
+
+@dataclass(frozen=True)
+class ScaledCovariance:
+    """
+    A model of this form, and the modules that hold its values.
+
+    :param model: The model.
+    :param covariance: `N x N` K, of unit scale.
+    :param residuals: `N x t` targets less the mean, as far as that is fixed.
+    :param likelihood: Holds the noise.
+    :param scale: Holds the outputscale; None if it is 1.
+    :param mean: Holds the constant mean; None if it is not trained.
+    """
+
+    model: ExactGP
+    covariance: PartitionLinearOperator
+    residuals: Tensor
+    likelihood: GaussianLikelihood
+    scale: ScaleKernel | None
+    mean: ConstantMean | None
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of training rows."""
+        return self.residuals.shape[0]
+
+    def bounds(self, target: int) -> Bounds:
+        """Where the values for a target may lie."""
+        noise = _interval(self.likelihood.noise_covar, "noise", target)
+        outputscale = (1.0, 1.0) if self.scale is None else _interval(self.scale, "outputscale", target)
+        return Bounds(outputscale, noise, 0.0 if self.mean is None else None)
+
+    def log_prior(self) -> LogPrior | None:
+        """The log density of the model's priors as a function of outputscale and noise; None without priors."""
+        priors = list(self.model.named_priors())
+        if not priors:
+            return None
+
+        def log_density(outputscale: float, noise: float) -> float:
+            self._write([outputscale], [noise])
+            with torch.no_grad():
+                return sum(float(prior.log_prob(closure(module)).sum()) for _, module, prior, closure, _ in priors)
+
+        return log_density
+
+    def write(self, maxima: list[Maximum]) -> None:
+        """Set the model's values, one maximum per target."""
+        self._write([found.outputscale for found in maxima], [found.noise for found in maxima])
+        if self.mean is not None:
+            _set(self.mean, "constant", [found.mean for found in maxima])
+
+    def _write(self, outputscales: list[float], noises: list[float]) -> None:
+        if self.scale is not None and self.scale.raw_outputscale.requires_grad:
+            _set(self.scale, "outputscale", outputscales)
+        if self.likelihood.noise_covar.raw_noise.requires_grad:
+            _set(self.likelihood.noise_covar, "noise", noises)
+
+
+def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
+    """
+    The model as a scaled covariance plus noise.
+
+    Evaluates the prior at the training inputs: what counts is the covariance that comes out, not how it is written.
+
+    :raises NotApplicableError: If it has another form.
+    """
+    if type(likelihood) is not GaussianLikelihood:
+        raise NotApplicableError(f"its likelihood is a {type(likelihood).__name__}, not one level of Gaussian noise")
+    scale, mean = _the_one(model, ScaleKernel), _the_one(model, ConstantMean)
+    mean = mean if mean is not None and mean.raw_constant.requires_grad else None
+    _check_trained(model, likelihood, scale, mean)
+    with _elsewhere(scale, mean):
+        _checked_prior(model, scale, mean)  # what holds at two sets of values is no coincidence
+    prior_mean, covariance = _checked_prior(model, scale, mean)
+    targets = model.train_targets if mean is not None else model.train_targets - prior_mean.detach()
+    residuals = targets.reshape(-1, targets.shape[-1]).mT
+    found = ScaledCovariance(model, covariance.detach().without_scale(), residuals, likelihood, scale, mean)
+    _check_targets(found)
+    return found
+
+
+@contextmanager
+def unchanged_by_errors(model: ExactGP) -> Iterator[None]:
+    """Undo what was done to a model's parameters if an error is raised."""
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    try:
+        yield
+    except BaseException:
+        for parameter, value in zip(model.parameters(), before):
+            parameter.data.copy_(value)
+        raise
+
+
+@contextmanager
+def _elsewhere(*modules: Any) -> Iterator[None]:
+    """The trained values of modules, moved for a while."""
+    parameters = [p for module in modules if module is not None for p in module.parameters(recurse=False)]
+    before = [parameter.detach().clone() for parameter in parameters]
+    try:
+        for parameter in parameters:
+            parameter.data += 0.7
+        yield
+    finally:
+        for parameter, value in zip(parameters, before):
+            parameter.data.copy_(value)
+
+
+def _checked_prior(model: ExactGP, scale: ScaleKernel | None, mean: ConstantMean | None) -> tuple[Tensor, Any]:
+    """Mean and covariance of the prior at the training inputs, if they are what the modules say."""
+    prior = model.train()(*model.train_inputs)
+    covariance = prior.lazy_covariance_matrix.evaluate_kernel()
+    _check_covariance(covariance, scale)
+    if mean is not None and not torch.allclose(prior.mean, mean.constant.unsqueeze(-1).expand_as(prior.mean)):
+        raise NotApplicableError("its mean is more than one constant")
+    return prior.mean, covariance
+
+
+def _the_one(model: ExactGP, kind: type) -> Any:
+    """The model's only module of a kind; None if there is none."""
+    modules = [module for module in model.modules() if isinstance(module, kind)]
+    if len(modules) > 1:
+        raise NotApplicableError(f"it has {len(modules)} modules of type {kind.__name__}")
+    return modules[0] if modules else None
+
+
+def _check_trained(model: ExactGP, likelihood: Any, scale: Any, mean: Any) -> None:
+    known = {id(likelihood.noise_covar.raw_noise)}
+    known |= set() if scale is None else {id(scale.raw_outputscale)}
+    known |= set() if mean is None else {id(mean.raw_constant)}
+    others = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in known]
+    if others:
+        raise NotApplicableError(f"it also trains {', '.join(others)}")
+
+
+def _check_covariance(covariance: Any, scale: ScaleKernel | None) -> None:
+    if not isinstance(covariance, PartitionLinearOperator) or covariance.left_loadings is not None:
+        raise NotApplicableError(f"its covariance is a {type(covariance).__name__}, not that of one partition kernel")
+    if covariance.left.batch_shape:
+        raise NotApplicableError("its batch elements have different rows")
+    expected = covariance.scale.new_ones(()) if scale is None else scale.outputscale
+    if not torch.allclose(covariance.scale, expected.expand_as(covariance.scale)):
+        raise NotApplicableError("its covariance is more than an outputscale times a partition kernel")
+
+
+def _check_targets(found: ScaledCovariance) -> None:
+    """One value of each trained hyperparameter per target."""
+    num_targets = found.residuals.shape[1]
+    for name, parameter in found.model.named_parameters():
+        if parameter.requires_grad and parameter.numel() != num_targets:
+            raise NotApplicableError(f"{num_targets} sets of targets share {name}")
+    has_prior = any(True for _ in found.model.named_priors())
+    if has_prior and (num_targets > 1 or (found.mean is not None and any(True for _ in found.mean.named_priors()))):
+        raise NotApplicableError("it has a prior on the mean, or priors and several sets of targets")
+
+
+def _interval(module: Any, name: str, target: int) -> Interval:
+    """The bounds of a hyperparameter's constraint; its value twice if it is not trained."""
+    if not getattr(module, f"raw_{name}").requires_grad:
+        values = getattr(module, name).detach().reshape(-1)
+        value = float(values[target if values.numel() > 1 else 0])
+        return value, value
+    constraint = getattr(module, f"raw_{name}_constraint")
+    return float(constraint.lower_bound.min()), float(constraint.upper_bound.max())
+
+
+def _set(module: Any, name: str, values: list[float]) -> None:
+    """Write values, those at a bound just inside it."""
+    current = getattr(module, name)
+    new = torch.tensor(values, dtype=current.dtype, device=current.device).view(current.shape)
+    constraint = getattr(module, f"raw_{name}_constraint", None)
+    if constraint is not None:
+        new = _inside(new, constraint.lower_bound.to(new), constraint.upper_bound.to(new))
+    module.initialize(**{name: new})
+
+
+def _inside(values: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Values moved inside their bounds, so far that the difference is not lost to rounding."""
+    width = upper - lower
+    least = lower + (_HAIR * torch.minimum(lower.abs(), width)).clamp_min(torch.finfo(values.dtype).tiny ** 0.5)
+    # Where a bound is infinite these are nan, which fmax and fmin pass over.
+    return torch.fmin(torch.fmax(values, least), upper - _HAIR * width)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpytorch_partition.clusters.incidence import Incidence
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
+def _random(shape, counts, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    columns = [torch.randint(count, shape, generator=generator) for count in counts]
+    offsets = torch.tensor([0, *counts[:-1]]).cumsum(0)
+    return Incidence((torch.stack(columns, -1) + offsets).int(), sum(counts))
+
+
+def _dense(incidence, dtype):
+    dense = torch.zeros(*incidence.codes.shape[:-1], incidence.num_clusters, dtype=dtype)
+    return dense.scatter_add_(-1, incidence.codes.long(), torch.ones(incidence.codes.shape, dtype=dtype))
+
+
+def _check(incidence, columns, dtype, batch=()):
+    generator = torch.Generator().manual_seed(1)
+    dense = _dense(incidence, dtype)
+    table = torch.randn(*batch, incidence.num_clusters, columns, generator=generator, dtype=dtype)
+    values = torch.randn(*batch, incidence.num_rows, columns, generator=generator, dtype=dtype)
+    torch.testing.assert_close(incidence.matmul(table), dense @ table, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(incidence.t_matmul(values), dense.mT @ values, rtol=1e-5, atol=1e-3)
+
+
+@DTYPES
+@pytest.mark.parametrize("columns", [1, 3, 17])
+def test_products_are_those_of_the_one_hot_matrix(dtype, columns):
+    _check(_random((50,), (1, 4, 60)), columns, dtype)
+
+
+@DTYPES
+def test_clusters_of_several_blocks(dtype):
+    """More than 1,024 rows in a cluster: sums of sums, no row lost at a seam and none counted twice."""
+    incidence = _random((5000,), (1, 2, 3000))
+    _check(incidence, 2, dtype)
+    sizes = incidence.t_matmul(torch.ones(5000, 1, dtype=dtype)).squeeze(-1)
+    assert torch.equal(sizes, torch.bincount(incidence.codes.flatten().long(), minlength=3003).to(dtype))
+
+
+def test_float32_sums_of_many_rows_keep_their_digits():
+    incidence = Incidence(torch.zeros(2_000_000, 1, dtype=torch.int32), num_clusters=1)
+    values = torch.rand(2_000_000, 1, generator=torch.Generator().manual_seed(0))
+    exact = values.double().sum()
+    assert abs(float(incidence.t_matmul(values)) - exact) / exact < 1e-6
+
+
+@DTYPES
+@pytest.mark.parametrize(
+    ("own", "batch"),
+    [((), (2,)), ((), (3, 2)), ((2,), (2,)), ((2,), (3, 2)), ((2,), ()), ((1,), (4,)), ((3, 1), (3, 2)), ((3, 2), ())],
+)
+def test_batches(dtype, own, batch):
+    _check(_random((*own, 7), (2, 5)), 3, dtype, batch)
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.integers(1, 40), st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 99))
+def test_transposed_product_is_the_transpose(num_rows, counts, columns, seed):
+    incidence = _random((num_rows,), tuple(counts), seed)
+    generator = torch.Generator().manual_seed(seed)
+    table = torch.randn(incidence.num_clusters, columns, generator=generator)
+    values = torch.randn(num_rows, columns, generator=generator)
+    forward = (incidence.matmul(table) * values).sum()
+    backward = (table * incidence.t_matmul(values)).sum()
+    torch.testing.assert_close(forward, backward, rtol=1e-4, atol=1e-4)
+
+
+def test_selecting_rows_and_batches():
+    incidence = _random((3, 9), (2, 5))
+    picked = incidence.select(torch.tensor([1, 4]), (slice(0, 2),))
+    assert torch.equal(picked.codes, incidence.codes[:2, [1, 4]])
+    assert picked.num_clusters == 7
+
+
+@DTYPES
+@pytest.mark.parametrize("rows", [slice(None, None, 3), slice(2, 8, 2), slice(0, 0), torch.tensor([7, 1, 1])])
+def test_products_of_selected_rows(dtype, rows):
+    incidence = _random((9,), (2, 5))
+    picked = incidence.select(rows)
+    assert torch.equal(picked.codes, incidence.codes[rows])
+    _check(picked, 3, dtype)
+
+
+def test_sharing_and_moving_copy_nothing():
+    incidence = _random((9,), (2, 5))
+    assert incidence.to("cpu") is incidence
+    assert incidence.to(dtype=torch.float64) is incidence
+    assert incidence.expand(torch.Size([4])).codes.data_ptr() == incidence.codes.data_ptr()
+
+
+def test_held_memory_is_eight_bytes_per_row_and_partition():
+    incidence = _random((4000,), (16,) * 10)
+    incidence.t_matmul(torch.ones(4000, 1))
+    held = [incidence.codes, *incidence.members]
+    assert sum(tensor.numel() * tensor.element_size() for tensor in held) <= 9 * 4000 * 10
+
+
+def test_pickle_keeps_codes_only():
+    incidence = _random((9,), (2, 5))
+    incidence.t_matmul(torch.ones(9, 1))
+    incidence.memo["anything"] = torch.ones(3)
+    copy = pickle.loads(pickle.dumps(incidence))
+    assert torch.equal(copy.codes, incidence.codes)
+    assert copy.memo == {}
+    assert "members" not in copy.__dict__
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_products_have_gradients_which_are_those_of_the_dense_matrix(batch):
+    generator, Z = torch.Generator().manual_seed(0), _random((*batch, 6), (3, 2))
+    table = torch.randn(*batch, 5, 2, dtype=torch.float64, generator=generator, requires_grad=True)
+    values = torch.randn(*batch, 6, 2, dtype=torch.float64, generator=generator, requires_grad=True)
+    assert torch.autograd.gradcheck(Z.matmul, table)
+    assert torch.autograd.gradcheck(Z.t_matmul, values)
+    assert torch.autograd.gradgradcheck(lambda table: Z.matmul(table**2), table)

@@ -1,0 +1,175 @@
+"""The likelihood surface against dense multivariate normals, generalized least squares, and its own spread."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+
+from gpytorch_partition import FastClusterKernel, MondrianKernel
+from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
+
+ROWS = 60
+EYE = torch.eye(ROWS, dtype=torch.float64)
+VALUES = [(1.3, 0.2, 0.4), (0.01, 3.0, -1.0), (50.0, 1e-3, 0.0)]
+
+
+@cache
+def operator():
+    x = torch.rand(ROWS, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return MondrianKernel(x, num_trees=15, random_state=0)(x).evaluate_kernel().detach()
+
+
+def targets(rows=ROWS, count=2):
+    return 1 + torch.randn(rows, count, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def krylov_measure(seed=0, looks=3):
+    """After three looks, 40 steps, the forms of so few rows are exact."""
+    measures = krylov_measures(operator(), targets(), num_probes=5, seed=seed)
+    return [next(measures) for _ in range(looks)][-1]
+
+
+def likelihoods():
+    """The same likelihood from both kinds of measures, the second target of two."""
+    dense = SpectralLikelihood(dense_measure(operator().to_dense(), targets()), 1)
+    return {"dense": dense, "krylov": SpectralLikelihood(krylov_measure(), 1)}
+
+
+def normal(values):
+    scale, noise, mean = values
+    return MultivariateNormal(mean.expand(ROWS), scale * operator().to_dense() + noise * EYE)
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_value_and_gradient_are_those_of_a_dense_normal(values):
+    arguments = torch.tensor(values, dtype=torch.float64, requires_grad=True)
+    exact = normal(arguments).log_prob(targets()[:, 1])
+    (gradient,) = torch.autograd.grad(exact, arguments)
+    likelihood = likelihoods()["dense"]
+    assert likelihood.value(*values) == pytest.approx(exact.item(), rel=1e-10)
+    np.testing.assert_allclose(likelihood.gradient(*values), gradient.numpy(), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_a_krylov_measure_has_exact_forms_and_differs_in_the_log_determinant_only(values):
+    dense, krylov = likelihoods().values()
+    determinants = [likelihood.log_determinant(*values[:2]) for likelihood in (dense, krylov)]
+    difference = krylov.value(*values) - dense.value(*values)
+    assert difference == pytest.approx(-0.5 * (determinants[1] - determinants[0]), rel=1e-6)
+    assert abs(determinants[1] - determinants[0]) > 1e-3
+    by_mean = krylov.gradient(*values)[2]
+    assert by_mean == pytest.approx(dense.gradient(*values)[2], rel=1e-8)
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_a_krylov_measures_gradient_is_the_derivative_of_its_own_value(values):
+    likelihood = likelihoods()["krylov"]
+    for position, exact in enumerate(likelihood.gradient(*values)):
+        step = np.zeros(3)
+        step[position] = 1e-6 * max(abs(values[position]), 1e-1)
+        up, down = likelihood.value(*(values + step)), likelihood.value(*(values - step))
+        assert exact == pytest.approx((up - down) / (2 * step[position]), rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_the_log_determinant_is_dense_algebras(values):
+    expected = torch.logdet(normal(torch.tensor(values, dtype=torch.float64)).covariance_matrix).item()
+    assert likelihoods()["dense"].log_determinant(*values[:2]) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["dense", "krylov"])
+@pytest.mark.parametrize("ratio", [1e-3, 0.1, 10.0])
+def test_mean_and_form_are_generalized_least_squares(ratio, kind):
+    likelihood, y = likelihoods()[kind], targets()[:, 1]
+    weights = torch.linalg.inv(operator().to_dense() + ratio * EYE)
+    mean = ((weights @ y).sum() / weights.sum()).item()
+    assert likelihood.best_mean(ratio) == pytest.approx(mean, rel=1e-8)
+    for other in (mean, 0.0, -3.0):
+        residual = y - other
+        assert likelihood.form(ratio, other) == pytest.approx((residual @ weights @ residual).item(), rel=1e-8)
+
+
+def test_targets_far_from_zero_are_as_precise_with_a_covariance_in_single_precision():
+    y = targets()[:, :1] + 1e6
+    measures = krylov_measures(operator().to(torch.float32), y, num_probes=5, seed=0)
+    krylov = SpectralLikelihood([next(measures) for _ in range(3)][-1])
+    dense = SpectralLikelihood(dense_measure(operator().to_dense(), y))
+    mean = dense.best_mean(0.1)
+    assert krylov.best_mean(0.1) == pytest.approx(mean, abs=1e-4)
+    assert krylov.form(0.1, mean) == pytest.approx(dense.form(0.1, mean), rel=1e-4)
+
+
+def test_each_target_has_its_own_likelihood():
+    measure = dense_measure(operator().to_dense(), targets())
+    assert measure.num_targets == 2
+    for column in (0, 1):
+        alone = dense_measure(operator().to_dense(), targets()[:, column : column + 1])
+        expected = SpectralLikelihood(alone).value(0.7, 0.3, 0.1)
+        assert SpectralLikelihood(measure, column).value(0.7, 0.3, 0.1) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_singular_covariance_is_fine():
+    column = torch.randn(ROWS, 1, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    likelihood = SpectralLikelihood(dense_measure(column @ column.mT, targets()))
+    expected = (ROWS - 1) * np.log(1e-8) + np.log(2 * column.square().sum().item())
+    assert likelihood.log_determinant(2.0, 1e-8) == pytest.approx(expected, rel=1e-6)
+    # Rounding makes some of the zero eigenvalues slightly negative: no logarithms of these.
+    assert np.isfinite(likelihood.log_determinant(2.0, 1e-30))
+
+
+@pytest.mark.parametrize("measure", ["dense", "krylov"])
+def test_the_traces_of_every_row_count_all_rows(measure):
+    measure = likelihoods()[measure].measure
+    assert measure.num_rows == ROWS
+    np.testing.assert_allclose(measure.trace_weights.sum(-1), ROWS, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_the_standard_error_is_the_spread_over_seeds():
+    dense = SpectralLikelihood(dense_measure(operator().to_dense(), targets()))
+    assert dense.standard_error(0.5, 0.05) == 0
+    ends = [SpectralLikelihood(krylov_measure(seed, looks=1)) for seed in range(200)]
+    errors = np.array([end.value(0.5, 0.05, 0.0) for end in ends]) - dense.value(0.5, 0.05, 0.0)
+    squared = np.mean([end.standard_error(0.5, 0.05) ** 2 for end in ends])
+    # A variance from 200 normal draws is certain to 10 %; that from 5 probes each, 1000 in all, to 4 %.
+    assert errors.std(ddof=1) ** 2 == pytest.approx(squared, rel=0.3)
+    assert abs(errors.mean()) < 3.5 * (squared / 200) ** 0.5
+
+
+@pytest.mark.parametrize("num_probes", [1, 2])
+def test_few_probe_vectors_tell_their_error_too(num_probes):
+    """A spread of two numbers would be less than a fifth of the truth for one seed in six, and none of one."""
+    measures = [next(krylov_measures(operator(), targets(), num_probes, seed)) for seed in range(40)]
+    ends = [SpectralLikelihood(measure) for measure in measures]
+    spread = np.std([end.value(0.5, 0.05, 0.0) for end in ends], ddof=1)
+    told = np.array([end.standard_error(0.5, 0.05) for end in ends])
+    assert told.mean() == pytest.approx(spread, rel=0.35)  # three standard errors of a spread of 40
+    assert told.std() < 0.2 * told.mean()
+
+
+def test_measures_of_one_seed_are_the_same_bits_and_of_another_are_not():
+    first, again, other = (krylov_measure(seed).trace_nodes for seed in (0, 0, 1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_measures_get_better_and_end_after_300_steps():
+    x = torch.randn(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    covariance = FastClusterKernel(x, 20, random_state=0)(x).evaluate_kernel()
+    measures = list(krylov_measures(covariance, targets(400, 1), 2, seed=0))
+    steps = [measure.trace_nodes.shape[1] for measure in measures]
+    assert steps[:3] == [20, 30, 40]
+    assert steps[-1] == 300
+    dense = SpectralLikelihood(dense_measure(covariance.to_dense(), targets(400, 1)))
+    errors = [abs(SpectralLikelihood(measure).form(1e-2, 0.0) / dense.form(1e-2, 0.0) - 1) for measure in measures]
+    assert errors[0] > 1e-4
+    assert errors[-1] < 1e-9
+
+
+def test_fewer_probes_for_more_rows():
+    assert [default_num_probes(rows) for rows in (50, 2_000, 4_000, 15_000, 10**6)] == [100, 100, 50, 14, 2]

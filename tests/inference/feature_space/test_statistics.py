@@ -1,0 +1,194 @@
+"""Statistics under coarser partitions, against counting the rows under these."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import torch
+
+from gpytorch_partition import FastClusterKernel, RandomForestKernel
+from gpytorch_partition.clusters import co_occurrence
+from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
+from gpytorch_partition.partitions import CallablePartition, MondrianPartition
+
+GENERATOR = torch.Generator().manual_seed(2)
+X = torch.cat([torch.randn(80, 3, generator=GENERATOR), 20 * torch.randn(10, 3, generator=GENERATOR)]).double()
+Y = torch.randint(-50, 50, (90,), generator=GENERATOR).double()  # whole numbers: sums are exact in any order
+TREES = MondrianPartition(X[:60], 5, lifetime=0.6, random_state=0)
+LIFETIMES = (1e-4, 0.1, 0.3, 0.6)
+
+
+def _counted(partition, x=X, y=Y, size=40):
+    statistics = ClusterStatistics(partition)
+    for rows, targets in zip(x.split(size), y.split(size)):
+        statistics.add(rows, targets)
+    return statistics
+
+
+def _added_up():
+    return _counted(TREES, X[:70], Y[:70]) + _counted(TREES, X[70:], Y[70:])
+
+
+def _with_rows_removed():
+    statistics = _counted(TREES, torch.cat([X, 3 * X]), torch.cat([Y, Y]))
+    statistics.remove(3 * X, Y)
+    return statistics
+
+
+def _refilled():
+    """All rows taken out of their clusters, and back in."""
+    statistics = _counted(TREES)
+    statistics.remove(X, Y)
+    statistics.add(X, Y)
+    return statistics
+
+
+def _saved():
+    torch.save(_counted(TREES, X[:70], Y[:70]).state_dict(), file := io.BytesIO())
+    file.seek(0)
+    statistics = ClusterStatistics(TREES)
+    statistics.load_state_dict(torch.load(file, weights_only=True))
+    statistics.add(X[70:], Y[70:])
+    return statistics
+
+
+def _cut_twice():
+    return _counted(TREES.cut(0.6)).coarsened(TREES.cut(0.59))
+
+
+WAYS = {each.__name__: each for each in (_counted, _added_up, _refilled, _saved, _cut_twice)}
+
+
+def _assert_equal(found, expected):
+    for name in ("counts", "sums", "squares"):
+        assert torch.equal(getattr(found, name), getattr(expected, name))
+    assert all(torch.equal(a, b) for a, b in zip(found.index.values, expected.index.values, strict=True))
+
+
+@pytest.mark.parametrize("lifetime", LIFETIMES)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_cut_has_the_counts_of_the_rows(way, lifetime):
+    lifetime = min(lifetime, 0.59) if way == "_cut_twice" else lifetime
+    fine = WAYS[way](TREES) if way == "_counted" else WAYS[way]()
+    _assert_equal(fine.coarsened(TREES.cut(lifetime)), _counted(TREES.cut(lifetime)))
+
+
+@pytest.mark.parametrize("lifetime", [LIFETIMES[0], *(pytest.param(k, marks=pytest.mark.slow) for k in LIFETIMES[1:])])
+def test_a_cut_after_rows_were_removed(lifetime):
+    """Their clusters stay, empty."""
+    direct = _counted(TREES.cut(lifetime), torch.cat([X, 3 * X]), torch.cat([Y, Y]))
+    direct.remove(3 * X, Y)
+    _assert_equal(_with_rows_removed().coarsened(TREES.cut(lifetime)), direct)
+
+
+def test_a_cut_counts_on():
+    cut = TREES.cut(0.2)
+    statistics = _counted(TREES, X[:70], Y[:70]).coarsened(cut)
+    statistics.add(X[70:], Y[70:])
+    _assert_equal(statistics, _counted(cut))
+    _assert_equal(statistics.coarsened(TREES.cut(0.1)), _counted(TREES.cut(0.1)))
+    statistics.remove(X[70:], Y[70:])
+    assert statistics.num_rows == 70
+
+
+@pytest.mark.slow
+def test_examples_lie_in_their_clusters():
+    for way in (_added_up, _with_rows_removed, _refilled, _saved):
+        statistics = way()
+        labels = TREES.labels(statistics.examples)
+        codes = statistics.codes(labels)
+        null = set(statistics.null_clusters.tolist())
+        own = [cluster for cluster in range(len(codes)) if cluster not in null]
+        assert all(cluster in codes[cluster] for cluster in own)
+        assert not statistics.examples[list(null)].any()
+        assert statistics.examples.shape == (len(statistics.counts), 3)
+
+
+def test_examples_are_the_first_rows():
+    first, whole = _counted(TREES, X[:70], Y[:70]), _counted(TREES)
+    places = whole.index.codes_of(first.index.values)
+    assert torch.equal(whole.examples[places], first.examples)
+    assert torch.equal(first.examples[first.codes(TREES.labels(X[:1])).long()], X[:1].expand(5, -1).unsqueeze(0))
+
+
+def test_float32_rows():
+    x = X.float()
+    _assert_equal(_counted(TREES, x).coarsened(TREES.cut(0.2)), _counted(TREES.cut(0.2), x))
+
+
+def test_any_nested_function():
+    fine = CallablePartition(lambda x: torch.stack([(4 * x[..., 0]).floor(), (8 * x[..., 1]).floor()], -1).long())
+    coarse = CallablePartition(lambda x: torch.stack([(2 * x[..., 0]).floor(), x[..., 1].floor()], -1).long())
+    _assert_equal(_counted(fine).coarsened(coarse), _counted(coarse))
+
+
+def test_shards_without_rows():
+    empty = ClusterStatistics(TREES)
+    for total in (empty + _counted(TREES), _counted(TREES) + empty):
+        _assert_equal(total.coarsened(TREES.cut(0.2)), _counted(TREES.cut(0.2)))
+    assert empty.coarsened(TREES.cut(0.2)).num_rows == (empty + empty).num_rows == 0
+
+
+def test_bounded_clusters_have_no_examples():
+    forest = RandomForestKernel(X, Y, 5, random_state=0).partition
+    statistics = _counted(forest)
+    assert statistics.examples.numel() == 0
+    with pytest.raises(ValueError, match="unbounded labels"):
+        statistics.coarsened(forest.cut(torch.ones(5, dtype=torch.int64)))
+
+
+def test_rows_whose_clusters_never_met_are_not_taken_back():
+    statistics = ClusterStatistics(CallablePartition(lambda x: x.floor().long()))
+    statistics.add(torch.tensor([[0.5, 0.5], [1.5, 1.5]]), torch.tensor([1.0, 2.0]))
+    before = statistics.state_dict()
+    with pytest.raises(ValueError, match="rows that were added before"):
+        statistics.remove(torch.tensor([[0.5, 1.5]]), torch.tensor([1.0]))
+    for name in ("counts", "sums", "squares"):
+        assert torch.equal(before[name], getattr(statistics, name))
+
+
+def test_an_add_that_fails_changes_nothing():
+    statistics = ClusterStatistics(CallablePartition(lambda x: x[..., :1].floor().long()))
+    statistics.add(torch.rand(5, 3), torch.rand(5))
+    with pytest.raises(RuntimeError):
+        statistics.add(5 + torch.rand(5, 4), torch.rand(5))
+    statistics.add(9 + torch.rand(5, 3), torch.rand(5))
+    assert statistics.num_rows == 10
+    assert torch.equal(statistics.counts.diagonal(), torch.tensor([5.0, 5.0, 0.0], dtype=torch.float64))
+
+
+def test_a_chunk_that_is_interrupted_counts_not_at_all(monkeypatch):
+    """Counting again from `num_rows` on, as the docs say, gives the counts of an undisturbed run."""
+    kernel = FastClusterKernel(torch.rand(200, 3), 6, height=3, random_state=0)
+    x, y = torch.rand(900, 3), torch.rand(900)
+    whole, resumed = ClusterStatistics(kernel.partition), ClusterStatistics(kernel.partition)
+    whole.add(x, y)
+    resumed.add(x[:300], y[:300])
+    count = co_occurrence._count_pairs
+
+    def interrupted(*arguments):
+        count(*arguments)
+        if arguments[-1] == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(co_occurrence, "_count_pairs", interrupted)
+    for change in (resumed.add, resumed.remove):
+        with pytest.raises(KeyboardInterrupt):
+            change(x[:300], y[:300])
+    monkeypatch.setattr(co_occurrence, "_count_pairs", count)
+    assert resumed.num_rows == 300
+    resumed.add(x[300:], y[300:])
+    assert torch.equal(resumed.counts, whole.counts)
+    torch.testing.assert_close(resumed.sums, whole.sums)
+
+
+def test_too_many_clusters_are_refused_before_any_work():
+    x = torch.rand(20_000, 2)
+    forest = RandomForestKernel(x, x[:, 0], 40, min_samples_leaf=1, max_samples=4_000, random_state=0)
+    with pytest.raises(ValueError, match="at most 65,536 clusters in all to count pairs of, got"):
+        ClusterStatistics(forest.partition)
+    cells = ClusterStatistics(CallablePartition(lambda x: (1e9 * x[..., :1]).floor().long()))
+    with pytest.raises(ValueError, match="fewer partitions, or coarser ones"):
+        cells.add(torch.rand(70_000, 1, dtype=torch.float64), torch.rand(70_000))
+    assert cells.num_rows == 0

@@ -1,0 +1,179 @@
+"""Learned projections: on functions of known directions they must find these, and predict better with them."""
+
+from __future__ import annotations
+
+import warnings
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_partition import MondrianKernel, fit_exact_gp
+from gpytorch_partition.lifetimes import gradient_projection
+from gpytorch_partition.lifetimes.gradient_projection import expected_gradient_projection
+from gpytorch_partition.models import PartitionGP
+
+N, D = 300, 6
+# Two orthonormal directions across the first four columns.
+DIRECTIONS = torch.tensor([[1.0, 1.0, 1.0, 1.0, 0.0, 0.0], [1.0, -1.0, 1.0, -1.0, 0.0, 0.0]], dtype=torch.float64) / 2
+
+
+def normal(n, seed):
+    return torch.from_numpy(np.random.RandomState(seed).randn(n, D))
+
+
+def oblique(x):
+    first, second = (x @ DIRECTIONS.T).unbind(-1)
+    return (1.5 * first).sin() + 0.7 * second.abs()
+
+
+def aligned(x):
+    return (2 * x[:, 1]).sin() + 0.3 * x[:, 4]
+
+
+X, TEST = normal(N, 0), normal(300, 1)
+NOISE = 0.1 * torch.from_numpy(np.random.RandomState(2).randn(N))
+
+
+def learned(y, x=X, **options):
+    return expected_gradient_projection(x, y, num_trees=40, num_iterations=3, random_state=0, **options)
+
+
+def error(y, test_y, projection):
+    """Of predictions of points that were left out."""
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    kernel = MondrianKernel(X, 100, projection=projection, random_state=1)
+    model = PartitionGP(X, y, likelihood, kernel)
+    fit_exact_gp(model, likelihood)
+    with torch.no_grad():
+        return float((model.eval()(TEST).mean - test_y).square().mean().sqrt())
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return learned(oblique(X) + NOISE)
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return learned(aligned(X) + NOISE, diagonal=True)
+
+
+@pytest.mark.slow
+class TestMatrix:
+    def test_most_weight_is_on_the_directions(self, matrix):
+        outer = matrix @ matrix.T
+        # Where nothing is known, two directions have a third of the weight of six.
+        assert (DIRECTIONS @ outer @ DIRECTIONS.T).trace() > 0.75 * outer.trace()
+        assert outer.shape == (D, D)
+        assert matrix.dtype == torch.float64
+
+    def test_predicts_better(self, matrix):
+        y, test_y = oblique(X) + NOISE, oblique(TEST)
+        assert error(y, test_y, matrix) < 0.75 * error(y, test_y, None)
+
+    def test_is_normalized_for_standardized_columns(self, matrix):
+        standard = X.std(0, correction=0).unsqueeze(-1) * matrix
+        assert standard.square().sum() == pytest.approx(D)
+
+    def test_another_round_finds_more(self, matrix):
+        first = expected_gradient_projection(X, oblique(X) + NOISE, num_trees=40, num_iterations=1, random_state=0)
+        shares = [(DIRECTIONS @ each).square().sum() / each.square().sum() for each in (first, matrix)]
+        assert shares[0] < shares[1] - 0.05
+
+
+class TestLengthScales:
+    def test_most_weight_is_on_the_columns(self, weights):
+        assert weights.shape == (D,)
+        assert set(weights.topk(2).indices.tolist()) == {1, 4}
+        assert weights[1] > 2 * weights[4]
+
+    def test_predict_better(self, weights):
+        y, test_y = aligned(X) + NOISE, aligned(TEST)
+        assert error(y, test_y, weights) < 0.6 * error(y, test_y, None)
+
+
+class TestUnits:
+    def test_of_columns_and_targets_do_not_matter(self, weights):
+        units = torch.tensor([1.0, 1e4, 1e-3, 1.0, 0.01, 7.0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # nor give a warning
+            other = learned(50 * (aligned(X) + NOISE) - 1e3, X * units + 5, diagonal=True)
+        torch.testing.assert_close(other * units, weights, rtol=0.05, atol=0.02)
+
+    def test_a_column_that_does_not_vary_has_no_weight(self):
+        x, y = X[:100].clone(), aligned(X[:100])
+        x[:, 2] = 3.0
+        matrix, weights = learned(y, x), learned(y, x, diagonal=True)
+        assert matrix[2].abs().max() == 0
+        assert weights[2] == 0
+        assert weights.isfinite().all()
+
+
+@pytest.mark.slow
+class TestSampling:
+    def test_repeats_with_the_seed(self):
+        first, second, other = (
+            expected_gradient_projection(X[:100], aligned(X[:100]), num_trees=5, num_iterations=2, random_state=seed)
+            for seed in (0, 0, 1)
+        )
+        assert torch.equal(first, second)
+        assert not torch.equal(first, other)
+
+    def test_bounds_rows_and_points(self, monkeypatch):
+        seen, fitted, gradients = [], gradient_projection._fitted, gradient_projection._gradients
+        monkeypatch.setattr(gradient_projection, "_MOST_ROWS", 150)
+        monkeypatch.setattr(gradient_projection, "_MOST_POINTS", 40)
+        monkeypatch.setattr(gradient_projection, "_fitted", lambda x, *a: (seen.append(len(x)), fitted(x, *a))[1])
+        monkeypatch.setattr(
+            gradient_projection, "_gradients", lambda m, x, h: (seen.append(len(x)), gradients(m, x, h))[1]
+        )
+        weights = learned(aligned(X) + NOISE, diagonal=True)
+        assert seen == 3 * [150, 40]
+        assert weights.argmax() == 1
+
+    def test_leaves_the_rows_alone(self):
+        x, y = X.float(), aligned(X).float()
+        before = x.clone(), y.clone()
+        assert expected_gradient_projection(x, y, num_trees=5, num_iterations=1).dtype == torch.float64
+        assert torch.equal(x, before[0])
+        assert torch.equal(y, before[1])
+
+
+class TestErrors:
+    Y = aligned(X)
+
+    @pytest.mark.parametrize(
+        ("x", "y", "message"),
+        [
+            (X, Y[:-1], "as many targets"),
+            (X, Y.tolist(), "as many targets"),
+            (X, Y.unsqueeze(-1), "as many targets"),
+            (X, Y / 0, "finite targets"),
+            (X, torch.ones(N), "all targets are the same"),
+            (X[:1].expand(N, D), Y, "all rows are the same"),
+            (X / 0, Y, "finite rows"),
+            (X.long(), Y, "floating point"),
+        ],
+    )
+    def test_of_data(self, x, y, message):
+        with pytest.raises(ValueError, match=message):
+            expected_gradient_projection(x, y)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"num_iterations": 0}, "1 or more"),
+            ({"num_iterations": 1.5}, "1 or more"),
+            ({"step": 0.0}, "positive, finite step"),
+            ({"step": float("nan")}, "positive, finite step"),
+            ({"num_trees": 0}, "1 or more"),
+            ({"lifetime": -1.0}, "lifetime"),
+            ({"lifetime": 1e-9}, "longer lifetime"),
+            ({"random_state": "seed"}, "seed"),
+        ],
+    )
+    def test_of_numbers(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            expected_gradient_projection(X[:50], self.Y[:50], **{"num_trees": 3, **options})

@@ -1,0 +1,222 @@
+"""Sparse features against one-hot labels and kernels; models that inherit weights against those that do not."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Perceptron, Ridge, SGDClassifier, SGDRegressor
+
+from gpytorch_partition import (
+    FastClusterKernel,
+    MondrianKernel,
+    PartitionMixtureKernel,
+    RandomBinningKernel,
+    RandomForestKernel,
+)
+from gpytorch_partition.lifetimes import fit_along_lifetimes
+from gpytorch_partition.lifetimes.path import LifetimeCells, inherit_weights
+from gpytorch_partition.models import cluster_features
+
+N, M = 120, 15
+GENERATOR = torch.Generator().manual_seed(1)
+X = torch.randn(N, 3, generator=GENERATOR).double()
+Y = X[:, 0].sin() + 0.1 * torch.randn(N, generator=GENERATOR)
+CLASSES = np.array(["no", "yes", "perhaps"])[(X[:, 0] > 0).long() + (X[:, 1] > 0.7).long()]
+# The last rows are far away, in cells that no training row is in.
+TEST = torch.cat([torch.randn(40, 3, generator=GENERATOR).double(), 50 + torch.arange(9).double().view(3, 3)])
+LIFETIMES = [0.2, 0.5, 1.0]
+
+
+def kernel_of(name, **options):
+    if name == "Mondrian":
+        return MondrianKernel(X, M, lifetime=1.0, random_state=0, **options)
+    if name == "binning":
+        return RandomBinningKernel(X, M, lengthscale=1.0, random_state=0, **options)
+    if name == "forest":
+        return RandomForestKernel(X, Y, M, heights="sampled", random_state=0, **options)
+    return FastClusterKernel(X, M, random_state=0, **options)
+
+
+def regressor(**options):
+    return SGDRegressor(**{"alpha": 1e-4, "learning_rate": "constant", "eta0": 0.3} | options)
+
+
+def path_of(estimator=None, y=Y, lifetimes=LIFETIMES, **options):
+    options = {"random_state": 0} | options
+    return fit_along_lifetimes(kernel_of("Mondrian"), estimator or regressor(), X, y, lifetimes, **options)
+
+
+class TestFeatures:
+    @pytest.mark.parametrize("active_dims", [None, (2, 0)])
+    @pytest.mark.parametrize("name", ["Mondrian", "binning", "forest", "clusters"])
+    @pytest.mark.parametrize("test_rows", [TEST, TEST[:5], TEST.repeat(5, 1)])
+    def test_their_products_are_the_kernel(self, name, active_dims, test_rows):
+        kernel = kernel_of(name, active_dims=active_dims)
+        test, train = (cluster_features(kernel, x, X) for x in (test_rows, X))
+        np.testing.assert_allclose((train @ train.T).toarray(), kernel(X).to_dense().double(), atol=1e-6)
+        np.testing.assert_allclose((test @ train.T).toarray(), kernel(test_rows, X).to_dense().double(), atol=1e-6)
+
+    def test_they_are_one_hot_labels_of_cells_with_training_rows(self):
+        kernel = kernel_of("Mondrian")
+        labels, test_labels = kernel.cluster_ids(X), kernel.cluster_ids(TEST)
+        values = [np.unique(column) for column in labels.T]
+        found = cluster_features(kernel, TEST, X)
+        assert found.shape == (len(TEST), sum(map(len, values)))
+        blocks = np.split(found.toarray() * M**0.5, np.cumsum([len(own) for own in values])[:-1], 1)
+        for r, block in enumerate(blocks):  # cells of a tree come in the order of the tree
+            expected = (test_labels[:, [r]].numpy() == values[r]).astype(float)
+            np.testing.assert_allclose(sorted(block.T.tolist()), sorted(expected.T.tolist()), rtol=1e-14)
+        assert found.nnz < M * len(TEST)
+        assert cluster_features(kernel, X, X).nnz == M * N
+
+    def test_kernels_that_weigh_clusters_are_refused(self):
+        mixture = PartitionMixtureKernel([kernel_of("Mondrian"), kernel_of("binning")])
+        for kernel in (RandomForestKernel(X, Y, 5, random_state=0), mixture):
+            with pytest.raises(TypeError, match="weigh the same"):
+                cluster_features(kernel, X, X)
+        with pytest.raises(TypeError, match="PartitionKernel"):
+            cluster_features(torch.nn.Identity(), X, X)
+
+    def test_points_that_cannot_be_used_are_refused(self):
+        kernel = kernel_of("Mondrian")
+        for x, train_x in ((X[:, :2], X), (X, X[:, :2]), (X.unsqueeze(0), X), (X.long(), X), (X, X[:0])):
+            with pytest.raises(ValueError, match="expected|was built on"):
+                cluster_features(kernel, x, train_x)
+        with pytest.raises(RuntimeError, match="not fitted"):
+            cluster_features(MondrianKernel(), X, X)
+
+
+def cells():
+    before = LifetimeCells(kernel_of("Mondrian"), 0.3, X)
+    return before, LifetimeCells(kernel_of("Mondrian"), 0.9, X, before)
+
+
+class TestInheritance:
+    @pytest.mark.parametrize(
+        ("estimator", "y"),
+        [
+            (regressor(), Y.numpy()),
+            (regressor(average=True), Y.numpy()),
+            (SGDClassifier(random_state=0), CLASSES != "no"),
+            (SGDClassifier(average=10, random_state=0), CLASSES),
+            (Perceptron(random_state=0), CLASSES),
+        ],
+    )
+    def test_all_predictions_are_preserved_and_learning_goes_on(self, estimator, y):
+        """Also those of points in new cells without training rows."""
+        before, after = cells()
+        decide = "predict" if isinstance(estimator, SGDRegressor) else "decision_function"
+        fitted = deepcopy(estimator).fit(before.features(X), y)
+        expected = [getattr(fitted, decide)(before.features(x)) for x in (X, TEST)]
+        inherit_weights(fitted, before.features(X), after.features(X))
+        for x, values in zip((X, TEST), expected):
+            np.testing.assert_allclose(getattr(fitted, decide)(after.features(x)), values, rtol=1e-12, atol=1e-12)
+            assert np.abs(values).max() > 0.1
+        fitted.partial_fit(after.features(X), y)
+        assert np.abs(getattr(fitted, decide)(after.features(X)) - expected[0]).max() > 1e-4
+
+    def test_cells_with_training_rows_have_columns_of_their_own(self):
+        before, after = cells()
+        early, late = (cluster_features(kernel_of("Mondrian").cut(lifetime), TEST, X) for lifetime in (0.3, 0.9))
+        found = after.features(TEST)
+        assert found.shape[1] == late.shape[1] + early.shape[1] > late.shape[1] > early.shape[1]
+        np.testing.assert_array_equal(found[:, : late.shape[1]].toarray(), late.toarray())
+        # Every point is where it was before, in as many trees as there, and in a cell that was not seen later.
+        np.testing.assert_array_equal(np.diff(found.indptr), np.diff(early.indptr))
+        assert late.nnz < early.nnz < M * len(TEST)
+        inherited = found[:, late.shape[1] :].toarray()
+        assert ((inherited > 0) <= (early.toarray() > 0)).all()
+
+
+class TestPath:
+    def test_a_warm_start_has_learned_more_after_one_epoch_than_a_cold_one(self):
+        def loss(model):
+            return np.mean((model.predict(X) - Y.numpy()) ** 2)
+
+        warm = path_of(epochs=1).models[-1]
+        cold = path_of(epochs=1, lifetimes=LIFETIMES[-1:]).models[0]
+        assert warm.lifetime == cold.lifetime
+        assert loss(warm) < 0.7 * loss(cold)
+
+    def test_it_approaches_ridge_regression(self):
+        features = cluster_features(kernel_of("Mondrian"), X, X)
+        exact = Ridge(alpha=N * 1e-2).fit(features.toarray(), Y)
+        estimator = SGDRegressor(alpha=1e-2, learning_rate="invscaling", eta0=0.5)
+        found = path_of(estimator, epochs=300).models[-1]
+        # The intercept of sparse rows learns at a hundredth of the rate, and is not penalized in either.
+        np.testing.assert_allclose(found.predict(X), exact.predict(features.toarray()), atol=0.1)
+
+    def test_each_model_predicts_by_its_own_cells(self):
+        path = path_of(validation=(TEST[:40], TEST[:40, 0].sin()))
+        for model in path.models:
+            features = model.features(TEST)
+            expected = features @ model.estimator.coef_ + model.estimator.intercept_
+            own = cluster_features(kernel_of("Mondrian").cut(model.lifetime), TEST, X)
+            np.testing.assert_array_equal(features[:, : own.shape[1]].toarray(), own.toarray())
+            np.testing.assert_allclose(model.predict(TEST), expected, rtol=1e-10)
+            assert model.score == model.estimator.score(features[:40], TEST[:40, 0].sin().numpy())
+        assert path.lifetimes.tolist() == LIFETIMES
+        assert path.best.score == path.scores.max()
+        assert path.best.score > 0.7
+
+    @pytest.mark.parametrize("y", [CLASSES, (X[:, 0] > 0)])
+    def test_support_vector_machines_classify(self, y):
+        path = path_of(SGDClassifier(alpha=1e-3), y, validation=(X, y))
+        assert path.scores[-1] > 0.9
+        assert set(path.models[0].predict(TEST)) <= set(np.asarray(y))
+
+    def test_the_seed_is_all_that_matters(self):
+        """Whatever the estimator's own seed and NumPy's global one."""
+        first = path_of(SGDClassifier(random_state=1), CLASSES)
+        state = np.random.get_state()[1].copy()  # noqa: NPY002
+        second = path_of(SGDClassifier(), CLASSES)
+        other = path_of(SGDClassifier(), CLASSES, random_state=3)
+        for a, b, c in zip(first.models, second.models, other.models):
+            np.testing.assert_array_equal(a.estimator.coef_, b.estimator.coef_)
+            assert (a.estimator.coef_ != c.estimator.coef_).any()
+        np.testing.assert_array_equal(state, np.random.get_state()[1])  # noqa: NPY002
+
+    def test_the_kernels_own_columns_are_selected(self):
+        kernel = MondrianKernel(X, M, lifetime=1.0, random_state=0, active_dims=(2, 0))
+        path = fit_along_lifetimes(kernel, regressor(), X, Y, LIFETIMES, random_state=0)
+        twin = MondrianKernel(X[:, [2, 0]], M, lifetime=1.0, random_state=0)
+        expected = fit_along_lifetimes(twin, regressor(), X[:, [2, 0]], Y, LIFETIMES, random_state=0)
+        np.testing.assert_array_equal(path.models[-1].predict(TEST), expected.models[-1].predict(TEST[:, [2, 0]]))
+
+    def test_the_estimator_given_is_left_alone(self):
+        estimator = regressor()
+        path_of(estimator)
+        assert not hasattr(estimator, "coef_")
+        assert estimator.shuffle
+
+    @pytest.mark.parametrize(
+        ("options", "error", "message"),
+        [
+            ({"lifetimes": []}, ValueError, "lifetimes"),
+            ({"lifetimes": [0.5, 0.2]}, ValueError, "increasing"),
+            ({"lifetimes": [0.0, 0.2]}, ValueError, "positive"),
+            ({"lifetimes": [float("nan")]}, ValueError, "positive"),
+            ({"lifetimes": [0.5, 1.5]}, ValueError, "at most 1"),
+            ({"epochs": 0}, ValueError, "epochs=0"),
+            ({"y": Y[:5]}, ValueError, "one target"),
+            ({"validation": (TEST, Y[:5])}, ValueError, "validation"),
+            ({"validation": (X[:, :2], Y)}, ValueError, "was built on 3"),
+            ({"estimator": Ridge()}, TypeError, "partial_fit"),
+        ],
+    )
+    def test_bad_input_is_refused(self, options, error, message):
+        with pytest.raises(error, match=message):
+            path_of(**options)
+
+    def test_kernels_without_trees_are_refused(self):
+        with pytest.raises(TypeError, match="MondrianKernel"):
+            fit_along_lifetimes(kernel_of("binning"), regressor(), X, Y, [0.5])
+        with pytest.raises(RuntimeError, match="not fitted"):
+            fit_along_lifetimes(MondrianKernel(), regressor(), X, Y, [0.5])
+
+    def test_without_validation_there_are_no_scores(self):
+        with pytest.raises(RuntimeError, match="validation"):
+            path_of().best  # noqa: B018

@@ -1,0 +1,300 @@
+"""The sweep over lifetimes against a dense Gaussian process at each of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scipy import stats
+from torch.distributions import Gamma, MultivariateNormal, Uniform
+
+from gpytorch_partition import FastClusterKernel, MondrianKernel, lifetime_sweep
+
+OUTPUTSCALE, NOISE = 0.8, 0.05
+LIFETIMES = [0.05, 0.5, 2.0, 5.0, 20.0]
+
+
+def data(n=120, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, 2, generator=generator, dtype=torch.float64)
+    y = (8 * x[:, 0]).sin() + 0.2 * torch.randn(n, generator=generator, dtype=torch.float64)
+    return x, y
+
+
+X, Y = data()
+NEW, NEW_Y = data(40, seed=1)
+
+
+def kernel_of(x=X, num_trees=10, max_lifetime=20.0, **kwargs):
+    return MondrianKernel(x, num_trees, max_lifetime=max_lifetime, random_state=0, **kwargs)
+
+
+class Dense:
+    """Likelihood, mean and variance at a lifetime, by kernels that are built with it."""
+
+    def __init__(self, lifetime, x=X, y=Y, new=NEW, **kwargs):
+        kernel = kernel_of(x, max_lifetime=20.0, lifetime=lifetime, **kwargs)
+        labels, new_labels = kernel.cluster_ids(x), kernel.cluster_ids(new)
+        noisy = OUTPUTSCALE * share(labels, labels) + NOISE * torch.eye(len(x), dtype=torch.float64)
+        cross = OUTPUTSCALE * share(new_labels, labels)
+        self.value = float(MultivariateNormal(torch.zeros_like(y), noisy).log_prob(y))
+        self.mean = cross @ torch.linalg.solve(noisy, y)
+        self.variance = OUTPUTSCALE - (cross * torch.linalg.solve(noisy, cross.mT).mT).sum(-1)
+
+    @property
+    def error(self):
+        return float((self.mean - NEW_Y).square().mean().sqrt())
+
+
+def share(labels1, labels2):
+    return (labels1[:, None] == labels2[None]).double().mean(-1)
+
+
+def sweep_of(kernel=None, lifetimes=LIFETIMES, **kwargs):
+    options = dict(outputscale=OUTPUTSCALE, noise=NOISE, lifetimes=lifetimes, **kwargs)
+    return lifetime_sweep(kernel or kernel_of(), X, Y, **options)
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return [Dense(lifetime) for lifetime in LIFETIMES]
+
+
+def values(exact, name):
+    return torch.tensor([getattr(each, name) for each in exact], dtype=torch.float64)
+
+
+class TestOnAGrid:
+    def test_likelihoods_and_errors(self, exact):
+        sweep = sweep_of(validation=(NEW, NEW_Y))
+        torch.testing.assert_close(sweep.log_marginal_likelihood, values(exact, "value"), rtol=1e-9, atol=1e-8)
+        torch.testing.assert_close(sweep.validation_error, values(exact, "error"), rtol=1e-9, atol=1e-9)
+        assert not sweep.standard_error.any()
+
+    def test_by_clusters_however_many(self, exact, monkeypatch):
+        """The p x p matrix at every lifetime, each coarsened from the one before."""
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._is_primal", lambda *_: True)
+        sweep = sweep_of(validation=(NEW, NEW_Y))
+        torch.testing.assert_close(sweep.log_marginal_likelihood, values(exact, "value"), rtol=1e-9, atol=1e-8)
+        torch.testing.assert_close(sweep.validation_error, values(exact, "error"), rtol=1e-9, atol=1e-9)
+
+    def test_by_lanczos(self, exact, monkeypatch):
+        for name in ("_is_primal", "_is_dense"):
+            monkeypatch.setattr(f"gpytorch_partition.lifetimes.sweep.{name}", lambda *_: False)
+        sweep = sweep_of(validation=(NEW, NEW_Y))
+        errors = (sweep.log_marginal_likelihood - values(exact, "value")).abs()
+        assert (errors <= 4 * sweep.standard_error + 0.05).all()
+        assert (sweep.standard_error > 0).all()
+        assert sweep.standard_error.max() < 3
+        torch.testing.assert_close(sweep.validation_error, values(exact, "error"), rtol=1e-3, atol=1e-4)
+
+    def test_the_best_lifetime_is_written_into_the_kernel(self, exact):
+        kernel = kernel_of()
+        sweep = sweep_of(kernel)
+        assert sweep.best_lifetime == kernel.lifetime == LIFETIMES[int(values(exact, "value").argmax())]
+        codes = kernel(X).evaluate_kernel().to_dense()
+        torch.testing.assert_close(codes, share(kernel.cluster_ids(X), kernel.cluster_ids(X)))
+
+    def test_counts_are_made_once(self, monkeypatch):
+        from gpytorch_partition.lifetimes import sweep as module
+
+        calls = []
+        original = module.count_co_occurrences
+        monkeypatch.setattr(module, "count_co_occurrences", lambda *args: (calls.append(1), original(*args))[1])
+        monkeypatch.setattr(module, "_is_primal", lambda *_: True)
+        sweep_of()
+        assert len(calls) == 1
+
+    def test_default_lifetimes(self):
+        sweep = sweep_of(lifetimes=None)
+        assert len(sweep.lifetimes) == 30
+        assert sweep.lifetimes[-1] == 20.0
+        torch.testing.assert_close(sweep.lifetimes[0].item(), 0.02)
+        assert ((sweep.lifetimes > sweep.edges[:-1]) & (sweep.lifetimes < sweep.edges[1:])).all()
+
+    def test_lifetimes_in_any_order(self):
+        one, other = sweep_of(lifetimes=[2.0, 0.5, 2.0]), sweep_of(lifetimes=[0.5, 2.0])
+        assert torch.equal(one.lifetimes, other.lifetimes)
+        assert torch.equal(one.log_marginal_likelihood, other.log_marginal_likelihood)
+
+    def test_active_dims(self):
+        wide = torch.cat([torch.rand(len(X), 1, dtype=torch.float64), X], -1)
+        kernel = kernel_of(wide, active_dims=(1, 2))
+        sweep = lifetime_sweep(kernel, wide, Y, outputscale=OUTPUTSCALE, noise=NOISE, lifetimes=LIFETIMES)
+        assert torch.equal(sweep.log_marginal_likelihood, sweep_of().log_marginal_likelihood)
+
+    @pytest.mark.parametrize("dense", [True, False])
+    def test_rows_in_single_precision_lose_no_digits(self, monkeypatch, dense):
+        """Far from zero a share of 1 / 10 in float32 would cost tens of nats."""
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._is_primal", lambda *_: not dense)
+        x, y = X.float(), (Y + 1e3).float()
+        sweep = lifetime_sweep(kernel_of(x), x, y, outputscale=OUTPUTSCALE, noise=NOISE, lifetimes=[2.0])
+        exact = Dense(2.0, x, y.double(), NEW.float()).value
+        assert abs(float(sweep.log_marginal_likelihood[0]) - exact) < 1e-3
+
+
+class TestAtEveryCut:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def sweep():
+        kernel = kernel_of(num_trees=4, max_lifetime=8.0)
+        return sweep_of(kernel, "cuts", validation=(NEW, NEW_Y))
+
+    def test_the_first_error_is_that_of_the_first_lifetime(self):
+        """Points far out have left the trees before any cut of the rows."""
+        far = torch.cat([NEW, torch.full((1, 2), 1e5, dtype=torch.float64)]), torch.cat([NEW_Y, NEW_Y[:1]])
+        cuts = sweep_of(kernel_of(num_trees=4, max_lifetime=8.0), "cuts", validation=far)
+        first = [float(cuts.lifetimes[0])]
+        grid = sweep_of(kernel_of(num_trees=4, max_lifetime=8.0), first, validation=far)
+        torch.testing.assert_close(cuts.validation_error[0], grid.validation_error[0])
+
+    def test_likelihoods_and_errors(self, sweep):
+        for number in (0, 1, 2, 30, 100, len(sweep.lifetimes) - 1):
+            dense = Dense(float(sweep.lifetimes[number]), num_trees=4)
+            assert abs(float(sweep.log_marginal_likelihood[number]) - dense.value) < 1e-8
+            assert abs(float(sweep.validation_error[number]) - dense.error) < 1e-9
+
+    def test_nothing_changes_between_cuts(self, sweep):
+        number = 50
+        for lifetime in (sweep.edges[number], sweep.edges[number : number + 2].mean(), sweep.edges[number + 1] - 1e-9):
+            assert abs(Dense(float(lifetime), num_trees=4).value - float(sweep.log_marginal_likelihood[number])) < 1e-8
+
+    def test_lifetimes_ascend_to_the_longest(self, sweep):
+        assert (sweep.lifetimes.diff() > 0).all()
+        assert sweep.edges[-1] == 8.0
+        assert torch.equal(sweep.edges[1:-1], sweep.lifetimes[1:])
+
+    def test_agrees_with_the_grid(self, sweep):
+        grid = sweep_of(kernel_of(num_trees=4, max_lifetime=8.0), [1.0, 4.0])
+        for lifetime, value in zip(grid.lifetimes, grid.log_marginal_likelihood):
+            number = int((sweep.lifetimes <= lifetime).sum()) - 1
+            assert abs(float(sweep.log_marginal_likelihood[number] - value)) < 1e-8
+
+    def test_too_many_cells(self, monkeypatch):
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._MOST_CELLS", 100)
+        with pytest.raises(ValueError, match="shorter max_lifetime"):
+            sweep_of(lifetimes="cuts")
+
+    def test_a_single_row_is_never_cut(self):
+        x = torch.zeros(1, 2, dtype=torch.float64)
+        kernel = MondrianKernel(x, 3, lifetime=1.0, random_state=0)
+        sweep = lifetime_sweep(kernel, x, torch.ones(1).double(), outputscale=1.0, noise=1.0, lifetimes="cuts")
+        expected = MultivariateNormal(torch.zeros(1), torch.tensor([[2.0]])).log_prob(torch.ones(1))
+        assert abs(float(sweep.log_marginal_likelihood[0]) - float(expected)) < 1e-6
+
+
+class TestPosterior:
+    def test_of_a_prior(self, exact):
+        sweep = sweep_of()
+        prior = Gamma(torch.tensor(2.0, dtype=torch.float64), torch.tensor(1.0, dtype=torch.float64))
+        edges = torch.cat([torch.zeros(1), sweep.edges[1:-1], torch.full((1,), 1e9)]).double()
+        masses = prior.cdf(edges).diff()
+        expected = (values(exact, "value") - values(exact, "value").max()).exp() * masses
+        torch.testing.assert_close(sweep.posterior(prior), expected / expected.sum(), rtol=1e-6, atol=1e-12)
+        torch.testing.assert_close(sweep.posterior(prior.cdf), sweep.posterior(prior))
+
+    def test_by_default_uniform_in_the_logarithm(self, exact):
+        sweep = sweep_of(lifetimes=[1.0, 2.0, 4.0, 8.0])
+        likelihoods = sweep.log_marginal_likelihood.softmax(0)
+        torch.testing.assert_close(sweep.posterior(), likelihoods, rtol=1e-6, atol=1e-12)
+
+    @pytest.mark.parametrize("lifetimes", [LIFETIMES, "cuts"])
+    def test_the_whole_of_a_prior_counts(self, lifetimes):
+        """Of a flat likelihood nothing but the prior is left: the ends stand for all beyond them."""
+        sweep = sweep_of(kernel_of(num_trees=2, max_lifetime=20.0), lifetimes)
+        object.__setattr__(sweep, "log_marginal_likelihood", torch.zeros_like(sweep.log_marginal_likelihood))
+        prior = Uniform(torch.tensor(0.0).double(), torch.tensor(8.0).double())
+        for each in (prior, stats.uniform(0, 8)):
+            weights = sweep.posterior(each)
+            torch.testing.assert_close(weights[0].item(), float(sweep.edges[1]) / 8)
+            assert not weights[sweep.edges[:-1] >= 8].any()
+
+    def test_a_prior_elsewhere(self):
+        with pytest.raises(ValueError, match="probability"):
+            sweep_of().posterior(lambda lifetimes: torch.ones_like(lifetimes))
+
+    def test_predictions_are_averages(self, exact):
+        sweep = sweep_of()
+        prior = lambda lifetimes: lifetimes.clamp(max=20.0) ** 0.01  # noqa: E731
+        # Flatten the likelihood, so that several lifetimes count.
+        object.__setattr__(sweep, "log_marginal_likelihood", sweep.log_marginal_likelihood / 100)
+        weights = sweep.posterior(prior)
+        assert (weights > 0.01).sum() > 2
+        mean, variance = sweep.predict(NEW, prior)
+        means, variances = (torch.stack([getattr(each, name) for each in exact]) for name in ("mean", "variance"))
+        expected = weights @ means
+        torch.testing.assert_close(mean, expected, rtol=1e-4, atol=1e-4)
+        second = weights @ (variances + means**2)
+        torch.testing.assert_close(variance, second - expected**2, rtol=1e-3, atol=1e-4)
+
+    def test_one_lifetime_is_the_process_itself(self, exact):
+        sweep = sweep_of(lifetimes=[2.0])
+        mean, variance = sweep.predict(NEW)
+        torch.testing.assert_close(mean, exact[2].mean, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(variance, exact[2].variance, rtol=1e-6, atol=1e-6)
+
+
+def test_recovers_a_known_lifetime():
+    """Data from a Laplace process; the likelihood of 50 trees is largest within a factor of 2.5 (paper, figure 7)."""
+    for seed in range(2):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.rand(300, 2, generator=generator, dtype=torch.float64)
+        covariance = torch.exp(-10 * torch.cdist(x, x, p=1)) + 0.01 * torch.eye(300, dtype=torch.float64)
+        y = torch.linalg.cholesky(covariance) @ torch.randn(300, generator=generator, dtype=torch.float64)
+        kernel = MondrianKernel(x, 50, max_lifetime=100.0, random_state=seed)
+        sweep = lifetime_sweep(kernel, x, y, outputscale=1.0, noise=0.01)
+        assert 4 <= kernel.lifetime <= 25
+        assert sweep.log_marginal_likelihood[0] < sweep.log_marginal_likelihood.max() - 100
+
+
+class TestBadInput:
+    def test_kernels(self):
+        with pytest.raises(TypeError, match="FastClusterKernel"):
+            sweep_of(FastClusterKernel(X, 5, random_state=0))
+        with pytest.raises(RuntimeError, match="not fitted"):
+            sweep_of(MondrianKernel())
+
+    @pytest.mark.parametrize("lifetimes", [[], [0.0, 1.0], [-1.0], [1.0, 21.0], [math.nan]])
+    def test_lifetimes(self, lifetimes):
+        kernel = kernel_of()
+        before = kernel.lifetime
+        with pytest.raises(ValueError, match="max_lifetime"):
+            sweep_of(kernel, lifetimes)
+        assert kernel.lifetime == before
+
+    def test_validation_points(self):
+        bad = NEW.clone()
+        bad[0, 0] = math.nan
+        for x in (NEW[:, :1], torch.cat([NEW, NEW], 1), bad, NEW.long()):
+            with pytest.raises(ValueError, match="expected|built on"):
+                sweep_of(validation=(x, NEW_Y))
+
+    def test_one_lifetime_is_no_list(self):
+        kernel = kernel_of()
+        with pytest.raises(ValueError, match="put it into a list"):
+            sweep_of(kernel, 2.0)
+        assert not kernel.partition._remembered  # no row was led down
+
+    def test_noise_that_rounding_takes(self, monkeypatch):
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._is_primal", lambda *_: True)
+        with pytest.raises(ValueError, match="lost in rounding"):
+            lifetime_sweep(kernel_of(), X, Y, outputscale=1.0, noise=1e-18)
+
+    def test_words(self):
+        with pytest.raises(ValueError, match='"cuts"'):
+            sweep_of(lifetimes="all")
+
+    @pytest.mark.parametrize("name", ["outputscale", "noise"])
+    @pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
+    def test_values(self, name, value):
+        options = {"outputscale": 1.0, "noise": 1.0, name: value}
+        with pytest.raises(ValueError, match=name):
+            lifetime_sweep(kernel_of(), X, Y, **options)
+
+    def test_rows(self):
+        for x, y in ((X, Y[:-1]), (X[:, :1], Y), (X, Y.clone().fill_(math.nan)), (X[:0], Y[:0])):
+            with pytest.raises(ValueError, match="expected|built on"):
+                lifetime_sweep(kernel_of(), x, y, outputscale=1.0, noise=1.0)
+        with pytest.raises(ValueError, match="as many targets"):
+            sweep_of(validation=(NEW, NEW_Y[:3]))

@@ -1,0 +1,191 @@
+"""Hyperparameters against a dense optimizer, and the words about values at a bound."""
+
+from __future__ import annotations
+
+import warnings
+from unittest.mock import patch
+
+import linear_operator
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+import torch
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from sklearn.exceptions import ConvergenceWarning
+
+from gpytorch_partition import FastClusterKernel, settings
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.operators import partition_added_diag_linear_operator as solver
+from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
+
+NOISE = "likelihood.noise_covar.noise"
+OUTPUTSCALE = "covar_module.outputscale"
+
+
+def problem(num_rows=120, noise=0.3, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(num_rows, 2, generator=generator, dtype=torch.float64).to(dtype)
+    y = x[:, 0].sin() + noise * torch.randn(num_rows, generator=generator, dtype=torch.float64).to(dtype)
+    return x, y
+
+
+def model_of(x, y):
+    return PartitionGP(x, y, GaussianLikelihood(), FastClusterKernel(x, 40, random_state=0))
+
+
+def hyperparameters(model):
+    return model.covar_module.outputscale.item(), model.likelihood.noise.item(), model.mean_module.constant.item()
+
+
+class Dense:
+    """The exact likelihood at any hyperparameters, from one eigendecomposition of the kernel matrix."""
+
+    def __init__(self, model):
+        gram = model.covar_module.base_kernel(model.train_inputs[0]).to_dense().detach().double()
+        self.values, vectors = (part.numpy() for part in torch.linalg.eigh(gram))
+        self.y = vectors.T @ model.train_targets.double().numpy()
+        self.ones = vectors.sum(0)
+
+    def log_likelihood(self, scale, noise, constant):
+        variances = scale * self.values + noise
+        return scipy.stats.norm(constant * self.ones, np.sqrt(variances)).logpdf(self.y).sum()
+
+    def optimum(self):
+        """The best likelihood, and its outputscale, noise and constant."""
+        found = scipy.optimize.minimize(
+            lambda p: -self.log_likelihood(np.exp(p[0]), np.exp(p[1]), p[2]),
+            np.array([0.0, -1.0, 0.0]),
+            method="BFGS",
+        )
+        return -found.fun, np.exp(found.x[0]), np.exp(found.x[1]), found.x[2]
+
+
+def dense_log_likelihood(model):
+    return Dense(model).log_likelihood(*hyperparameters(model))
+
+
+def test_it_finds_the_optimum_that_dense_algebra_finds():
+    model = model_of(*problem())
+    fit = maximize_marginal_likelihood(model, model.likelihood)
+    best, best_scale, best_noise, best_constant = Dense(model).optimum()
+    scale, noise, constant = hyperparameters(model)
+    assert fit.converged
+    assert fit.at_bounds == {}
+    assert fit.log_marginal_likelihood == pytest.approx(best, abs=0.01)
+    assert noise == pytest.approx(best_noise, rel=0.02)
+    assert scale == pytest.approx(best_scale, rel=0.1)
+    assert constant == pytest.approx(best_constant, abs=0.1)
+
+
+def test_it_reports_the_likelihood_of_the_values_it_leaves():
+    model = model_of(*problem())
+    with pytest.warns(ConvergenceWarning):
+        fit = maximize_marginal_likelihood(model, model.likelihood, max_iterations=4)
+    exact = dense_log_likelihood(model)
+    assert fit.log_marginal_likelihood == pytest.approx(exact, abs=1e-6)
+
+
+def test_probe_vectors_do_nearly_as_well_as_dense_algebra():
+    model = model_of(*problem(num_rows=900, dtype=torch.float32))
+    fit = maximize_marginal_likelihood(model, model.likelihood)
+    exact = dense_log_likelihood(model)
+    assert exact == pytest.approx(Dense(model).optimum()[0], abs=0.002 * 900)
+    assert fit.log_marginal_likelihood == pytest.approx(exact, abs=0.02 * 900)
+
+
+def test_two_runs_end_at_the_same_bits():
+    x, y = problem(num_rows=850, dtype=torch.float32)
+    ends = []
+    for _ in range(2):
+        model = model_of(x, y)
+        with pytest.warns(ConvergenceWarning):
+            fit = maximize_marginal_likelihood(model, model.likelihood, max_iterations=4)
+        ends.append((fit, hyperparameters(model)))
+    assert ends[0] == ends[1]
+
+
+def test_settings_given_in_an_iterative_context_of_the_callers_win():
+    model = model_of(*problem(num_rows=300))
+    with (
+        patch.object(solver, "conjugate_gradients", wraps=solver.conjugate_gradients) as solves,
+        settings.iterative(),
+        linear_operator.settings.max_cholesky_size(100),
+        pytest.warns(ConvergenceWarning),
+    ):
+        maximize_marginal_likelihood(model, model.likelihood, max_iterations=3)
+    assert solves.call_count > 0
+
+
+def test_the_models_mode_stays():
+    model = model_of(*problem())
+    for mode in (False, True):
+        model.train(mode)
+        maximize_marginal_likelihood(model, model.likelihood, max_iterations=20)
+        assert model.training == model.likelihood.training == mode
+
+
+def test_frozen_parameters_stay():
+    model = model_of(*problem())
+    model.likelihood.noise = 0.5
+    model.likelihood.noise_covar.raw_noise.requires_grad_(False)
+    maximize_marginal_likelihood(model, model.likelihood)
+    assert model.likelihood.noise.item() == pytest.approx(0.5)
+    assert model.covar_module.outputscale.item() != pytest.approx(np.log(2), rel=0.05)
+
+
+def test_nothing_to_train_is_an_error():
+    model = model_of(*problem()).requires_grad_(False)
+    with pytest.raises(ValueError, match="parameters to train"):
+        maximize_marginal_likelihood(model, model.likelihood)
+
+
+def test_fixed_noise_is_left_alone():
+    x, y = problem()
+    likelihood = FixedNoiseGaussianLikelihood(torch.full_like(y, 0.09))
+    model = PartitionGP(x, y, likelihood, FastClusterKernel(x, 40, random_state=0))
+    fit = maximize_marginal_likelihood(model, likelihood)
+    scale, constant = model.covar_module.outputscale.item(), model.mean_module.constant.item()
+    exact = Dense(model).log_likelihood(scale, 0.09, constant)
+    assert fit.log_marginal_likelihood == pytest.approx(exact, abs=1e-6)
+
+
+def test_targets_that_are_not_finite_are_an_error():
+    x, y = problem()
+    y[3] = torch.nan
+    model = model_of(x, y)
+    with pytest.raises((FloatingPointError, ValueError), match=r"finite|NaN"):
+        maximize_marginal_likelihood(model, model.likelihood)
+
+
+def test_an_ordinary_fit_says_nothing():
+    model = model_of(*problem())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        maximize_marginal_likelihood(model, model.likelihood)
+
+
+def test_targets_without_noise_put_the_noise_at_its_bound():
+    x, _ = problem()
+    y = FastClusterKernel(x, 40, random_state=0)(x).to_dense().detach()[:, 0]
+    model = model_of(x, (y - y.mean()) / y.std())
+    with pytest.warns(ConvergenceWarning, match=f"{NOISE} = .* at a bound .*too narrow"):
+        fit = maximize_marginal_likelihood(model, model.likelihood)
+    assert fit.at_bounds == {NOISE: pytest.approx(1e-4, abs=1e-4)}
+
+
+def test_targets_that_are_all_noise_put_the_outputscale_at_its_bound():
+    x = torch.cat([problem()[0]] * 2)
+    y = torch.ones(120, dtype=x.dtype)
+    model = model_of(x, torch.cat([y, -y]))  # twice every row, with opposite targets
+    with pytest.warns(ConvergenceWarning, match=f"{OUTPUTSCALE} = .*explains nothing"):
+        fit = maximize_marginal_likelihood(model, model.likelihood)
+    assert list(fit.at_bounds) == [OUTPUTSCALE]
+
+
+def test_too_few_iterations_are_told():
+    model = model_of(*problem())
+    with pytest.warns(ConvergenceWarning, match="still improving after 2 iterations"):
+        fit = maximize_marginal_likelihood(model, model.likelihood, max_iterations=2)
+    assert not fit.converged
+    assert fit.num_iterations == 2

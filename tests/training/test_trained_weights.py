@@ -1,0 +1,323 @@
+"""Weights of levels, trees and kernels learned by marginal likelihood: gradients, what is found, and what fits them."""
+
+from __future__ import annotations
+
+import warnings
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.mlls import ExactMarginalLogLikelihood
+from linear_operator import settings as linear_settings
+from sklearn.ensemble import RandomForestRegressor
+
+from gpytorch_partition import (
+    FastClusterKernel,
+    MondrianKernel,
+    PartitionKernel,
+    PartitionMixtureKernel,
+    RandomForestKernel,
+    fit_exact_gp,
+    settings,
+)
+from gpytorch_partition.inference.prediction.cluster_posterior import cluster_posterior
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.operators import PartitionAddedDiagLinearOperator
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.randn(150, 3, generator=GENERATOR, dtype=torch.float64)
+Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(150, generator=GENERATOR, dtype=torch.float64)
+NEW = 2 * torch.randn(25, 3, generator=GENERATOR, dtype=torch.float64)
+FOREST = RandomForestRegressor(6, min_samples_leaf=5, random_state=0).fit(X.numpy(), Y.numpy())
+
+
+def floors(x):
+    return x.floor().long()
+
+
+def forest(heights, **options):
+    return RandomForestKernel.from_forest(FOREST, heights, random_state=0, **options)
+
+
+def mixture():
+    kernels = [
+        forest("learned", learn_tree_weights=True),
+        MondrianKernel(X, 5, random_state=0),
+        FastClusterKernel(X, 6, active_dims=(2, 0), random_state=0),
+        PartitionKernel(floors, active_dims=(1,)),
+    ]
+    return PartitionMixtureKernel(kernels, [1, 2, 3, 4])
+
+
+KERNELS = {
+    "learned": lambda: forest("learned"),
+    "all": lambda: forest("all", learn_tree_weights=True),
+    "leaf": lambda: forest("leaf", learn_tree_weights=True),
+    "sampled": lambda: forest("sampled", learn_tree_weights=True),
+    "impurity": lambda: forest("impurity", learn_tree_weights=True),
+    "both": lambda: forest("learned", learn_tree_weights=True),
+    "mixture": mixture,
+    "flat mixture": lambda: PartitionMixtureKernel([forest("leaf", learn_tree_weights=True), MondrianKernel(X, 5)]),
+}
+
+
+def model_of(kernel, x=X, y=Y):
+    model = PartitionGP(x, y, GaussianLikelihood(), kernel).double()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter += 0.5 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return model
+
+
+def trained(model):
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def likelihood_and_gradient(model):
+    model.train()
+    model.zero_grad()
+    value = ExactMarginalLogLikelihood(model.likelihood, model)(model(*model.train_inputs), model.train_targets)
+    value.backward()
+    return value.item(), torch.cat([parameter.grad.reshape(-1) for parameter in trained(model)])
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_gradient_of_the_likelihood_is_that_of_finite_differences(name):
+    model = model_of(KERNELS[name]())
+    _, gradient = likelihood_and_gradient(model)
+    direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    place = torch.nn.utils.parameters_to_vector(trained(model)).detach()
+    values = []
+    for step in (1e-5, -1e-5):
+        torch.nn.utils.vector_to_parameters(place + step * direction, trained(model))
+        values.append(likelihood_and_gradient(model)[0])
+    assert (values[0] - values[1]) / 2e-5 == pytest.approx(float(gradient @ direction), rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_conjugate_gradients_and_quadrature_have_the_same_likelihood_and_gradient(name, monkeypatch):
+    """With every unit vector as a probe, traces are exact: nothing is left to chance."""
+    model = model_of(KERNELS[name]())
+    expected, gradient = likelihood_and_gradient(model)
+    every = torch.eye(150, dtype=torch.float64), torch.full((1, 150), 150**0.5, dtype=torch.float64)
+    monkeypatch.setattr(PartitionAddedDiagLinearOperator, "_probe_vectors_and_norms", lambda self: every)
+    with (
+        linear_settings.max_cholesky_size(1),
+        linear_settings.cg_tolerance(1e-10),
+        linear_settings.max_lanczos_quadrature_iterations(150),
+        settings.preconditioner("none"),
+    ):
+        found, own = likelihood_and_gradient(model)
+    assert found == pytest.approx(expected, rel=1e-6)
+    torch.testing.assert_close(own, gradient, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["learned", "mixture"])
+def test_preconditioned_gradients_are_right_on_average(name):
+    model = model_of(KERNELS[name]())
+    _, gradient = likelihood_and_gradient(model)
+    with (
+        linear_settings.max_cholesky_size(1),
+        linear_settings.min_preconditioning_size(1),
+        settings.preconditioner_rank(30),
+        linear_settings.cg_tolerance(1e-8),
+        linear_settings.num_trace_samples(2_000),
+        linear_settings.max_lanczos_quadrature_iterations(50),
+    ):
+        found = likelihood_and_gradient(model)[1]
+    assert float((found - gradient).norm()) < 0.02 * float(gradient.norm())
+
+
+def fitted(kernel, x, y, **options):
+    likelihood = GaussianLikelihood()
+    model = PartitionGP(x, y, likelihood, kernel)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = fit_exact_gp(model, likelihood, **options)
+    return model, fit
+
+
+def test_targets_constant_below_the_first_split_put_the_weight_there():
+    x = torch.rand(400, 2, generator=torch.Generator().manual_seed(0))
+    y = (x[:, 0] > 0.5).float() + 0.1 * torch.randn(400, generator=torch.Generator().manual_seed(1))
+    ensemble = RandomForestRegressor(20, max_features=None, max_depth=6, random_state=0).fit(x.numpy(), y.numpy())
+    kernel = RandomForestKernel.from_forest(ensemble, "learned")
+    average, before = fitted(RandomForestKernel.from_forest(ensemble), x, y)
+    model, fit = fitted(kernel, x, y)
+    assert fit.method == "l-bfgs"
+    assert int(kernel.level_weights.argmax()) == 1
+    assert kernel.level_weights[1].item() > 0.9
+    assert fit.log_marginal_likelihood > before.log_marginal_likelihood + 10
+
+
+def true_and_shuffled_targets():
+    """One column of eight matters: trees of shuffled targets split by the others."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(400, 8, generator=generator)
+    y = 3 * torch.sin(6 * x[:, 0]) + torch.randn(400, generator=generator)
+    return x, y, y[torch.randperm(400, generator=generator)]
+
+
+def test_trees_that_the_targets_do_not_follow_lose_their_weight():
+    """Targets drawn from the kernel of the first half of the trees, which were all grown on noise."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(600, 5, generator=generator)
+    trees = RandomForestRegressor(8, max_leaf_nodes=40, bootstrap=False, max_features=1, random_state=0)
+    trees.fit(x.numpy(), torch.rand(600, generator=generator).numpy())
+    kernel = RandomForestKernel.from_forest(trees, "leaf", learn_tree_weights=True)
+    kernel.tree_weights = [1, 1, 1, 1, 1e-9, 1e-9, 1e-9, 1e-9]
+    covariance = kernel(x).to_dense().detach() + 0.05 * torch.eye(600)
+    y = torch.linalg.cholesky(covariance) @ torch.randn(600, generator=generator)
+    kernel.tree_weights = torch.ones(8)
+    fitted(kernel, x, y)
+    assert kernel.tree_weights[:4].min() > 5 * kernel.tree_weights[4:].max()
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_the_informative_kernel_of_a_mixture_gets_the_weight(is_large):
+    x, y, shuffled = true_and_shuffled_targets()
+    kernel = PartitionMixtureKernel([RandomForestKernel(x, t, 30, random_state=0) for t in (shuffled, y)])
+    largest = 1 if is_large else 2_000
+    with settings.iterative(), linear_settings.max_cholesky_size(largest):
+        fitted(kernel, x, y, max_iterations=15)
+    assert kernel.mixture_weights[1].item() > 0.7
+
+
+def test_learned_levels_above_the_size_of_dense_solves():
+    kernel, dense_kernel = (RandomForestKernel.from_forest(FOREST, "learned").double() for _ in range(2))
+    with linear_settings.max_cholesky_size(1), settings.iterative(), linear_settings.max_cholesky_size(1):
+        model, fit = fitted(kernel.double(), X, Y, max_iterations=30)
+        likelihood = model.likelihood
+        model.eval()
+        with torch.no_grad():
+            prediction = likelihood(model(NEW))
+            mean, variance = prediction.mean, prediction.variance
+    _, dense = fitted(dense_kernel, X, Y, max_iterations=30)
+    assert fit.log_marginal_likelihood == pytest.approx(dense.log_marginal_likelihood, abs=6)
+    covariance = model.covar_module(X).to_dense().detach() + likelihood.noise.detach() * torch.eye(150)
+    cross = model.covar_module(NEW, X).to_dense().detach()
+    constant = model.mean_module.constant.detach()
+    torch.testing.assert_close(
+        mean, constant + cross @ torch.linalg.solve(covariance, Y - constant), rtol=1e-2, atol=1e-2
+    )
+    prior = model.covar_module(NEW, diag=True).detach() + likelihood.noise.detach()
+    expected = prior - (cross * torch.linalg.solve(covariance, cross.mT).mT).sum(-1)
+    torch.testing.assert_close(variance, expected, rtol=1e-2, atol=1e-3)
+
+
+def fixed_kernels():
+    frozen = forest("learned", learn_tree_weights=True)
+    for parameter in frozen.logits.parameters():
+        parameter.requires_grad_(False)
+    kernels = [MondrianKernel(X, 5, random_state=0), forest("impurity"), PartitionKernel(floors, active_dims=(1,))]
+    trees = [forest("all"), FastClusterKernel(X, 6, random_state=0)]
+    return {
+        "impurity": forest("impurity"),
+        "frozen": frozen,
+        "mixture": PartitionMixtureKernel([*kernels, frozen], [1, 2, 3, 4], learn_weights=False),
+        "trees and clusters": PartitionMixtureKernel(trees, learn_weights=False),
+    }
+
+
+@pytest.mark.parametrize("method", ["dense", "feature_space", "krylov"])
+@pytest.mark.parametrize("name", fixed_kernels())
+def test_fixed_weights_are_fitted_in_one_pass(name, method):
+    likelihood = GaussianLikelihood().double()
+    model = PartitionGP(X, Y, likelihood, fixed_kernels()[name].double())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = fit_exact_gp(model, likelihood, method=method, num_probes=300)
+    assert fit.method == method
+    scale, noise = model.covar_module.outputscale.item(), likelihood.noise.item()
+    dense = scale * model.covar_module.base_kernel(X).to_dense().detach() + noise * torch.eye(150)
+    mean = model.mean_module.constant.detach().expand(150)
+    expected = torch.distributions.MultivariateNormal(mean, dense).log_prob(Y).item()
+    assert fit.log_marginal_likelihood == pytest.approx(expected, abs=1e-3 if method != "krylov" else 6)
+
+
+def test_why_trained_weights_are_not_fitted_in_one_pass():
+    model = PartitionGP(X, Y, GaussianLikelihood(), mixture())
+    with pytest.warns(UserWarning, match="raw_mixture_weights"):
+        fit_exact_gp(model.double(), model.likelihood, max_iterations=2)
+
+
+@pytest.mark.parametrize("way", ["samples", "feature_space", "conjugate_gradients"])
+@pytest.mark.parametrize("name", ["mixture", "impurity", "both", "flat mixture"])
+def test_predictive_variances(name, way):
+    model = model_of(KERNELS[name]())
+    model.eval()
+    noise = model.likelihood.noise.item()
+    covariance = model.covar_module(X).to_dense().detach() + noise * torch.eye(150)
+    cross = model.covar_module(NEW, X).to_dense().detach()
+    prior = model.covar_module(NEW).to_dense().detach()
+    expected = prior - cross @ torch.linalg.solve(covariance, cross.mT)
+    with (
+        torch.no_grad(),
+        settings.iterative(),
+        linear_settings.max_cholesky_size(1),
+        gpytorch.settings.max_eager_kernel_size(1),
+        settings.predictive_variances(way),
+        settings.variance_tolerance(1e-4),
+    ):
+        variance = model(NEW).variance
+    tolerance = {"rtol": 0.35} if way == "samples" else {"rtol": 1e-3}
+    torch.testing.assert_close(variance, expected.diagonal(), atol=1e-4, **tolerance)
+
+
+def grown_elsewhere():
+    """Some leaves hold no training row, but nodes above them do; beside cells of which that is true as well."""
+    trees = RandomForestKernel(NEW, NEW[:, 0], 5, max_samples=1.0, min_samples_leaf=1, random_state=0)
+    return PartitionMixtureKernel([trees, MondrianKernel(X, 5, random_state=0)])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("mixture", "impurity", "both", "flat mixture")),
+        "grown elsewhere",
+    ],
+)
+def test_posterior_samples_have_the_posterior_covariance(name):
+    """Also of points in clusters and cells without a training row, beside trees."""
+    model = model_of(grown_elsewhere() if name == "grown elsewhere" else KERNELS[name]())
+    model.eval()
+    covariance = model.covar_module(X).evaluate_kernel().detach()
+    noisy = covariance.add_diagonal(model.likelihood.noise.detach())
+    points = torch.cat([NEW[:4], NEW[:1] + 1e-9, 40 + NEW[:2]])
+    cross, own = (model.covar_module(points, other).evaluate_kernel().detach() for other in (X, points))
+    posterior = cluster_posterior(noisy, cross)
+    torch.manual_seed(0)
+    samples = posterior.samples(20_000, [own.left])
+    explained = cross.to_dense() @ torch.linalg.solve(noisy.to_dense(), cross.to_dense().mT)
+    torch.testing.assert_close(samples.mT.cov(correction=0), own.to_dense() - explained, rtol=0.06, atol=0.03)
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_gradients_reach_the_weights_through_predictions(detach):
+    model = model_of(mixture())
+    results = []
+    for largest in (800, 1):
+        model.train()
+        model.eval()
+        model.zero_grad()
+        with (
+            linear_settings.max_cholesky_size(largest),
+            linear_settings.cg_tolerance(1e-10),
+            gpytorch.settings.eval_cg_tolerance(1e-10),
+            gpytorch.settings.detach_test_caches(detach),
+        ):
+            model(NEW).mean.sum().backward()
+        results.append(torch.cat([parameter.grad.reshape(-1) for parameter in trained(model.covar_module)]))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)
+    assert float(results[0].norm()) > 1e-3
+
+
+def test_a_scaled_kernel_of_the_same_weights_is_recognized():
+    kernel = ScaleKernel(fixed_kernels()["mixture"])
+    model, fit = fitted(kernel.base_kernel.double(), X, Y, method="krylov")
+    assert fit.method == "krylov"
+    assert fit.standard_error is not None
