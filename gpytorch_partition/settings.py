@@ -133,7 +133,8 @@ class predictive_variances(_value_context):  # noqa: N801
 
     - `"feature_space"`: exact, from counts of clusters
       (:class:`~gpytorch_partition.inference.feature_space.feature_space.FeatureSpace`); for one partition kernel with
-      one level of noise. Chosen for up to 20,000 clusters, if the `40 p^2` bytes that they take meanwhile fit in half of the memory; 12,000 clusters take half a minute.
+      one level of noise. Chosen for up to 20,000 clusters, if the `40 p^2` bytes that they take meanwhile fit in half
+      of the memory; 12,000 clusters take half a minute.
     - `"conjugate_gradients"`: a solve per point, to :class:`variance_tolerance`, never too small.
     - `"samples"`: from :class:`num_variance_samples` pathwise samples, solved to :class:`variance_tolerance`.
     - `"auto"`: what is expected to be fastest; samples only for more points than samples.

@@ -12,11 +12,11 @@ from gpytorch.priors import Prior
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.inputs.bits import same_bits
 from gpytorch_partition.inputs.missing import MISSING
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.addition import terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.partitions.partition import same_bits
 
 
 class LocalLinearKernel(ClusterKernel):

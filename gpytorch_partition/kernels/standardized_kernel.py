@@ -8,9 +8,10 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.standardization import column_moments
 from gpytorch_partition.inputs.training_rows import checked_rows
-from gpytorch_partition.partitions.partition import bits_of, floats_of
 
 
 class _Units(torch.nn.Module):
@@ -91,23 +92,3 @@ class StandardizedKernel(Kernel):
             if torch.is_tensor(saved):
                 setattr(self.units, name, torch.empty_like(saved, device=self.units.mean.device))
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-def standardized_columns(x: Tensor) -> Tensor:
-    """Rows (`N x D`, float64) with columns of mean 0 and standard deviation 1; NaN stays."""
-    mean, scale = column_moments(x)
-    return (decode_missing(x).double() - mean) / scale
-
-
-def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """
-    Means and standard deviations of columns (`D` each, float64) without their missing values; 1 for the deviations of
-    columns that are constant up to rounding.
-
-    :param x: `N x D`.
-    """
-    values = decode_missing(x).detach().double()
-    mean = values.nanmean(0).nan_to_num()
-    scale = (values - mean).square().nanmean(0).sqrt().nan_to_num()
-    is_constant = scale <= 10 * torch.finfo(torch.float64).eps * mean.abs()
-    return mean, torch.where(is_constant, 1.0, scale)

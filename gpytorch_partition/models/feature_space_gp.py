@@ -15,7 +15,8 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import MOST_CLUSTERS
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.node_weights import TreeLayout, height_average_levels
+from gpytorch_partition.clusters.node_weights import height_average_levels
+from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
 from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace, summed_variances

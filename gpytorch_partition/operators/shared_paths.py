@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.node_weights import TreeLayout
+from gpytorch_partition.clusters.tree_layout import TreeLayout
 
 # Where a table of all nodes by rows costs more than what is done here: leaves of a tree, on average; its height, with
 # which tables of groups grow; rows, and how many times as many there may be on the left.
@@ -71,7 +71,7 @@ def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node
     :return: `N x N'`, in the dtype of the weights; exactly symmetric where both sides are the same rows.
 
     Example:
-        >>> from gpytorch_partition.clusters.node_weights import lay_out_trees
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> children = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> Z = Incidence(torch.tensor([[0], [1], [2]]), num_clusters=3)
         >>> shared_path_sums(Z, Z, lay_out_trees(*children, torch.tensor([0, 5])), torch.ones(5))

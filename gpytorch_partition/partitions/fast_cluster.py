@@ -9,10 +9,11 @@ import torch
 from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_of_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
-from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
+from gpytorch_partition.partitions.partition import Partition
 
 _DEFAULT_HEIGHT = 10
 # Distances held at a time on an accelerator, where a piece must be large enough to keep it busy.

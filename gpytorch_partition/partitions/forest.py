@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import code_dtype
-from gpytorch_partition.clusters.node_weights import TreeLayout, cut_at_depth, lay_out_trees
+from gpytorch_partition.clusters.tree_layout import TreeLayout, cut_at_depth, lay_out_trees
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
-from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
+from gpytorch_partition.partitions.partition import Partition
 
 if TYPE_CHECKING:
     from sklearn.ensemble import BaggingRegressor

@@ -11,11 +11,8 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterIndex, JointClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inputs.columns import Columns
 from gpytorch_partition.partitions.partition import Partition
-
-
-class _Columns(Protocol):
-    def select(self, x: Tensor) -> Tensor: ...
 
 
 class Source(Protocol):
@@ -25,7 +22,7 @@ class Source(Protocol):
     def partition(self) -> Partition: ...
 
     @property
-    def columns(self) -> _Columns: ...
+    def columns(self) -> Columns: ...
 
 
 class JointPartition(Partition):

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.training_rows import checked_rows
-from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
+from gpytorch_partition.partitions.partition import Partition
 
 
 class LandmarkPartition(Partition):

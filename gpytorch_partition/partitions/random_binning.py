@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_of_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.keyed_random import hashed
-from gpytorch_partition.partitions.partition import Partition, bits_of, floats_of
+from gpytorch_partition.partitions.partition import Partition
 
 
 class RandomBinningPartition(Partition):

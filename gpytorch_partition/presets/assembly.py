@@ -12,7 +12,7 @@ from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from torch import Tensor
 
-from gpytorch_partition.kernels.standardized_kernel import column_moments, standardized_columns
+from gpytorch_partition.inputs.standardization import standardized_columns, standardized_targets
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood, ForestNoise, ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.choice import Choice
@@ -61,12 +61,6 @@ def unfitted_model(
     noise = ForestNoise() if noise_varies else HomoskedasticNoise()
     likelihood = _likelihood(noise, threshold, parts, weights, None)
     return PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, weights, None)).eval()
-
-
-def standardized_targets(train_y: Tensor) -> tuple[float, float, Tensor]:
-    """Mean and standard deviation of targets, and the targets (`N`, float64) less the one and over the other."""
-    (mean,), (scale,) = column_moments(train_y.unsqueeze(-1))
-    return float(mean), float(scale), (train_y.double() - mean) / scale
 
 
 def _noise(choice: Choice, unit: float) -> Noise:

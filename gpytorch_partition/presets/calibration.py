@@ -14,7 +14,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.kernels.standardized_kernel import standardized_columns
+from gpytorch_partition.inputs.standardization import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.linalg.minimum import minimum_of
 from gpytorch_partition.models import PartitionGP

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpytorch_partition.inference.evidence.lengthscales import learn_length_scales
 from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.kernels.standardized_kernel import standardized_columns
+from gpytorch_partition.inputs.standardization import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.presets.parts import ROUGH, dense_covariances, new_parts
 from gpytorch_partition.presets.rough_field import MOST_ROUGH_COLUMNS, Candidate, rough_field

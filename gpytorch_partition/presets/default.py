@@ -9,9 +9,10 @@ from numpy.random import RandomState
 from torch import Tensor
 
 from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.standardization import standardized_targets
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets.assembly import assemble, standardized_targets
+from gpytorch_partition.presets.assembly import assemble
 from gpytorch_partition.presets.calibration import calibrate
 from gpytorch_partition.presets.choice import Choice, choose, leaves_rows_out
 

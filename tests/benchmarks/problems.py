@@ -15,9 +15,9 @@ from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel, settings
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inputs.bits import bits_of
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import PartitionLinearOperator
-from gpytorch_partition.partitions.partition import bits_of
 
 
 def friedman(num_rows: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

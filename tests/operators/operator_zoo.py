@@ -6,7 +6,7 @@ import torch
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.node_weights import TreeLayout, lay_out_trees
+from gpytorch_partition.clusters.tree_layout import TreeLayout, lay_out_trees
 from gpytorch_partition.operators import (
     PartitionLinearOperator,
     PathSumLinearOperator,

@@ -10,7 +10,7 @@ from linear_operator.operators import LinearOperator
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.node_weights import lay_out_trees
+from gpytorch_partition.clusters.tree_layout import lay_out_trees
 from gpytorch_partition.operators import shared_paths
 from gpytorch_partition.operators.shared_paths import are_worth_it, shared_path_sums
 

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.partitions import fast_cluster, partition
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
-from gpytorch_partition.partitions.partition import bits_of, floats_of
 
 
 def normal(n, d, seed=0):

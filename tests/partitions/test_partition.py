@@ -7,9 +7,9 @@ import logging
 import pytest
 import torch
 
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.partitions import CallablePartition, FastClusterPartition, MondrianPartition
 from gpytorch_partition.partitions import partition as module
-from gpytorch_partition.partitions.partition import bits_of, floats_of
 
 X = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gpytorch_partition import RandomBinningKernel
+from gpytorch_partition.inputs.bits import floats_of
 from gpytorch_partition.partitions import RandomBinningPartition, random_binning
-from gpytorch_partition.partitions.partition import floats_of
 
 NUM_GRIDS = 20_000
 X = torch.from_numpy(np.random.RandomState(0).randn(60, 3))

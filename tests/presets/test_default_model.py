@@ -16,7 +16,7 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from linear_operator.settings import max_cholesky_size
 
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
-from gpytorch_partition.kernels.standardized_kernel import standardized_columns
+from gpytorch_partition.inputs.standardization import standardized_columns
 from gpytorch_partition.likelihoods import ForestNoise, UnspannedNoise
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets import calibration, choice, default_model, parts

@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from gpytorch_partition.clusters.node_weights import TreeLayout, level_node_weights
+from gpytorch_partition.clusters.node_weights import level_node_weights
+from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
 from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
 from gpytorch_partition.linalg.minimum import minimum_of
@@ -175,7 +176,7 @@ def level_operator(layout: TreeLayout, level_weights: Tensor) -> PathSumLinearOp
     :param level_weights: `H + 1` weights u of the depths.
 
     Example:
-        >>> from gpytorch_partition.clusters.node_weights import lay_out_trees
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
         >>> level_operator(layout, torch.tensor([0.5, 0.25, 0.25])).to_dense()

@@ -10,7 +10,7 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.clusters.node_weights import TreeLayout
+from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import as_columns
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 
@@ -54,7 +54,7 @@ class AttachedPathsLinearOperator(LinearOperator):
     :param exits: The trees, and where they are left.
 
     Example:
-        >>> from gpytorch_partition.clusters.node_weights import lay_out_trees
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> exits = TreeExits(lay_out_trees(left, right, torch.tensor([0, 5])), torch.tensor([2, 4]))
         >>> weights, shares = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), torch.tensor([0.5, 5.0])

@@ -11,7 +11,7 @@ from torch import Tensor
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 
 if TYPE_CHECKING:
-    from gpytorch_partition.clusters.node_weights import TreeLayout
+    from gpytorch_partition.clusters.tree_layout import TreeLayout
 
 
 class PathSumLinearOperator(LinearOperator):
@@ -30,7 +30,8 @@ class PathSumLinearOperator(LinearOperator):
     :param layout: The trees.
 
     Example:
-        >>> from gpytorch_partition.clusters.node_weights import height_average_weights, lay_out_trees
+        >>> from gpytorch_partition.clusters.node_weights import height_average_weights
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
         >>> PathSumLinearOperator(3 * height_average_weights(layout), layout=layout).to_dense()
@@ -104,7 +105,7 @@ class NodeLinearOperator(LinearOperator):
     :param layout: The trees.
 
     Example:
-        >>> from gpytorch_partition.clusters.node_weights import lay_out_trees
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
         >>> NodeLinearOperator(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]), layout=layout).to_dense()

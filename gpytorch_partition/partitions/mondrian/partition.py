@@ -15,13 +15,14 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_of_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.mondrian.process import Boxes, Front, lead_down, roots
 from gpytorch_partition.partitions.mondrian.projections import LARGEST, Projections, check_projection
 from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells, MondrianTrees, attach, grown, joined
-from gpytorch_partition.partitions.partition import Partition, _CodedRows, bits_of, floats_of
+from gpytorch_partition.partitions.partition import Partition, _CodedRows
 from gpytorch_partition.progress import progress
 
 # Points beyond the outermost box, 2^60 times as wide as the data, are moved to its wall: so far out, float64

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_partition.partitions.partition import bits_of, floats_of
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 
 ROTATIONS = "rotations"
 

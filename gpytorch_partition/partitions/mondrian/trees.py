@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gpytorch_partition.clusters.node_weights import TreeLayout, lay_out_trees
+from gpytorch_partition.clusters.tree_layout import TreeLayout, lay_out_trees
 from gpytorch_partition.partitions.mondrian.process import Cuts, Front, lead_down, renumbered
 
 # What a point's coordinate is in some dimension: of rows (`M`) and dimensions (`M`) for trees (`M`).

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import pdist
 
+from gpytorch_partition.inputs.bits import floats_of
 from gpytorch_partition.partitions import partition
 from gpytorch_partition.partitions.mondrian import partition as mondrian
 from gpytorch_partition.partitions.mondrian import process as mondrian_process
 from gpytorch_partition.partitions.mondrian.partition import MondrianPartition, _descend
 from gpytorch_partition.partitions.mondrian.process import Front
-from gpytorch_partition.partitions.partition import floats_of
 
 
 def normal(n, d, seed=0):

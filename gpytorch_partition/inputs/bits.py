@@ -1,0 +1,35 @@
+"""Floating point numbers as their bit patterns: what no change of dtype can round, and compares NaN too."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors hold the same values, NaN included."""
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
+        return False
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    bits = {8: torch.int64, 4: torch.int32, 2: torch.int16}[a.element_size()]
+    return bool(torch.equal(a.detach().contiguous().view(bits), b.detach().contiguous().view(bits)))
+
+
+def bits_of(values: Tensor) -> Tensor:
+    """
+    Floats as integers of their bit patterns: buffers that no change of dtype can round.
+
+    :param values: `*shape` float32 or float64.
+    :return: `*shape` int32 or int64.
+
+    Example:
+        >>> bits_of(torch.tensor([1.0, -0.0])), floats_of(bits_of(torch.tensor([1.0, -0.0])))
+        (tensor([ 1065353216, -2147483648], dtype=torch.int32), tensor([1., -0.]))
+    """
+    return values.contiguous().view(torch.int64 if values.dtype == torch.float64 else torch.int32)
+
+
+def floats_of(bits: Tensor) -> Tensor:
+    """The floats (`*shape`) whose bit patterns (`*shape` int32 or int64) :func:`bits_of` took."""
+    return bits.view(torch.float64 if bits.dtype == torch.int64 else torch.float32)
