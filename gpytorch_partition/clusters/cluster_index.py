@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-# The number of clusters, or those of the parts of a joint cluster space.
+# The number of clusters, or those of the parts of a joint feature space.
 ClusterSizes: TypeAlias = int | tuple["ClusterSizes", ...]
 
 
@@ -34,7 +34,7 @@ class BoundedClusterIndex:
     r"""
     Codes of partitions whose labels are known to be `0 ... sizes[r] - 1`: the label plus the partition's offset.
 
-    It needs no rows to be built from, so all rows, seen or not, share one cluster space. O(m) memory; a code costs
+    It needs no rows to be built from, so all rows, seen or not, share one feature space. O(m) memory; a code costs
     one addition.
 
     :param sizes: `m` numbers of clusters.
@@ -53,7 +53,7 @@ class BoundedClusterIndex:
 
     @property
     def sizes(self) -> ClusterSizes:
-        """The number of clusters: the cluster space has no parts."""
+        """The number of clusters: the feature space has no parts."""
         return self.num_clusters
 
     def codes(self, labels: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class SeenClusterIndex:
 
     @property
     def sizes(self) -> ClusterSizes:
-        """The number of clusters: the cluster space has no parts."""
+        """The number of clusters: the feature space has no parts."""
         return self.num_clusters
 
     def joined(self, other: SeenClusterIndex) -> SeenClusterIndex:

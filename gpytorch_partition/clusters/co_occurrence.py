@@ -15,7 +15,7 @@ _CHUNK = 2**18
 MOST_CLUSTERS = 2**16
 
 
-def no_counts(num_clusters: int, device: torch.device | None = None, most: int = MOST_CLUSTERS) -> Tensor:
+def zero_counts(num_clusters: int, device: torch.device | None = None, most: int = MOST_CLUSTERS) -> Tensor:
     """
     Zeros (`p x p`, float64) to add counts to.
 
@@ -94,7 +94,7 @@ def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
     return counts.new_zeros(num_clusters, num_clusters).index_add_(1, clusters, rows)
 
 
-def cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> Tensor:
+def streamed_cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> Tensor:
     r"""
     :math:`Z^\top V` (`p x t`, float64) of rows that are seen once: nothing is sorted. :math:`O(N m t)` time.
 

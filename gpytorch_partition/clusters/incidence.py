@@ -1,5 +1,5 @@
 r"""
-The one-hot rows :math:`Z` of points in cluster space, and the two sums over clusters that everything is made of.
+The one-hot rows :math:`Z` of points in feature space, and the two sums over clusters that everything is made of.
 
 :math:`Z` is :math:`N \times p` with one 1 per partition in each row: `codes[i, r]` is the column of the cluster
 that row i falls in under partition r. Clusters are numbered partition by partition, so that the codes of
@@ -49,20 +49,20 @@ class Incidence:
     r"""
     The one-hot matrix :math:`Z` (`*batch x N x p`, m ones in every row) that says which clusters a row is in.
 
-    Held are the codes and, from the first :meth:`t_matmul` on, the rows of each cluster: 8 bytes per (row,
+    Held are the codes and, from the first :meth:`cluster_sums` on, the rows of each cluster: 8 bytes per (row,
     partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace.
 
     :param codes: `*batch x N x m` integer columns of :math:`Z`; the codes of one partition lie in a range of
         their own, and ranges follow one another in the order of the partitions.
     :param num_clusters: Number p of columns of :math:`Z`.
-    :param sizes: Of the parts of a joint cluster space; what is derived from these rows does without.
+    :param sizes: Of the parts of a joint feature space; what is derived from these rows does without.
         (Default: one part.)
 
     Example:
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
-        >>> Z.t_matmul(torch.ones(3, 1)).squeeze(-1)  # the sizes of the four clusters
+        >>> Z.cluster_sums(torch.ones(3, 1)).squeeze(-1)  # the sizes of the four clusters
         tensor([2., 1., 1., 2.])
-        >>> Z.matmul(torch.tensor([[1.0], [10.0], [100.0], [1000.0]])).squeeze(-1)
+        >>> Z.row_values(torch.tensor([[1.0], [10.0], [100.0], [1000.0]])).squeeze(-1)
         tensor([ 101., 1001., 1010.])
     """
 
@@ -91,7 +91,7 @@ class Incidence:
         """Number m of partitions, the number of ones in each row."""
         return self.codes.shape[-1]
 
-    def matmul(self, table: Tensor) -> Tensor:
+    def row_values(self, table: Tensor) -> Tensor:
         r"""
         :math:`Z C`: for every row, the sum of the table's values over the clusters the row is in.
 
@@ -100,7 +100,7 @@ class Incidence:
         """
         return self._over_batch(table, _Spread.apply)
 
-    def t_matmul(self, values: Tensor) -> Tensor:
+    def cluster_sums(self, values: Tensor) -> Tensor:
         r"""
         :math:`Z^\top V`: for every cluster, the sum of the values of its rows.
 
@@ -196,7 +196,7 @@ def one_cluster(num_rows: int, device: torch.device | None = None) -> Incidence:
 
 
 def same_codes(first: Incidence, second: Incidence) -> bool:
-    """Whether rows are coded the same, in the same cluster space: also if that was done twice."""
+    """Whether rows are coded the same, in the same feature space: also if that was done twice."""
     if first is second:
         return True
     same_space = first.num_clusters == second.num_clusters and first.codes.shape == second.codes.shape

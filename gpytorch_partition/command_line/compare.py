@@ -130,7 +130,7 @@ def _random_forest(split: Split, num_trees: int, seed: int) -> tuple[np.ndarray,
 
 
 def _rbf_ard(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """An exact GP with a squared exponential kernel and a length scale per column, by Cholesky factorization."""
+    """An exact GP with a squared exponential kernel and a lengthscale per column, by Cholesky factorization."""
     dense = linear_operator.settings.max_cholesky_size(_MOST_ROWS_FOR_RBF)
     with settings.iterative(), dense:
         return _fitted_by(PartitionGPRegressor(_new_rbf, dtype="float64"))(split)

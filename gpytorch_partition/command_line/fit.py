@@ -38,5 +38,5 @@ def fit(options: Namespace) -> None:
 def _described(regressor: PartitionGPRegressor) -> str:
     """What the model was chosen by."""
     if regressor.log_marginal_likelihood_value_ is None:
-        return f"log predictive density of rows left out {regressor.log_predictive_density_:.2f} a row"
+        return f"log predictive density of held-out rows {regressor.log_predictive_density_:.2f} a row"
     return f"log marginal likelihood {regressor.log_marginal_likelihood_value_:.2f}"

@@ -63,7 +63,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     :param kernel: `"auto"`, a sum of forests, boosted trees, local slopes, a smooth and a linear part, or of rough
         parts and a linear one where the targets vary on all scales, with a noise that may vary with x, all weighed by
-        predictions of rows left out (:func:`gpytorch_partition.presets.default_model`; the slowest; fewer than 10 rows
+        predictions of held-out rows (:func:`gpytorch_partition.presets.default_model`; the slowest; fewer than 10 rows
         and constant targets get `"forest"`);
         `"forest"` (supervised; the one to try first), `"fast_cluster"`, `"mondrian"`, or a function from
         the standardized training data `(x, y)` (tensors `N x D` and `N`) to a :class:`gpytorch.kernels.Kernel`,
@@ -89,7 +89,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         noise varies (`"auto"`), its level; `"auto"` has several outputscales in `kernel_`, and 1 beside the targets'
         variance here.
     - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"`.
-    - `log_predictive_density_`: for `"auto"`, the mean log density of rows left out, in nats, of standardized targets;
+    - `log_predictive_density_`: for `"auto"`, the mean log density of held-out rows, in nats, of standardized targets;
         where rough parts were taken, random rows and neighbors, which are easier to predict. None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
@@ -158,7 +158,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         self.n_iter_ = found.num_iterations
 
     def _choose_model(self, x: Tensor, targets: Tensor) -> None:
-        """By predictions of rows left out."""
+        """By predictions of held-out rows."""
         random = random_state_of(self.random_state)
         choice = default_choice(x, targets, random, self.n_jobs)
         self._parts, self.log_predictive_density_ = list(choice.outputscales), choice.log_density

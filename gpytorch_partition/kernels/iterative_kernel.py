@@ -9,7 +9,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
-from gpytorch_partition.operators.addition import terms
+from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 
 
@@ -50,7 +50,7 @@ class IterativeKernel(Kernel):
         if diag:
             return self.base_kernel(x1, x2, diag=True, **params)
         covariance = to_linear_operator(self.base_kernel(x1, x2, **params)).evaluate_kernel()
-        return PartitionSumLinearOperator(*terms(covariance))
+        return PartitionSumLinearOperator(*structured_terms(covariance))
 
     def __getitem__(self, index: Any) -> IterativeKernel:
         """The kernel of some batch elements."""

@@ -13,7 +13,7 @@ from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.evidence.lengthscales import learn_length_scales
+from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
@@ -37,8 +37,8 @@ class LandmarkKernel(ClusterKernel):
         k(x, x') = \kappa(x, Z)\, \kappa(Z, Z)^{-1}\, \kappa(Z, x')
 
     It is one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`:
-    a product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a length scale per column,
-    learned once from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_length_scales`) and
+    a product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column,
+    learned once from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_lengthscales`) and
     then frozen, so that the loadings of the training rows are computed once; the landmarks are training rows.
     What remains to be trained is the outputscale that wraps it. It is meant as the smooth part of a sum with a
     partition kernel: `ScaleKernel(RandomForestKernel(x, y)) + ScaleKernel(LandmarkKernel(x, y))`.
@@ -46,7 +46,7 @@ class LandmarkKernel(ClusterKernel):
     Figures here were measured once, to choose the defaults, and no benchmark repeats them. More landmarks follow
     :math:`\kappa` more closely: on 10,000 rows of kin40k the root mean squared error falls from
     .42 (250 landmarks) to .32 (500) and .26 (1,000), on elevators from .38 to .37, on protein from .72 to .66 (500).
-    What the landmarks do not span is missing from the prior variance, all of it far from them (many length scales): the
+    What the landmarks do not span is missing from the prior variance, all of it far from them (many lengthscales): the
     kernel then says too surely that the function is its mean, and only the kernels that it is added to count. Central
     90 % intervals of this kernel alone cover 90 % of new rows like the training rows; of rows beyond them (the
     outermost 8 %, none of which were trained on) 73 to 84 % on kin40k, where :math:`\kappa` itself covers 90 to 93 %,
@@ -58,20 +58,20 @@ class LandmarkKernel(ClusterKernel):
     landmarks on one core; held are k numbers per training row in the dtype of the kernel, and as many for the two sets
     of other rows that were used last. A column in other units changes nothing.
 
-    **Use float64** (inputs, targets and model). Smooth functions with long length scales are fitted with outputscales
+    **Use float64** (inputs, targets and model). Smooth functions with long lengthscales are fitted with outputscales
     of hundreds, and float32 resolves N outputscales beside the noise up to a ratio of some :math:`10^6`: on 8,000 rows
     of elevators (outputscale 200, noise .13) conjugate gradients diverge in float32, with a `NumericalWarning`,
     where float64 takes half a second.
 
-    If length scales are trained (`kernel.base_kernel.requires_grad_(True)`), loadings are computed in every
+    If lengthscales are trained (`kernel.base_kernel.requires_grad_(True)`), loadings are computed in every
     step, and some 20 k numbers per row held meanwhile. There are gradients with respect to x.
 
     :param train_x: `N x D` rows. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param train_y: `N` targets.
     :param num_landmarks: Number k of landmarks. (Default: 500, or as many as rows differ.)
-    :param num_rows: Rows of the subsample that length scales are learned on, cut to N. (Default: 1,000.)
+    :param num_rows: Rows of the subsample that lengthscales are learned on, cut to N. (Default: 1,000.)
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the landmarks and the subsample.
-    :param batch_shape: Batch shape of the kernel; all elements share landmarks and length scales. (Default: none.)
+    :param batch_shape: Batch shape of the kernel; all elements share landmarks and lengthscales. (Default: none.)
     :param active_dims: Columns of x that the kernel sees. (Default: all.)
     :raises ValueError: If rows or targets are not finite floating point numbers, do not match or do not vary, there are
         fewer than two, or another option cannot be used.
@@ -108,12 +108,12 @@ class LandmarkKernel(ClusterKernel):
             points = checked_rows(training_points(train_x, active_dims), type(self).__name__)
             targets = _checked_targets(train_y, points)
             if num_rows < 2:
-                raise ValueError(f"expected two rows or more to learn length scales on, got num_rows={num_rows}")
+                raise ValueError(f"expected two rows or more to learn lengthscales on, got num_rows={num_rows}")
             random = random_state_of(random_state)
             self.landmarks = LandmarkPartition(choose_landmarks(points, num_landmarks, random))
             subsample = torch.from_numpy(random.permutation(points.shape[0])[:num_rows]).to(points.device)
             self.base_kernel = _frozen_matern(points.shape[1])
-            self.base_kernel.lengthscale = learn_length_scales(points[subsample], targets[subsample])
+            self.base_kernel.lengthscale = learn_lengthscales(points[subsample], targets[subsample])
 
     @classmethod
     def from_kernel(
@@ -202,7 +202,7 @@ class LandmarkKernel(ClusterKernel):
         return iter(())
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take over the number of length scales, if there is the whole state."""
+        """Take over the number of lengthscales, if there is the whole state."""
         is_whole = all(prefix + name in state_dict for name in self.state_dict())
         if is_whole and type(self.base_kernel) is MaternKernel:
             saved, own = state_dict[prefix + "base_kernel.raw_lengthscale"], self.base_kernel.raw_lengthscale

@@ -15,7 +15,7 @@ from torch import Tensor
 from gpytorch_partition.inputs.bits import same_bits
 from gpytorch_partition.inputs.missing import MISSING
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.operators.addition import terms
+from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 
@@ -104,7 +104,7 @@ class LocalLinearKernel(ClusterKernel):
             )
 
     def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
-        parts = terms(self.base_kernel(x1, x2).evaluate_kernel())
+        parts = structured_terms(self.base_kernel(x1, x2).evaluate_kernel())
         if not all(isinstance(part, PartitionLinearOperator) for part in parts):
             raise TypeError(
                 f"expected a partition kernel to make linear locally, got {type(self.base_kernel).__name__}"

@@ -18,7 +18,7 @@ class MondrianKernel(PartitionKernel):
 
     Its limit for many trees is the Laplace kernel :math:`\exp(-\lambda \|x - x'\|_1)` with the lifetime
     :math:`\lambda` (proposition 1), for all points, also outside the box of the training rows. Columns should be
-    standardized, or given length scales of their own: without, standard deviations that differ by more than 100 times
+    standardized, or given lengthscales of their own: without, standard deviations that differ by more than 100 times
     give a `UserWarning`.
 
     Building costs :math:`O(N D)`; labelling N rows costs :math:`O(N m)` times the number of cuts above a cell
@@ -29,9 +29,9 @@ class MondrianKernel(PartitionKernel):
     remembered rows' codes follow by a look-up, :math:`O(N m)`. :func:`~gpytorch_partition.lifetime_sweep` chooses it.
     As after any other change of hyperparameters, a model that has predicted must be put into training mode once.
 
-    `projection` gives columns length scales of their own, or other directions to cut across; the limit is then
+    `projection` gives columns lengthscales of their own, or other directions to cut across; the limit is then
     :math:`\exp(-\lambda \|U^\top (x - x')\|_1)`, or isotropic with rotations. It is fixed: a cut of a tree, once made,
-    cannot be dropped by the column that it falls in, so that length scales have no gradient and are changed by
+    cannot be dropped by the column that it falls in, so that lengthscales have no gradient and are changed by
     drawing the trees anew, with a new kernel.
     :func:`~gpytorch_partition.lifetimes.gradient_projection.expected_gradient_projection` finds one from targets.
 
@@ -42,7 +42,7 @@ class MondrianKernel(PartitionKernel):
         those of 8192 random pairs that differ, or `max_lifetime` if that is less.)
     :param max_lifetime: How far cuts are known: the longest lifetime that can be set. (Default: `lifetime`.)
     :param projection: `D x K` matrix U of floats, which maps points x to :math:`U^\top x`; `m x D x K`, one for every
-        tree; a vector of `D` inverse length scales; or `"rotations"`, a random rotation for every tree. Lifetimes are
+        tree; a vector of `D` inverse lengthscales; or `"rotations"`, a random rotation for every tree. Lifetimes are
         then in units of 1/:math:`U^\top x`. D counts the columns in `active_dims`. (Default: None, the columns as
         they are.)
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the trees.

@@ -17,7 +17,7 @@ class RandomBinningKernel(PartitionKernel):
     The random binning kernel (Rahimi & Recht 2007, section 4): how often two points share a bin of a random grid.
 
     Its limit for many grids is the Laplace kernel :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`, anywhere in space and
-    with a length scale per column. :class:`~gpytorch_partition.MondrianKernel` has the same limit (with
+    with a lengthscale per column. :class:`~gpytorch_partition.MondrianKernel` has the same limit (with
     :math:`\ell = 1 / \lambda` for all columns), and cells for every shorter lifetime; its labels cost a descent, those
     here :math:`O(D)`.
 
@@ -63,5 +63,5 @@ class RandomBinningKernel(PartitionKernel):
 
     @property
     def lengthscale(self) -> Tensor:
-        r"""The length scales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
+        r"""The lengthscales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
         return cast(RandomBinningPartition, self.partition).lengthscale.unsqueeze(0)

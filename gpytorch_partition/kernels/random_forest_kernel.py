@@ -29,7 +29,7 @@ _OVERCONFIDENT = (
     "the trees of this ensemble have seen most of its targets: a Gaussian process that is trained on the same targets "
     "by marginal likelihood is overconfident (90 % intervals that cover 70 to 85 % on noisy data). "
     "RandomForestKernel(train_x, train_y) grows trees on small subsamples, as max_samples of BaggingRegressor does "
-    '(with bootstrap=False), and default_model, kernel="auto" of the estimator, chooses by rows left out.'
+    '(with bootstrap=False), and default_model, kernel="auto" of the estimator, chooses by held-out rows.'
 )
 
 # The weight of a node whose split explained nothing, as a share of its tree's impurity. On four regression sets (1,200
@@ -177,7 +177,7 @@ class RandomForestKernel(PartitionKernel):
 
         Gives an :class:`OverconfidenceWarning` for ensembles that have seen most of the targets in each tree or, like
         boosting, in all of them together: trained by marginal likelihood on the same targets, the process takes noise
-        for signal. Weights and noise that are chosen by rows left out
+        for signal. Weights and noise that are chosen by held-out rows
         (:func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`, with a forest for each
         fold) do not.
 

@@ -13,10 +13,10 @@ some probability is not the process with a lower rate there, as the two parts of
 on to be cut independently, and a cell that was never cut is cut as one.
 
 What is biased is the choice of H. It is made by the targets that the final model sees again, noise included: the
-likelihood of that model counts `D x D` numbers (D with length scales only) as if they had been known, so that it is
+likelihood of that model counts `D x D` numbers (D with lengthscales only) as if they had been known, so that it is
 too good to be compared with that of another kernel, and standard deviations come out too small; the more so, the fewer
 rows there are. Gradients of a rough posterior mean are noisy, which adds about the same to all directions: what does
-not matter keeps some weight. Compare on rows that were left out.
+not matter keeps some weight. Compare on held-out rows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def expected_gradient_projection(
 
     With all of H, trees cut across mixtures of columns, about alike in all directions of its range: right where f
     varies along a few oblique directions, and worse than `diagonal=True`, or than no projection at all, where it
-    follows single columns. Both were seen; compare on rows that were left out.
+    follows single columns. Both were seen; compare on held-out rows.
 
     At most 5,000 rows, sampled, are fitted, and gradients are averaged over at most 1,000 of these: `2 D` posterior
     means each, :math:`O(m)` and a point's way down m trees. Most of the time goes
@@ -83,7 +83,7 @@ def expected_gradient_projection(
     :param lifetime: Of the trees, in units of 1/:math:`U^\top x`. (Default: 1 / the median L1 distance of
         projected rows, in each round anew.)
     :param step: h. Short steps see the noise of single cells, long ones miss what f does in between. (Default: 0.5.)
-    :param diagonal: Keep only the diagonal of H: a length scale for each column, and no new directions.
+    :param diagonal: Keep only the diagonal of H: a lengthscale for each column, and no new directions.
     :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of samples and trees.
     :return: U, `D x D` float64; or the `D` numbers on its diagonal.
     :raises ValueError: If rows and targets do not match or cannot be used, all targets or all rows are the same, the

@@ -25,7 +25,7 @@ from linear_operator import settings as linear_settings
 from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 
-from gpytorch_partition.clusters.co_occurrence import cluster_sums
+from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 
@@ -75,7 +75,7 @@ class MondrianForest:
         rows = self._rows(self._x)
         _check_flat(kernel, rows)
         columns = torch.stack([y.detach().double(), torch.ones_like(y, dtype=torch.float64)], -1)
-        sums, counts = cluster_sums(rows.codes, columns, rows.num_clusters).unbind(-1)
+        sums, counts = streamed_cluster_sums(rows.codes, columns, rows.num_clusters).unbind(-1)
         ridge_counts = counts + noise / outputscale
         self._means, self._variances = sums / ridge_counts, noise / ridge_counts
 
@@ -109,7 +109,7 @@ class MondrianForest:
     def _averages(self, x: Tensor, table: Tensor) -> Tensor:
         """For each point the averages over its clusters (`N_test x t`) of a table (`p x t`)."""
         rows = self._rows(self.kernel.columns.select(x))
-        return rows.matmul(table / rows.num_partitions)
+        return rows.row_values(table / rows.num_partitions)
 
     def _rows(self, x: Tensor) -> Incidence:
         """The clusters of points, numbered as those of the training rows."""
@@ -119,7 +119,7 @@ class MondrianForest:
                 "the kernel's partitions have changed since the forest was fitted (another lifetime?): fit it anew, or "
                 "give it a copy of the kernel, such as kernel.cut(lifetime)"
             )
-        # Remembered rows define the cluster space, however many points there are.
+        # Remembered rows define the feature space, however many points there are.
         partition.incidences(self._x, self._x)
         return partition.incidences(x, self._x)[0]
 
@@ -159,7 +159,7 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
     noisy = (covariance * outputscale).add_diagonal(torch.tensor(noise, dtype=covariance.dtype, device=y.device))
     with linear_settings.cg_tolerance(gpytorch_settings.eval_cg_tolerance.value()):
         alpha = noisy.solve(y.to(covariance.dtype).unsqueeze(-1))
-    return outputscale * covariance.to_clusters(alpha).squeeze(-1).double()
+    return outputscale * covariance.cluster_sums(alpha).squeeze(-1).double()
 
 
 def _check(x: Tensor, y: Tensor, outputscale: float, noise: float) -> None:

@@ -14,7 +14,7 @@ from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.clusters.co_occurrence import cluster_sums, count_co_occurrences, no_counts
+from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
@@ -265,9 +265,9 @@ def _is_dense(data: _Data) -> bool:
 
 def _counted(data: _Data, cells: Cells) -> tuple[ClusterRidge, Cells]:
     """The regression at a lifetime, from the rows."""
-    codes, counts = data.rows.codes(cells), no_counts(cells.num_clusters, data.x.device)
+    codes, counts = data.rows.codes(cells), zero_counts(cells.num_clusters, data.x.device)
     count_co_occurrences(counts, codes)
-    sums = cluster_sums(codes, data.y.unsqueeze(-1), cells.num_clusters).squeeze(-1)
+    sums = streamed_cluster_sums(codes, data.y.unsqueeze(-1), cells.num_clusters).squeeze(-1)
     return ClusterRidge(data.regression, counts, sums), cells
 
 
@@ -312,7 +312,7 @@ def _by_lanczos(data: _Data, covariance: PartitionLinearOperator) -> tuple[float
 def _effects(data: _Data, cells: Cells, alpha: Tensor) -> Tensor:
     r"""Effects of cells (:math:`\tfrac sm Z^\top \alpha`) from the weights of rows (`N x 1`)."""
     share = data.regression.outputscale / data.regression.num_partitions
-    return share * cluster_sums(data.rows.codes(cells), alpha, cells.num_clusters).squeeze(-1)
+    return share * streamed_cluster_sums(data.rows.codes(cells), alpha, cells.num_clusters).squeeze(-1)
 
 
 def _at_cuts(data: _Data, held_out: _Validation | None) -> LifetimeSweep:

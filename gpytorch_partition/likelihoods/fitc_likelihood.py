@@ -39,8 +39,8 @@ class UnspannedNoise(Noise):
 
         :return: `*batch x N`.
         """
-        left_out = self.kernel(x, diag=True) - self.approximation(x, diag=True)
-        return (left_out - self.threshold.to(left_out)).clamp_min(0.0)
+        unspanned = self.kernel(x, diag=True) - self.approximation(x, diag=True)
+        return (unspanned - self.threshold.to(unspanned)).clamp_min(0.0)
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""

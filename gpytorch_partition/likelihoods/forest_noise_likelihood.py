@@ -131,7 +131,7 @@ class ForestNoise(Noise):
         :raises ValueError: If the trees have no leaf for the points.
         """
         rows, _ = self.partition.incidences(x, x)
-        return rows.matmul(self.leaf_values.to(x).unsqueeze(-1)).squeeze(-1)
+        return rows.row_values(self.leaf_values.to(x).unsqueeze(-1)).squeeze(-1)
 
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""

@@ -57,7 +57,7 @@ def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tupl
     """
     _check(kernel, x, train_x)
     x, train_x = kernel.columns.select(x), kernel.columns.select(train_x)
-    # Asked for first, so that the training rows define the cluster space also where there are fewer of them.
+    # Asked for first, so that the training rows define the feature space also where there are fewer of them.
     trained, _ = kernel.partition.incidences(train_x, train_x)
     rows, _ = kernel.partition.incidences(x, train_x)
     counts = np.bincount(trained.codes.cpu().numpy().ravel(), minlength=trained.num_clusters)

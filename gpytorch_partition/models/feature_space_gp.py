@@ -47,7 +47,7 @@ _CLUSTERS_PER_ROW = 4
 
 class FeatureSpaceGP:
     r"""
-    Exact regression, :math:`y \sim N(c, s K + \sigma^2 I)`, in the cluster space of a partition kernel.
+    Exact regression, :math:`y \sim N(c, s K + \sigma^2 I)`, in the feature space of a partition kernel.
 
     Rows arrive in chunks, are counted, and can be forgotten: data may be larger than memory, and rows can be added and
     removed later, exactly. Evidence, means, variances and samples are exact for any number of rows.
@@ -332,7 +332,7 @@ class FeatureSpaceGP:
         :raises RuntimeError: If the model is not fitted.
         """
         rows, values = self._rows(x), self._fitted_values
-        mean = values.mean + rows.matmul(self._posterior.mean).squeeze(-1)
+        mean = values.mean + rows.row_values(self._posterior.mean).squeeze(-1)
         return mean, summed_variances(rows, self._posterior.root)
 
     def covariance(self, x: Tensor) -> Tensor:
@@ -344,7 +344,7 @@ class FeatureSpaceGP:
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted.
         """
-        root = self._rows(x).matmul(self._seen_root)
+        root = self._rows(x).row_values(self._seen_root)
         covariance, (new, deviations) = root @ root.mT, self._new_clusters(x)
         for clusters in new.codes.unbind(-1):
             covariance += deviations[clusters.long()].square() * (clusters == clusters.unsqueeze(-1))
@@ -363,8 +363,8 @@ class FeatureSpaceGP:
         normal = partial(torch.randn, generator=generator, dtype=torch.float64)
         effects = root @ normal(root.shape[1], num_samples)
         new, deviations = self._new_clusters(x)
-        news = new.matmul(deviations.unsqueeze(-1) * normal(new.num_clusters, num_samples))
-        return (values.mean + rows.matmul(self._posterior.mean + effects) + news).mT
+        news = new.row_values(deviations.unsqueeze(-1) * normal(new.num_clusters, num_samples))
+        return (values.mean + rows.row_values(self._posterior.mean + effects) + news).mT
 
     @property
     def _seen_root(self) -> Tensor:

@@ -62,7 +62,7 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
         return PartitionAddedDiagLinearOperator(operator, other)
     if isinstance(other, AddedDiagLinearOperator):
         return PartitionAddedDiagLinearOperator(add(operator, other._linear_op), other._diag_tensor)
-    return PartitionSumLinearOperator(*terms(operator), *terms(to_linear_operator(other)))
+    return PartitionSumLinearOperator(*structured_terms(operator), *structured_terms(to_linear_operator(other)))
 
 
 def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
@@ -78,10 +78,10 @@ def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
     return DiagLinearOperator(values)
 
 
-def terms(operator: LinearOperator) -> list[LinearOperator]:
+def structured_terms(operator: LinearOperator) -> list[LinearOperator]:
     """The terms of a sum, each in its cheapest form."""
     if isinstance(operator, SumLinearOperator) and not isinstance(operator, AddedDiagLinearOperator):
-        return [term for part in operator.linear_ops for term in terms(part)]
+        return [term for part in operator.linear_ops for term in structured_terms(part)]
     if isinstance(operator, DenseLinearOperator) and is_constant(operator.tensor):
         return [constant_operator(operator.tensor)]
     factors = _factors(operator)

@@ -24,14 +24,14 @@ _WORKSPACE = 2**25
 
 
 class LoadedRows(NamedTuple):
-    """Points in cluster space, with their loadings."""
+    """Points in feature space, with their loadings."""
 
     rows: Incidence  # N x p
     loadings: Tensor | None = None  # N x k; None for a single 1
 
-    def values(self, table: Tensor) -> Tensor:
+    def row_values(self, table: Tensor) -> Tensor:
         """The values (`N x t`) of the points, given a table of clusters (`p x kt`)."""
-        return loaded_values(self.rows, self.loadings, table)
+        return row_values(self.rows, self.loadings, table)
 
     def are_same(self, other: LoadedRows) -> bool:
         """Whether clusters and loadings are the same: :math:`O(N (m + k))` unless they are the same objects."""
@@ -41,7 +41,7 @@ class LoadedRows(NamedTuple):
         return is_same and same_codes(self.rows, other.rows)
 
 
-def loaded_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Tensor:
+def cluster_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Tensor:
     r"""
     :math:`[Z^\top \mathrm{diag}(R_1) V, \ldots, Z^\top \mathrm{diag}(R_k) V]` (`*batch x p x kt`).
 
@@ -50,17 +50,17 @@ def loaded_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Ten
     :param values: `*batch x N x t` V.
     """
     if loadings is None:
-        return rows.t_matmul(values)
+        return rows.cluster_sums(values)
     if rows.num_clusters == 1:
         return wide_product(loadings, values).flatten(-2).unsqueeze(-2)
     parts = [
-        rows.t_matmul((part.unsqueeze(-1) * values.unsqueeze(-2)).flatten(-2))
+        rows.cluster_sums((part.unsqueeze(-1) * values.unsqueeze(-2)).flatten(-2))
         for part in loadings.split(_effects_at_once(values), -1)
     ]
     return torch.cat(parts, -1)
 
 
-def loaded_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Tensor:
+def row_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Tensor:
     r"""
     :math:`\sum_r \mathrm{diag}(R_r) Z C_r` (`*batch x N x t`).
 
@@ -69,7 +69,7 @@ def loaded_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Te
     :param table: `*batch x p x kt`, :math:`[C_1, \ldots, C_k]`.
     """
     if loadings is None:
-        return rows.matmul(table)
+        return rows.row_values(table)
     if rows.num_clusters == 1:
         return tall_product(loadings, _effects(table, loadings).squeeze(-3))
     values = ((part.unsqueeze(-1) * columns).sum(-2) for part, columns in _in_parts(rows, loadings, table))
@@ -101,7 +101,7 @@ def _in_parts(rows: Incidence, loadings: Tensor, table: Tensor) -> Iterator[tupl
     num_columns = table.shape[-1] // loadings.shape[-1]
     size = _effects_at_once(loadings[..., :1].expand(*loadings.shape[:-1], num_columns))
     for part, columns in zip(loadings.split(size, -1), table.split(size * num_columns, -1)):
-        yield part, _effects(rows.matmul(columns), part)
+        yield part, _effects(rows.row_values(columns), part)
 
 
 def _effects_at_once(values: Tensor) -> int:

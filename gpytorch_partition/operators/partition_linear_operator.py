@@ -20,7 +20,7 @@ from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator imp
 from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import cluster_root
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 from gpytorch_partition.operators.guards import Guarded, check_dense
-from gpytorch_partition.operators.loadings import loaded_sums, loaded_values, loadings_derivative
+from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.operators.shared_clusters import are_few, shared_weights
 from gpytorch_partition.operators.shared_paths import are_worth_it, shared_path_sums
@@ -39,7 +39,7 @@ class PartitionLinearOperator(Guarded):
     r"""
     :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
 
-    Z and Z' are the one-hot rows of two sets of points in cluster space, S is a small operator there (diagonal for
+    Z and Z' are the one-hot rows of two sets of points in feature space, S is a small operator there (diagonal for
     flat partitions, path sums for trees, blocks of both for mixtures) and R, R' are optional loadings of the rows
     (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two points share a cluster"
     (Davies & Ghahramani 2014, definition 2), and a product is their eq. 8 summed over the partitions.
@@ -134,21 +134,21 @@ class PartitionLinearOperator(Guarded):
     def _matmul(self, rhs: Tensor) -> Tensor:
         size = max(_FEWEST_COLUMNS, _SUMS_AT_ONCE // max(1, self.right.num_clusters))
         blocks = as_columns(rhs).split(size, -1)
-        products = [self.from_clusters(self.cluster_product(self.to_clusters(block))) for block in blocks]
+        products = [self.row_values(self.cluster_product(self.cluster_sums(block))) for block in blocks]
         product = products[0] if len(products) == 1 else torch.cat(products, -1)
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
-    def to_clusters(self, values: Tensor) -> Tensor:
+    def cluster_sums(self, values: Tensor) -> Tensor:
         r""":math:`Z'^\top \mathrm{diag}(R') V`: sums over clusters (`*batch x p x kt`) of values `*batch x N' x t`."""
-        return loaded_sums(self.right, self.right_loadings, values.to(self.cluster_operator.dtype))
+        return cluster_sums(self.right, self.right_loadings, values.to(self.cluster_operator.dtype))
 
     def cluster_product(self, sums: Tensor) -> Tensor:
         r""":math:`S C` for a table of clusters `*batch x p x t`."""
         return _over_columns(self.cluster_operator._matmul, sums)
 
-    def from_clusters(self, table: Tensor) -> Tensor:
+    def row_values(self, table: Tensor) -> Tensor:
         r""":math:`s\, \mathrm{diag}(R) Z C`: values of rows (`*batch x N x t`) from a table (`*batch x p x kt`)."""
-        return self.scale[..., None, None] * loaded_values(self.left, self.left_loadings, table)
+        return self.scale[..., None, None] * row_values(self.left, self.left_loadings, table)
 
     def _transpose_nonbatch(self) -> PartitionLinearOperator:
         return self._with(
@@ -162,8 +162,8 @@ class PartitionLinearOperator(Guarded):
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         r"""Derivatives of :math:`\mathrm{tr}(U^\top K V)`: inner products of the cluster sums of U and V."""
         left_vecs, right_vecs = (as_columns(vecs).to(self.cluster_operator.dtype) for vecs in (left_vecs, right_vecs))
-        right_sums = self.to_clusters(right_vecs)
-        left_sums = self.mT.to_clusters(left_vecs)
+        right_sums = self.cluster_sums(right_vecs)
+        left_sums = self.mT.cluster_sums(left_vecs)
         spread = self.cluster_product(right_sums)
         scale_grad = _sum_to_shape((left_sums * spread).sum((-1, -2)), self.scale.shape)
         gradients: list[Tensor | None] = [scale_grad, *self._cluster_derivative(left_sums, right_sums)]
@@ -235,7 +235,7 @@ class PartitionLinearOperator(Guarded):
             rows = torch.arange(self.size(-1), device=self.device)
             return self._get_indices(rows, rows, *self._all_batch_indices(rows.dim()))
         table = self.cluster_operator._diagonal().unsqueeze(-1)
-        own = self.left.matmul(table).squeeze(-1)
+        own = self.left.row_values(table).squeeze(-1)
         if self.left_loadings is not None:
             own = own * torch.einsum("...nk,...nk->...n", self.left_loadings, self.left_loadings)
         return (self.scale.unsqueeze(-1) * own).expand(*self.batch_shape, self.size(-1))
@@ -428,7 +428,7 @@ class IncidenceLinearOperator(LinearOperator):
     A product costs :math:`O(N m k t)` for t columns (k = 1 without loadings), plus the product with F.
 
     :param scale: `*batch`, the factor :math:`\sqrt{s}`.
-    :param factor: `p x q` operator F in cluster space.
+    :param factor: `p x q` operator F in feature space.
     :param rows: One-hot rows Z (`N x p`).
     :param loadings: `*batch x N x k` R. (Default: none.)
 
@@ -460,12 +460,12 @@ class IncidenceLinearOperator(LinearOperator):
         if self.loadings is not None:
             effects = torch.cat(effects.chunk(self._num_loadings, -2), -1)
         table = _over_columns(self.factor._matmul, effects)
-        values = self.scale[..., None, None] * loaded_values(self.rows, self.loadings, table)
+        values = self.scale[..., None, None] * row_values(self.rows, self.loadings, table)
         return values.squeeze(-1) if rhs.dim() == 1 else values
 
     def _t_matmul(self, rhs: Tensor) -> Tensor:
         values = (self.scale[..., None, None] * as_columns(rhs)).to(self.factor.dtype)
-        sums = _over_columns(self.factor._t_matmul, loaded_sums(self.rows, self.loadings, values))
+        sums = _over_columns(self.factor._t_matmul, cluster_sums(self.rows, self.loadings, values))
         if self.loadings is not None:
             sums = torch.cat(sums.chunk(self._num_loadings, -1), -2)
         return (sums.squeeze(-1) if rhs.dim() == 1 else sums).to(self.dtype)

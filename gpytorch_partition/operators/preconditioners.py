@@ -215,10 +215,10 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
     precision = precision.expand(*operator.batch_shape, rows.num_rows, 1)
     weights = operator.cluster_operator._diagonal().detach().unsqueeze(-1)
     weights = operator.scale.detach()[..., None, None] * num_partitions * weights
-    shrinkage = weights / (1 + weights * rows.t_matmul(precision)) / num_partitions
+    shrinkage = weights / (1 + weights * rows.cluster_sums(precision)) / num_partitions
 
     def inverse(rhs: Tensor) -> Tensor:
         scaled = precision * rhs
-        return scaled - precision * rows.matmul(shrinkage * rows.t_matmul(scaled))
+        return scaled - precision * rows.row_values(shrinkage * rows.cluster_sums(scaled))
 
     return inverse

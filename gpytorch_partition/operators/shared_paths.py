@@ -127,7 +127,7 @@ def _add_by_groups(total: Tensor, trees: _Trees, has_many: Tensor) -> None:
     first = torch.searchsorted(starts, trees.tree_leaves[:-1])
     for columns, leaves in zip(total.split(size, 1), trees.right.split(size)):
         of_rows = (group_of_leaf[leaves] - first).unbind(1)
-        columns += groups.matmul(torch.cat([table[:, each] for table, each in zip(tables, of_rows)]))
+        columns += groups.row_values(torch.cat([table[:, each] for table, each in zip(tables, of_rows)]))
 
 
 def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Partitions of several sources side by side: one set of labels, one cluster space, one matrix of codes."""
+"""Partitions of several sources side by side: one set of labels, one feature space, one matrix of codes."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ class JointPartition(Partition):
             self._remembered.clear()
         return super().incidences(x1, x2)
 
-    def cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
+    def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
         """The sources' own indices, side by side."""
         parts = [None] * len(self._sources) if labels is None else labels.split(self._widths, -1)
-        indices = [partition.cluster_index(num_rows, part) for partition, part in zip(self.partitions, parts)]
+        indices = [partition.new_cluster_index(num_rows, part) for partition, part in zip(self.partitions, parts)]
         return JointClusterIndex(indices, self._widths, num_rows)
 
     def _labels(self, x: Tensor) -> Tensor:

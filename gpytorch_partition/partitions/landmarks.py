@@ -70,7 +70,7 @@ def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.Ran
     r"""
     Different rows, drawn uniformly: in :math:`O(N)`, and :math:`O(N \log N)` where most rows repeat others.
 
-    Of 10,000 rows of kin40k, elevators and protein, with 125 to 1,000 landmarks on Matern kernels whose length scales
+    Of 10,000 rows of kin40k, elevators and protein, with 125 to 1,000 landmarks on Matern kernels whose lengthscales
     were learned, centers of k-means were better by up to .07 in the root mean squared error for 125 landmarks of
     kin40k, and no better on the others or from 500 on; the greedy choice of the largest conditional variance went for
     outliers, and was worse by .01 on elevators and .06 on protein.

@@ -22,7 +22,7 @@ _LABELS_PER_CHUNK = 2**23
 
 
 class _CodedRows(NamedTuple):
-    """Rows, the cluster space they were coded in, and their one-hot matrix there."""
+    """Rows, the feature space they were coded in, and their one-hot matrix there."""
 
     x: Tensor
     cluster_index: Any  # a ClusterIndex, or what else a source codes other rows by
@@ -105,10 +105,10 @@ class Partition(torch.nn.Module):
 
     def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
         r"""
-        The one-hot rows of two sets of points in one cluster space: the same object when the points are the same.
+        The one-hot rows of two sets of points in one feature space: the same object when the points are the same.
 
         The codes of the last few sets of rows are remembered and recognised by their values, so that the training
-        rows are labelled once. Where labels are unbounded, x2 defines the cluster space, or x1 if it is larger and x2
+        rows are labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger and x2
         is not remembered.
 
         New rows cost their labels, and :math:`O(m N \log N)` more where labels are unbounded; remembered rows one
@@ -134,7 +134,7 @@ class Partition(torch.nn.Module):
         return any(same_bits(rows.x, x) for rows in self._remembered)
 
     def _coded(self, x: Tensor) -> _CodedRows:
-        """Codes of x in its own cluster space, remembered."""
+        """Codes of x in its own feature space, remembered."""
         for position, rows in enumerate(self._remembered):
             if same_bits(rows.x, x):
                 self._remembered.insert(0, self._remembered.pop(position))
@@ -144,7 +144,7 @@ class Partition(torch.nn.Module):
         return rows
 
     def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
-        """Codes of x in the cluster space of other rows."""
+        """Codes of x in the feature space of other rows."""
         if self.cluster_counts is not None:
             return self._coded(x).incidence
         index = anchor.cluster_index
@@ -156,16 +156,16 @@ class Partition(torch.nn.Module):
         num_rows = x.shape[:-1].numel()
         if self.cluster_counts is None:
             labels = self.labels(x)
-            index = self.cluster_index(num_rows, labels.view(-1, self.num_partitions))
+            index = self.new_cluster_index(num_rows, labels.view(-1, self.num_partitions))
             codes = index.codes(labels)
         else:
-            index = self.cluster_index(num_rows)
+            index = self.new_cluster_index(num_rows)
             codes = self._bounded_codes(x, index)
         return _CodedRows(x.detach().clone(), index, Incidence(codes, index.num_clusters, index.sizes))
 
-    def cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
+    def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
         """
-        A cluster space: what maps labels to codes.
+        A feature space: what maps labels to codes.
 
         :param num_rows: How many rows will be coded.
         :param labels: `N x m` labels of the rows that define the space, where labels are unbounded.

@@ -29,16 +29,16 @@ class RandomBinningPartition(Partition):
     r"""
     Bins of random grids: with many grids their kernel is :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`.
 
-    Rahimi & Recht 2007, algorithm 2. There is no box, and every column can have a length scale of its own. A label is
+    Rahimi & Recht 2007, algorithm 2. There is no box, and every column can have a lengthscale of its own. A label is
     a 64-bit hash of the D integers that say which bin of a grid a point is in: a pure function of the point.
 
-    Columns with one length scale for all of them should be standardized: standard deviations that differ by more than
+    Columns with one lengthscale for all of them should be standardized: standard deviations that differ by more than
     100 times give a `UserWarning`.
 
     Building costs :math:`O(N D + m D)`, a label :math:`O(D)`, with bounded workspace. Held are 16 bytes per grid and
     column.
 
-    :param x: `N x D` rows, which say how many columns there are and what the default length scale is; `None` makes an
+    :param x: `N x D` rows, which say how many columns there are and what the default lengthscale is; `None` makes an
         unfitted partition that `load_state_dict` fits.
     :param num_partitions: Number m of grids. (Default: 200.)
     :param lengthscale: :math:`\ell`, in units of x: a number, or `D` of them; default: the median of
@@ -102,7 +102,7 @@ class RandomBinningPartition(Partition):
 
     @property
     def lengthscale(self) -> Tensor:
-        r"""`D` length scales :math:`\ell_d`, in units of x (float64); none while the partition is not fitted."""
+        r"""`D` lengthscales :math:`\ell_d`, in units of x (float64); none while the partition is not fitted."""
         return floats_of(self.lengthscale_bits)
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -133,13 +133,13 @@ def _bins(columns: Tensor, pitches: Tensor, shifts: Tensor) -> Tensor:
 def _lengthscales(
     x: Tensor, lengthscale: float | Sequence[float] | Tensor | None, random: np.random.RandomState
 ) -> Tensor:
-    """`D` length scales, float64."""
+    """`D` lengthscales, float64."""
     if lengthscale is None:
-        lengthscale = median_distance(x, random, "length scale")
+        lengthscale = median_distance(x, random, "lengthscale")
     values = torch.as_tensor(lengthscale, dtype=torch.float64, device=x.device).detach()
     if values.numel() not in (1, x.shape[1]) or not bool((values.isfinite() & (values > 0)).all()):
         raise ValueError(
-            f"expected one positive, finite length scale, or one for each of {x.shape[1]} columns, got {lengthscale}"
+            f"expected one positive, finite lengthscale, or one for each of {x.shape[1]} columns, got {lengthscale}"
         )
     if values.numel() == 1:
         warn_of_unequal_scales(x, RandomBinningPartition.__name__)

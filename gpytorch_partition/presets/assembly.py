@@ -36,7 +36,7 @@ def assemble(
     """
     mean, scale, y = standardized_targets(train_y)
     x = standardized_columns(train_x)
-    parts = new_parts(x, y, choice.length_scales, random, n_jobs, names=choice.outputscales)
+    parts = new_parts(x, y, choice.lengthscales, random, n_jobs, names=choice.outputscales)
     weights = {name: scale**2 * weight for name, weight in choice.outputscales.items()}
     likelihood = _likelihood(_noise(choice, scale**2), choice.threshold, parts, weights, train_x)
     model = PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, weights, train_x))

@@ -25,7 +25,7 @@ from gpytorch_partition.training.predictive_density import EXPONENTS
 
 # Rows of a fold whose variances are looked at, at most; how many of all folds are enough; and their samples.
 _MOST_VARIANCES, _ENOUGH_VARIANCES, _NUM_SAMPLES = 1_000, 300, 32
-# Folds, of which only so many are left out that there are enough residuals.
+# Folds, of which only so many are held out that there are enough residuals.
 _NUM_FOLDS, _ENOUGH_RESIDUALS = 5, 10_000
 # The share of new rows at which landmarks leave out less than the threshold.
 _ALMOST_ALL = 0.95
@@ -52,19 +52,19 @@ def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomStat
     """
     choice = replace(choice, noise=choice.noise + _variance_without_landmarks(choice, x, random))
     folds = list(KFold(_NUM_FOLDS, shuffle=True, random_state=random).split(x))
-    found: list[_LeftOut] = []
-    for kept, left_out in folds:
+    found: list[_HeldOut] = []
+    for kept, held_out in folds:
         if sum(len(each.rows) for each in found) < _ENOUGH_RESIDUALS:
             is_enough = sum(int(each.has_variance.sum()) for each in found) >= _ENOUGH_VARIANCES
             wanted = 0 if is_enough else _MOST_VARIANCES
-            found.append(_left_out(choice, kept, left_out, x, y, random, n_jobs, num_variances=wanted))
-    seen = _LeftOut(*map(torch.cat, zip(*found)))
+            found.append(_held_out(choice, kept, held_out, x, y, random, n_jobs, num_variances=wanted))
+    seen = _HeldOut(*map(torch.cat, zip(*found)))
     forest = grow_residual_forest(x[seen.rows], seen.residuals, random_state=random, n_jobs=n_jobs)
-    kept, left_out = folds[0]
-    return replace(_with_factors(choice, seen, forest), threshold=_threshold(choice, x, kept, left_out, random))
+    kept, held_out = folds[0]
+    return replace(_with_factors(choice, seen, forest), threshold=_threshold(choice, x, kept, held_out, random))
 
 
-class _LeftOut(NamedTuple):
+class _HeldOut(NamedTuple):
     """Rows that a model has not seen."""
 
     rows: Tensor  # (n,) their numbers
@@ -86,50 +86,50 @@ def _variance_without_landmarks(choice: Choice, x: Tensor, random: np.random.Ran
 
 
 def _threshold(
-    choice: Choice, x: Tensor, kept: np.ndarray, left_out: np.ndarray, random: np.random.RandomState
+    choice: Choice, x: Tensor, kept: np.ndarray, held_out: np.ndarray, random: np.random.RandomState
 ) -> float | None:
     """What landmarks among the rows kept leave out of the smooth part, of unit scale, at almost all of the others."""
     if "smooth" not in choice.outputscales:
         return None
-    some = random.permutation(left_out)[:_MOST_VARIANCES]
+    some = random.permutation(held_out)[:_MOST_VARIANCES]
     return float(_unspanned(choice, x, kept, some, random).quantile(_ALMOST_ALL))
 
 
 def _unspanned(choice: Choice, x: Tensor, kept: np.ndarray, rows: np.ndarray, random: np.random.RandomState) -> Tensor:
     """Shares of the smooth part's variance at some rows that landmarks among the rows kept do not span."""
-    assert choice.length_scales is not None
+    assert choice.lengthscales is not None
     points = standardized_columns(x)
     with torch.no_grad():
-        return 1 - smooth_part(points[kept], choice.length_scales, random)(points[rows], diag=True)
+        return 1 - smooth_part(points[kept], choice.lengthscales, random)(points[rows], diag=True)
 
 
-def _left_out(
+def _held_out(
     choice: Choice,
     kept: np.ndarray,
-    left_out: np.ndarray,
+    held_out: np.ndarray,
     x: Tensor,
     y: Tensor,
     random: np.random.RandomState,
     n_jobs: int | None,
     *,
     num_variances: int,
-) -> _LeftOut:
+) -> _HeldOut:
     """
     What a model of the rows kept says about the others, and how sure it is of so many of them at most.
 
-    Rows that weights and length scales were chosen by are learned from, but not predicted.
+    Rows that weights and lengthscales were chosen by are learned from, but not predicted.
     """
-    points = torch.from_numpy(random.permutation(np.setdiff1d(left_out, choice.rows.numpy())))
+    points = torch.from_numpy(random.permutation(np.setdiff1d(held_out, choice.rows.numpy())))
     model = assemble(choice, x[kept], y[kept], random, n_jobs).eval()
     variances = y.new_full((len(points),), math.nan)
     with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
         residuals = y[points] - model(x[points]).mean.to(y)
         if num_variances:
             variances[:num_variances] = _variances(model, x[points[:num_variances]], random).to(y)
-    return _LeftOut(points, residuals, variances)
+    return _HeldOut(points, residuals, variances)
 
 
-def _with_factors(choice: Choice, seen: _LeftOut, forest: RandomForestRegressor) -> Choice:
+def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor) -> Choice:
     """The choice with the factors and the noise that suit the residuals best."""
     residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]

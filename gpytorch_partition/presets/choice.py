@@ -1,4 +1,4 @@
-"""Which parts count how much, and how large the noise is where: chosen by the predictive density of rows left out."""
+"""Which parts count how much, and how large the noise is where: chosen by the predictive density of held-out rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.model_selection import KFold
 from torch import Tensor
 
-from gpytorch_partition.inference.evidence.lengthscales import learn_length_scales
+from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.standardization import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
@@ -20,14 +20,14 @@ from gpytorch_partition.presets.rough_field import MOST_ROUGH_COLUMNS, Candidate
 from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
-    left_out_predictions,
+    held_out_predictions,
     maximize_predictive_density,
 )
 
-# Rows that weights and length scales are chosen by: a quarter, but so many at least and at most.
+# Rows that weights and lengthscales are chosen by: a quarter, but so many at least and at most.
 _FEWEST_ROWS, _MOST_ROWS = 700, 1_500
-# Of these, rows that the length scales of a fold are learned on, without the rows left out.
-_LENGTH_SCALE_ROWS = 400
+# Of these, rows that the lengthscales of a fold are learned on, without the held-out rows.
+_LENGTHSCALE_ROWS = 400
 # Folds, one less above each of these numbers of rows.
 _NUM_FOLDS, _FEWER_ABOVE = 5, (500, 1_000)
 # How many times as many rows may have the noise that was chosen by a part of them. Of 1,300 rows of eight sets, two
@@ -45,17 +45,17 @@ class Choice:
     What the data say about a model of standardized columns and targets.
 
     :param outputscales: Weights of the parts that count, by name.
-    :param length_scales: `D` length scales of the smooth part; None where rows miss values.
+    :param lengthscales: `D` lengthscales of the smooth part; None where rows miss values.
     :param noise: The level of the noise.
     :param exponent: How far the noise follows its forest; 0 where it is constant.
     :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
-    :param log_density: Mean log predictive density of rows left out, in nats; those of patches are among them.
+    :param log_density: Mean log predictive density of held-out rows, in nats; those of patches are among them.
     :param rows: Numbers of the training rows that this was chosen by.
     :param threshold: How much of the smooth part's variance landmarks may leave out before it counts; None for all.
     """
 
     outputscales: dict[str, float]
-    length_scales: Tensor | None
+    lengthscales: Tensor | None
     noise: float
     exponent: float
     noise_forest: RandomForestRegressor | None
@@ -85,8 +85,8 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     """
     # Rounded, so that other units, whose last digits differ, end in the same choice.
     x, y = standardized_columns(train_x).float().double(), y.float().double()
-    names, folds, rows, constant, length_scales = _best_candidate(x, y, random, n_jobs)
-    means, variances = left_out_predictions(folds, y[rows], constant)
+    names, folds, rows, constant, lengthscales = _best_candidate(x, y, random, n_jobs)
+    means, variances = held_out_predictions(folds, y[rows], constant)
     residuals = (y[rows] - means) / (variances + constant.noise).sqrt()
     # Patches overlap: a row must not be in a tree under another number when it is out of its bag.
     seen = rows[: num_rows_for(len(y))]
@@ -98,7 +98,7 @@ def choose(train_x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: in
     varies = (varying.log_density - constant.log_density) * len(rows) > LEAST_GAIN
     fit = varying if varies else constant
     weights = _those_that_count(names, fit)
-    return Choice(weights, length_scales, fit.noise, fit.exponent, forest if varies else None, fit.log_density, rows)
+    return Choice(weights, lengthscales, fit.noise, fit.exponent, forest if varies else None, fit.log_density, rows)
 
 
 def _best_candidate(x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Candidate:
@@ -111,8 +111,8 @@ def _best_candidate(x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs:
     rows = torch.from_numpy(random.permutation(len(y))[: num_rows_for(len(y))])
     is_complete = not bool(x.isnan().any())
     names, folds, of_folds = _folds(x[rows], y[rows], is_complete, random, n_jobs)
-    length_scales = learn_length_scales(x[rows], y[rows]) if is_complete else None
-    found = Candidate(names, folds, rows, maximize_predictive_density(folds, y[rows]), length_scales)
+    lengthscales = learn_lengthscales(x[rows], y[rows]) if is_complete else None
+    found = Candidate(names, folds, rows, maximize_predictive_density(folds, y[rows]), lengthscales)
     if is_complete and leaves_rows_out(len(y)) and x.shape[1] <= MOST_ROUGH_COLUMNS:
         return rough_field(found, of_folds, x, y, deepcopy(random))
     return found
@@ -140,19 +140,19 @@ def _folds(
     x: Tensor, y: Tensor, is_complete: bool, random: np.random.RandomState, n_jobs: int | None
 ) -> tuple[list[str], list[Fold], list[Tensor]]:
     """
-    The names of the parts, and for each fold their covariances and the length scales, if any: these and forests have
+    The names of the parts, and for each fold their covariances and the lengthscales, if any: these and forests have
     not seen the fold.
     """
-    names, folds, all_length_scales = [], [], []
+    names, folds, all_lengthscales = [], [], []
     num_folds = _NUM_FOLDS - sum(len(x) > number for number in _FEWER_ABOVE)
-    for kept, left_out in KFold(num_folds, shuffle=True, random_state=random).split(x):
-        some = kept[:_LENGTH_SCALE_ROWS]
-        length_scales = learn_length_scales(x[some], y[some]) if is_complete else None
-        parts = new_parts(x[kept], y[kept], length_scales, random, n_jobs)
+    for kept, held_out in KFold(num_folds, shuffle=True, random_state=random).split(x):
+        some = kept[:_LENGTHSCALE_ROWS]
+        lengthscales = learn_lengthscales(x[some], y[some]) if is_complete else None
+        parts = new_parts(x[kept], y[kept], lengthscales, random, n_jobs)
         names = list(parts)
-        folds.append(Fold.of(dense_covariances(parts, x), torch.from_numpy(kept), torch.from_numpy(left_out)))
-        all_length_scales += [] if length_scales is None else [length_scales]
-    return names, folds, all_length_scales
+        folds.append(Fold.of(dense_covariances(parts, x), torch.from_numpy(kept), torch.from_numpy(held_out)))
+        all_lengthscales += [] if lengthscales is None else [lengthscales]
+    return names, folds, all_lengthscales
 
 
 def _those_that_count(names: list[str], fit: PredictiveFit) -> dict[str, float]:

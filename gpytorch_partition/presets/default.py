@@ -32,18 +32,18 @@ def default_model(
 
     The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
     whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
-    length scale per column through up to 2,000 landmarks (above 67,000 rows as many as take a GiB), and a linear one;
+    lengthscale per column through up to 2,000 landmarks (above 67,000 rows as many as take a GiB), and a linear one;
     parts that do not help have no weight. With missing values (NaN) it has forests only.
 
     Where few rows choose for many (above 1,400), of 20 columns at most, functions that vary on all scales, such as
     measurements on a map, have another model if that gains more than 20 nats: a linear kernel and rough ones, Mondrian
-    trees of rotated columns for means of exponential kernels at length scales from twice to a thirty-second of the
+    trees of rotated columns for means of exponential kernels at lengthscales from twice to a thirty-second of the
     Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of neighbors choose its
     weights. In holes between the rows intervals grow, but not enough: of measurements in holes of a map, intervals of
     90 % covered 75 %.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
-    and length scales of each without the rows left out (Rasmussen & Williams 2006, section 5.3): the marginal
+    and lengthscales of each without the held-out rows (Rasmussen & Williams 2006, section 5.3): the marginal
     likelihood would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the
     rows, but 700 at least and 1,500 at most. Above twice as many, models of four fifths of all rows then set their
     scale and the noise; and where landmarks leave out more of the Matern kernel's variance than at 95 % of new rows,

@@ -51,7 +51,7 @@ _HEIGHTS = {"boosted": "leaf", "shallow_boosted": "all"}
 _FEWEST_LANDMARKS, _MOST_LANDMARKS, _SHARE = 1_000, 2_000, 0.1
 # Numbers held for all rows and landmarks, at most (a GiB in float64): samples of the posterior hold them twice.
 _MOST_LOADINGS = 2**27
-# Length scales of rough parts, in those of the smooth part, and trees for each of them: up to the first number, but so
+# Lengthscales of rough parts, in those of the smooth part, and trees for each of them: up to the first number, but so
 # many (row, tree) as the last one at most, or else the second number.
 ROUGH = {"rough": (2.0, 1 / 2, 1 / 8, 1 / 32), "rough_short": (1 / 32,)}
 _NUM_ROUGH_TREES, _FEWEST_ROUGH_TREES, _MOST_VISITS = 200, 100, 10**7
@@ -63,7 +63,7 @@ AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
 def new_parts(
     x: Tensor,
     y: Tensor,
-    length_scales: Tensor | None,
+    lengthscales: Tensor | None,
     random: np.random.RandomState,
     n_jobs: int | None,
     names: Collection[str] | None = None,
@@ -73,21 +73,21 @@ def new_parts(
 
     :param x: `N x D` standardized rows.
     :param y: `N` targets.
-    :param length_scales: `D` length scales of the smooth part; None where rows miss values, which only trees know.
+    :param lengthscales: `D` lengthscales of the smooth part; None where rows miss values, which only trees know.
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
     :param names: The parts wanted. (Default: all but the rough ones.)
     """
-    leaves = _LEAVES_ALONE if length_scales is None else {}
+    leaves = _LEAVES_ALONE if lengthscales is None else {}
     new: dict[str, Callable[[], Kernel]] = {
         name: partial(_forest, x, y, options | leaves, random, n_jobs) for name, options in _FORESTS.items()
     }
-    if length_scales is not None:
+    if lengthscales is not None:
         new |= {name: partial(_boosted, name, x, y, random) for name in _BOOSTED}
         new["slopes"] = lambda: LocalLinearKernel(_forest(x, y, _COARSE, random, n_jobs), x.shape[1])
-        new["smooth"] = partial(smooth_part, x, length_scales, random)
+        new["smooth"] = partial(smooth_part, x, lengthscales, random)
         new["linear"] = partial(_linear, x.shape[1])
-        new |= {name: partial(_rough, x, length_scales, widths, random) for name, widths in ROUGH.items()}
+        new |= {name: partial(_rough, x, lengthscales, widths, random) for name, widths in ROUGH.items()}
     wanted = new.keys() - ROUGH.keys() if names is None else names
     # Rows were looked at: to do so again for every tree takes a tenth of the time of a thousand rows.
     with sklearn.config_context(assume_finite=True):
@@ -168,7 +168,7 @@ def _boosted(name: str, x: Tensor, y: Tensor, random: np.random.RandomState) -> 
 
 
 def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
-    """Without a warning of trees that have seen most targets: what is chosen by rows left out allows for it."""
+    """Without a warning of trees that have seen most targets: what is chosen by held-out rows allows for it."""
     kernel = RandomForestKernel(heights=heights)
     kernel.partition = ForestPartition(ensemble)
     return _in_float32(kernel)
@@ -188,22 +188,22 @@ def _in_float32(kernel: AnyPartitionKernel) -> AnyPartitionKernel:
     return kernel
 
 
-def smooth_part(x: Tensor, length_scales: Tensor, random: np.random.RandomState) -> LandmarkKernel:
+def smooth_part(x: Tensor, lengthscales: Tensor, random: np.random.RandomState) -> LandmarkKernel:
     """
     A Matern-3/2 kernel through random landmarks, of unit scale.
 
     :param x: `N x D` standardized rows.
-    :param length_scales: `D` length scales.
+    :param lengthscales: `D` lengthscales.
     :param random: Source of the draws.
     """
     wanted = min(_MOST_LANDMARKS, max(_FEWEST_LANDMARKS, int(_SHARE * len(x))), max(1, _MOST_LOADINGS // len(x)))
     num_landmarks = min(wanted, torch.unique(x, dim=0).shape[0])
-    return LandmarkKernel.from_kernel(_matern(length_scales), choose_landmarks(x.double(), num_landmarks, random))
+    return LandmarkKernel.from_kernel(_matern(lengthscales), choose_landmarks(x.double(), num_landmarks, random))
 
 
-def _matern(length_scales: Tensor) -> MaternKernel:
-    kernel = MaternKernel(nu=1.5, ard_num_dims=len(length_scales)).double()
-    kernel.lengthscale = length_scales
+def _matern(lengthscales: Tensor) -> MaternKernel:
+    kernel = MaternKernel(nu=1.5, ard_num_dims=len(lengthscales)).double()
+    kernel.lengthscale = lengthscales
     return kernel.requires_grad_(False)
 
 
@@ -214,16 +214,16 @@ def _linear(num_columns: int) -> LinearKernel:
 
 
 def _rough(
-    x: Tensor, length_scales: Tensor, widths: Sequence[float], random: np.random.RandomState
+    x: Tensor, lengthscales: Tensor, widths: Sequence[float], random: np.random.RandomState
 ) -> PartitionMixtureKernel:
     r"""
-    Mondrian trees of columns in units of their length scales, rotated at random, for several widths l: with many trees
+    Mondrian trees of columns in units of their lengthscales, rotated at random, for several widths l: with many trees
     a kernel of the distance r only, about the mean of :math:`e^{-r / l}` with weights in proportion to l.
     """
     (num_rows, num_columns), kernels = x.shape, []
     num_trees = _num_rough_trees(num_rows)
     for width in widths:
-        maps = rotations(num_trees, num_columns, random).to(x) / length_scales.unsqueeze(-1)
+        maps = rotations(num_trees, num_columns, random).to(x) / lengthscales.unsqueeze(-1)
         lifetime = 1 / (width * _mean_manhattan_norm(num_columns))
         kernels.append(MondrianKernel(x, num_trees, lifetime=lifetime, projection=maps, random_state=random))
     return _rough_mixture(kernels, widths)

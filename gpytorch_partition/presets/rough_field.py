@@ -1,4 +1,4 @@
-"""A model of functions that vary on all scales, as on a map: exponential kernels of several length scales."""
+"""A model of functions that vary on all scales, as on a map: exponential kernels of several lengthscales."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Candidate(NamedTuple):
     folds: list[Fold]
     rows: Tensor  # the numbers of the rows that the folds number from 0 on: random ones, then those of patches
     fit: PredictiveFit
-    length_scales: Tensor | None  # (D,) of the Matern kernel, by the random rows; None where rows miss values
+    lengthscales: Tensor | None  # (D,) of the Matern kernel, by the random rows; None where rows miss values
 
 
 def rough_field(
-    other: Candidate, length_scales: list[Tensor], x: Tensor, y: Tensor, random: np.random.RandomState
+    other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tensor, random: np.random.RandomState
 ) -> Candidate:
     r"""
     A linear part and rough ones, if they gain more than 20 nats over another candidate on its own folds.
@@ -41,11 +41,11 @@ def rough_field(
     between the shortest and the longest l a function varies about as much as with a single one, but many short cells
     of Mondrian trees take part in that, not a few long ones. Another of the shortest l alone is nearly noise.
 
-    They must gain as much twice: by the limits of the trees, which cost little, with length scales that have not seen
-    the fold; and by trees as the model will have them, as many and with its length scales. What is lost by the number
+    They must gain as much twice: by the limits of the trees, which cost little, with lengthscales that have not seen
+    the fold; and by trees as the model will have them, as many and with its lengthscales. What is lost by the number
     of trees, which takes the place of noise, counts that way.
 
-    Few random rows are too far apart to tell short length scales from noise, and neighbors alone know nothing of long
+    Few random rows are too far apart to tell short lengthscales from noise, and neighbors alone know nothing of long
     ones: weights are chosen by both, the folds of the other candidate and those of 12 patches of 150 neighbors. All
     rows do not calibrate them.
 
@@ -53,41 +53,41 @@ def rough_field(
     :math:`O(n^2 m)` for m trees and up to two more searches.
 
     :param other: What to compare with.
-    :param length_scales: `D` length scales of the Matern kernel for each fold.
+    :param lengthscales: `D` lengthscales of the Matern kernel for each fold.
     :param x: `N x D` standardized rows.
     :param y: `N` standardized targets.
     :param random: Source of the trees and the patches.
     :return: The better of the two.
     """
-    assert other.length_scales is not None
-    rows, pairs = other.rows, zip(other.folds, length_scales)
-    limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.left_out) for fold, each in pairs]
+    assert other.lengthscales is not None
+    rows, pairs = other.rows, zip(other.folds, lengthscales)
+    limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.held_out) for fold, each in pairs]
     enough = other.fit.log_density + LEAST_ROUGH_GAIN / len(rows)
     fit = maximize_predictive_density(limits, y[rows], enough=enough)
     if not fit.log_density > enough:
         return other
-    parts = new_parts(x, y, other.length_scales, random, None, names=["linear", *ROUGH])
+    parts = new_parts(x, y, other.lengthscales, random, None, names=["linear", *ROUGH])
     covariances = dense_covariances(parts, x[rows])
-    folds = [Fold.of(covariances, fold.kept, fold.left_out) for fold in other.folds]
+    folds = [Fold.of(covariances, fold.kept, fold.held_out) for fold in other.folds]
     fit = maximize_predictive_density(folds, y[rows], start=fit, enough=enough)
     if not fit.log_density > enough:
         return other
-    for patch in _patches(x, other.length_scales, random):
+    for patch in _patches(x, other.lengthscales, random):
         folds += _folds_of_patch(dense_covariances(parts, x[patch]), len(rows), random)
         rows = torch.cat([rows, patch])
     fit = maximize_predictive_density(folds, y[rows], start=fit)
-    return Candidate(list(parts), folds, rows, fit, other.length_scales)
+    return Candidate(list(parts), folds, rows, fit, other.lengthscales)
 
 
-def rough_covariances(x: Tensor, length_scales: Tensor) -> Tensor:
+def rough_covariances(x: Tensor, lengthscales: Tensor) -> Tensor:
     r"""
     Covariances of the linear part, :math:`x^\top x' / D`, and of the rough ones, means of :math:`e^{-r / l}`.
 
     :param x: `n x D` standardized rows, few.
-    :param length_scales: `D` length scales of the Matern kernel: units of the distances r and of the rough parts' l.
+    :param lengthscales: `D` lengthscales of the Matern kernel: units of the distances r and of the rough parts' l.
     :return: `3 x n x n`.
     """
-    points = x / length_scales
+    points = x / lengthscales
     distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
     return torch.stack([x @ x.T / x.shape[1], *(_mean_exponential(distances, widths) for widths in ROUGH.values())])
 
@@ -99,14 +99,14 @@ def _mean_exponential(distances: Tensor, widths: Sequence[float]) -> Tensor:
     return total
 
 
-def _patches(x: Tensor, length_scales: Tensor, random: np.random.RandomState) -> list[Tensor]:
+def _patches(x: Tensor, lengthscales: Tensor, random: np.random.RandomState) -> list[Tensor]:
     """The numbers of the rows around some random ones."""
-    return [_nearest(x, int(center), length_scales) for center in random.permutation(len(x))[:_NUM_PATCHES]]
+    return [_nearest(x, int(center), lengthscales) for center in random.permutation(len(x))[:_NUM_PATCHES]]
 
 
-def _nearest(x: Tensor, center: int, length_scales: Tensor) -> Tensor:
+def _nearest(x: Tensor, center: int, lengthscales: Tensor) -> Tensor:
     """The rows of a patch; of rows at the same distance, the first."""
-    distances = ((x - x[center]) / length_scales).square().sum(1)
+    distances = ((x - x[center]) / lengthscales).square().sum(1)
     return distances.argsort(stable=True)[:_PATCH_ROWS]
 
 
@@ -114,4 +114,4 @@ def _folds_of_patch(covariances: Tensor, start: int, random: np.random.RandomSta
     """Folds of neighboring rows, given their covariances (`c x n x n`); they are numbered from a start on."""
     splits = KFold(_PATCH_FOLDS, shuffle=True, random_state=random).split(covariances[0])
     folds = [Fold.of(covariances, *map(torch.from_numpy, split)) for split in splits]
-    return [replace(fold, kept=fold.kept + start, left_out=fold.left_out + start) for fold in folds]
+    return [replace(fold, kept=fold.kept + start, held_out=fold.held_out + start) for fold in folds]

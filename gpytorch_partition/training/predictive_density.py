@@ -3,7 +3,7 @@ The K-fold predictive likelihood: weights of a sum of covariances, and a noise, 
 that the model has not seen.
 
 A covariance that was built on targets (a forest's) fits these targets too well: the marginal likelihood takes noise for
-signal. Here each fold has covariances of its own, built without the rows left out, so that these are as new to it as
+signal. Here each fold has covariances of its own, built without the held-out rows, so that these are as new to it as
 test rows will be (Rasmussen & Williams 2006, section 5.3, with folds).
 """
 
@@ -30,7 +30,7 @@ _LEAST_START = 0.01
 
 # Where rounding leaves less of a variance, in units of standardized targets.
 _LEAST_VARIANCE = 1e-10
-# Nats for every factor e of the noise. Where neighbors differ, rows left out cannot tell noise from a function that
+# Nats for every factor e of the noise. Where neighbors differ, held-out rows cannot tell noise from a function that
 # varies as quickly, but points that are measured again can: noise is the safer word for it.
 _NOISE_BONUS = 1.0
 # Where the search ends, relatively: a hundredth of a nat per thousand rows tells nothing.
@@ -40,33 +40,33 @@ _STOP = 3e-6
 @dataclass(frozen=True, eq=False)
 class Fold:
     r"""
-    What is known when some rows are left out: c covariances of n rows kept and t rows left out, of N.
+    What is known when some rows are held out: c covariances of n rows kept and t held out, of N.
 
     :param within: `c x n x n` covariances of the rows kept.
-    :param cross: `c x n x t` covariances of rows kept and left out.
-    :param prior: `c x t` variances of the rows left out.
+    :param cross: `c x n x t` covariances of rows kept and held out.
+    :param prior: `c x t` variances of the held-out rows.
     :param kept: `n` numbers of the rows to learn from (int64).
-    :param left_out: `t` numbers of the rows to predict (int64).
+    :param held_out: `t` numbers of the rows to predict (int64).
     """
 
     within: Tensor
     cross: Tensor
     prior: Tensor
     kept: Tensor
-    left_out: Tensor
+    held_out: Tensor
 
     @classmethod
-    def of(cls, covariances: Tensor, kept: Tensor, left_out: Tensor) -> Fold:
+    def of(cls, covariances: Tensor, kept: Tensor, held_out: Tensor) -> Fold:
         r"""
         The fold of covariances of all rows.
 
-        :param covariances: `c x N x N`, of unit scale; none has seen targets of the rows left out.
+        :param covariances: `c x N x N`, of unit scale; none has seen targets of the held-out rows.
         :param kept: Numbers of the rows to learn from.
-        :param left_out: Numbers of the rows to predict.
+        :param held_out: Numbers of the rows to predict.
         """
         rows = covariances[:, kept]
-        prior = covariances[:, left_out, left_out]
-        return cls(rows[..., kept], rows[..., left_out], prior, kept, left_out)
+        prior = covariances[:, held_out, held_out]
+        return cls(rows[..., kept], rows[..., held_out], prior, kept, held_out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class PredictiveFit:
     :param outputscales: `c` weights s.
     :param noise: :math:`\sigma^2`.
     :param exponent: b; 0 where no log ratios z were given.
-    :param log_density: Mean log predictive density of the rows left out, in nats.
+    :param log_density: Mean log predictive density of the held-out rows, in nats.
     """
 
     outputscales: Tensor
@@ -100,9 +100,9 @@ def maximize_predictive_density(
     max_iterations: int = 40,
 ) -> PredictiveFit:
     r"""
-    Weights and noise that predict left-out rows best: L-BFGS-B on their mean log density.
+    Weights and noise that predict held-out rows best: L-BFGS-B on their mean log density.
 
-    A nat is given for every factor e of the noise, which settles what rows left out cannot tell: whether neighbors
+    A nat is given for every factor e of the noise, which settles what held-out rows cannot tell: whether neighbors
     differ by noise or because the function varies as quickly. The density returned is without it.
 
     An evaluation costs a Cholesky factor for each fold and a few products, :math:`O(c N^2 + N^3)`; held are the folds'
@@ -130,7 +130,7 @@ def maximize_predictive_density(
     """
     ratios = torch.zeros_like(targets) if log_ratios is None else log_ratios
     exponents = (0.0, 0.0) if log_ratios is None else EXPONENTS
-    num_weights, num_left_out = len(folds[0].within), sum(len(fold.left_out) for fold in folds)
+    num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
     start = start or PredictiveFit(torch.full((num_weights,), 0.5 / num_weights), 0.2, 0.0, -math.inf)
     exponent = start.exponent or (0.0 if log_ratios is None else 0.5)
     weights = start.outputscales.clamp_min(_LEAST_START)
@@ -141,12 +141,12 @@ def maximize_predictive_density(
         total, gradient = 0.0, np.zeros_like(values)
         for fold in folds:
             part, part_gradient = _loss_of(fold, targets, ratios, values)
-            total, gradient = total + part / num_left_out, gradient + part_gradient / num_left_out
-        gradient[-2] -= _NOISE_BONUS / num_left_out
-        return total - _NOISE_BONUS * values[-2] / num_left_out, gradient
+            total, gradient = total + part / num_held_out, gradient + part_gradient / num_held_out
+        gradient[-2] -= _NOISE_BONUS / num_held_out
+        return total - _NOISE_BONUS * values[-2] / num_held_out, gradient
 
     def log_density(result: OptimizeResult) -> float:
-        return -float(result.fun) - _NOISE_BONUS * float(result.x[-2]) / num_left_out
+        return -float(result.fun) - _NOISE_BONUS * float(result.x[-2]) / num_held_out
 
     def stop_beyond_enough(intermediate_result: OptimizeResult) -> None:
         if log_density(intermediate_result) > enough:
@@ -158,7 +158,7 @@ def maximize_predictive_density(
     return PredictiveFit(weights, math.exp(found.x[-2]), float(found.x[-1]), log_density(found))
 
 
-def left_out_predictions(
+def held_out_predictions(
     folds: Sequence[Fold], targets: Tensor, fit: PredictiveFit, log_ratios: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """
@@ -174,38 +174,38 @@ def left_out_predictions(
     means, variances = torch.empty_like(targets), torch.empty_like(targets)
     for fold in folds:
         found = _predicted(fold, targets, fit.outputscales, noise)
-        means[fold.left_out], variances[fold.left_out] = found.means, found.variances
+        means[fold.held_out], variances[fold.held_out] = found.means, found.variances
     return means, variances
 
 
 def _loss_of(fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray) -> tuple[float, np.ndarray]:
-    """Minus the log predictive density of the rows left out, and its gradient."""
+    """Minus the log predictive density of the held-out rows, and its gradient."""
     outputscales, exponent = torch.from_numpy(values[:-2]).exp(), float(values[-1])
     noise = (float(values[-2]) + exponent * log_ratios).exp()
     found = _predicted(fold, targets, outputscales, noise)
-    variances = found.variances + noise[fold.left_out]
-    errors = targets[fold.left_out] - found.means
+    variances = found.variances + noise[fold.held_out]
+    errors = targets[fold.held_out] - found.means
     loss = 0.5 * ((2 * math.pi * variances).log() + errors.square() / variances).sum()
     by_mean, by_variance = -errors / variances, 0.5 * (1 - errors.square() / variances) / variances
     by_weights, by_kept = _derivatives(fold, found, by_mean, by_variance)
     by_noise = torch.zeros_like(noise)
-    by_noise[fold.kept], by_noise[fold.left_out] = by_kept, by_variance
+    by_noise[fold.kept], by_noise[fold.held_out] = by_kept, by_variance
     by_noise = by_noise * noise
     gradient = [*(by_weights * outputscales), by_noise.sum(), by_noise @ log_ratios]
     return loss.item(), np.array(gradient, dtype=float)
 
 
 class _Prediction(NamedTuple):
-    """Of the rows left out; n rows are kept, t left out."""
+    """Of the held-out rows; n rows are kept, t held out."""
 
     means: Tensor  # (t,)
     variances: Tensor  # (t,) without the noise
     weights: Tensor  # (n,) A^-1 y
-    solved: Tensor  # (n, t) W = A^-1 C, with C the covariances of rows kept and left out
+    solved: Tensor  # (n, t) W = A^-1 C, with C the covariances of rows kept and held out
 
 
 def _predicted(fold: Fold, targets: Tensor, outputscales: Tensor, noise: Tensor) -> _Prediction:
-    """The Gaussian conditional of the rows left out (Rasmussen & Williams 2006, algorithm 2.1)."""
+    """The Gaussian conditional of the held-out rows (Rasmussen & Williams 2006, algorithm 2.1)."""
     within, cross, prior = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross, fold.prior))
     root = torch.linalg.cholesky(within + torch.diag(noise[fold.kept]))
     solved = torch.cholesky_solve(torch.cat([targets[fold.kept, None], cross], 1), root)

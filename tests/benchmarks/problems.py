@@ -109,7 +109,7 @@ class ExactModel(gpytorch.models.ExactGP):
 
 
 def ard_kernel(kernel: Callable[..., Kernel], num_columns: int) -> ScaleKernel:
-    """A scaled kernel with one length scale per column, at first what suits standardized columns."""
+    """A scaled kernel with one lengthscale per column, at first what suits standardized columns."""
     scaled = ScaleKernel(kernel(ard_num_dims=num_columns))
     scaled.base_kernel.lengthscale = num_columns**0.5
     return scaled

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpytorch_partition.clusters import co_occurrence
-from gpytorch_partition.clusters.co_occurrence import cluster_sums, count_co_occurrences
+from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums
 
 SIZES = (3, 1, 40, 7)
 
@@ -51,6 +51,6 @@ def test_chunks_threads_and_signs(monkeypatch, num_threads):
 
 def test_sums():
     codes, values = _codes(300), torch.randn(300, 2, generator=torch.Generator().manual_seed(1))
-    sums = cluster_sums(codes, values, sum(SIZES))
+    sums = streamed_cluster_sums(codes, values, sum(SIZES))
     assert sums.dtype == torch.float64
     torch.testing.assert_close(sums, _one_hot(codes).mT @ values.double(), rtol=1e-12, atol=1e-12)

@@ -29,8 +29,8 @@ def _check(incidence, columns, dtype, batch=()):
     dense = _dense(incidence, dtype)
     table = torch.randn(*batch, incidence.num_clusters, columns, generator=generator, dtype=dtype)
     values = torch.randn(*batch, incidence.num_rows, columns, generator=generator, dtype=dtype)
-    torch.testing.assert_close(incidence.matmul(table), dense @ table, rtol=1e-5, atol=1e-4)
-    torch.testing.assert_close(incidence.t_matmul(values), dense.mT @ values, rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(incidence.row_values(table), dense @ table, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(incidence.cluster_sums(values), dense.mT @ values, rtol=1e-5, atol=1e-3)
 
 
 @DTYPES
@@ -44,7 +44,7 @@ def test_clusters_of_several_blocks(dtype):
     """More than 1,024 rows in a cluster: sums of sums, no row lost at a seam and none counted twice."""
     incidence = _random((5000,), (1, 2, 3000))
     _check(incidence, 2, dtype)
-    sizes = incidence.t_matmul(torch.ones(5000, 1, dtype=dtype)).squeeze(-1)
+    sizes = incidence.cluster_sums(torch.ones(5000, 1, dtype=dtype)).squeeze(-1)
     assert torch.equal(sizes, torch.bincount(incidence.codes.flatten().long(), minlength=3003).to(dtype))
 
 
@@ -52,7 +52,7 @@ def test_float32_sums_of_many_rows_keep_their_digits():
     incidence = Incidence(torch.zeros(2_000_000, 1, dtype=torch.int32), num_clusters=1)
     values = torch.rand(2_000_000, 1, generator=torch.Generator().manual_seed(0))
     exact = values.double().sum()
-    assert abs(float(incidence.t_matmul(values)) - exact) / exact < 1e-6
+    assert abs(float(incidence.cluster_sums(values)) - exact) / exact < 1e-6
 
 
 @DTYPES
@@ -71,8 +71,8 @@ def test_transposed_product_is_the_transpose(num_rows, counts, columns, seed):
     generator = torch.Generator().manual_seed(seed)
     table = torch.randn(incidence.num_clusters, columns, generator=generator)
     values = torch.randn(num_rows, columns, generator=generator)
-    forward = (incidence.matmul(table) * values).sum()
-    backward = (table * incidence.t_matmul(values)).sum()
+    forward = (incidence.row_values(table) * values).sum()
+    backward = (table * incidence.cluster_sums(values)).sum()
     torch.testing.assert_close(forward, backward, rtol=1e-4, atol=1e-4)
 
 
@@ -101,14 +101,14 @@ def test_sharing_and_moving_copy_nothing():
 
 def test_held_memory_is_eight_bytes_per_row_and_partition():
     incidence = _random((4000,), (16,) * 10)
-    incidence.t_matmul(torch.ones(4000, 1))
+    incidence.cluster_sums(torch.ones(4000, 1))
     held = [incidence.codes, *incidence.members]
     assert sum(tensor.numel() * tensor.element_size() for tensor in held) <= 9 * 4000 * 10
 
 
 def test_pickle_keeps_codes_only():
     incidence = _random((9,), (2, 5))
-    incidence.t_matmul(torch.ones(9, 1))
+    incidence.cluster_sums(torch.ones(9, 1))
     incidence.memo["anything"] = torch.ones(3)
     copy = pickle.loads(pickle.dumps(incidence))
     assert torch.equal(copy.codes, incidence.codes)
@@ -121,6 +121,6 @@ def test_products_have_gradients_which_are_those_of_the_dense_matrix(batch):
     generator, Z = torch.Generator().manual_seed(0), _random((*batch, 6), (3, 2))
     table = torch.randn(*batch, 5, 2, dtype=torch.float64, generator=generator, requires_grad=True)
     values = torch.randn(*batch, 6, 2, dtype=torch.float64, generator=generator, requires_grad=True)
-    assert torch.autograd.gradcheck(Z.matmul, table)
-    assert torch.autograd.gradcheck(Z.t_matmul, values)
-    assert torch.autograd.gradgradcheck(lambda table: Z.matmul(table**2), table)
+    assert torch.autograd.gradcheck(Z.row_values, table)
+    assert torch.autograd.gradcheck(Z.cluster_sums, values)
+    assert torch.autograd.gradgradcheck(lambda table: Z.row_values(table**2), table)

@@ -130,7 +130,7 @@ class TestCompare:
         assert 'pip install "gpytorch_partition[plot]"' in capsys.readouterr().out
         assert sorted(os.listdir("compare")) == ["predictions.csv", "table.csv"]
 
-    def test_above_its_limit_the_dense_reference_is_left_out(self, folder, capsys, monkeypatch):
+    def test_above_its_limit_the_dense_reference_is_held_out(self, folder, capsys, monkeypatch):
         monkeypatch.setattr(compare, "_MOST_ROWS_FOR_RBF", 40)
         assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
         assert "left out above 40 training rows" in capsys.readouterr().out

@@ -74,7 +74,7 @@ def test_loadings_in_blocks_of_rows(monkeypatch):
     torch.testing.assert_close(_kernel()(X).to_dense(), expected)
 
 
-def test_frozen_length_scales_are_learned_and_loadings_computed_once(evaluations):
+def test_frozen_lengthscales_are_learned_and_loadings_computed_once(evaluations):
     kernel = _kernel()
     assert not any(parameter.requires_grad for parameter in kernel.parameters())
     lengthscale = kernel.base_kernel.lengthscale.flatten()
@@ -94,7 +94,7 @@ def test_frozen_length_scales_are_learned_and_loadings_computed_once(evaluations
     torch.testing.assert_close(kernel(X).to_dense(), expected, rtol=0, atol=1e-5)
 
 
-def test_gradients_with_respect_to_length_scales_and_points():
+def test_gradients_with_respect_to_lengthscales_and_points():
     kernel = _kernel().double()
     kernel.base_kernel.requires_grad_(True)
     raw, x = kernel.base_kernel.raw_lengthscale, NEW.double().requires_grad_(True)
@@ -113,7 +113,7 @@ def test_gradients_with_respect_to_length_scales_and_points():
         torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-7)
 
 
-def test_training_of_length_scales_through_conjugate_gradients():
+def test_training_of_lengthscales_through_conjugate_gradients():
     """The gradient of the likelihood, above `max_cholesky_size` and below, is that of dense algebra."""
     gradients = []
     for limit in (50, 2000):
@@ -238,7 +238,7 @@ class TestErrors:
         ],
     )
     def test_before_any_work(self, x, y, options, message, monkeypatch):
-        monkeypatch.setattr("gpytorch_partition.kernels.landmark_kernel.learn_length_scales", None)
+        monkeypatch.setattr("gpytorch_partition.kernels.landmark_kernel.learn_lengthscales", None)
         with pytest.raises(ValueError, match=message):
             LandmarkKernel(x, y, **options)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from gpytorch_partition.clusters.co_occurrence import cluster_sums, count_co_occurrences, no_counts
+from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
 from gpytorch_partition.lifetimes.cut_by_cut import along_cuts
 from gpytorch_partition.partitions import MondrianPartition
@@ -22,9 +22,11 @@ def problem(n=60, m=3, noise=0.05):
 
 
 def ridge_at(rows, y, regression, cells):
-    counts, codes = no_counts(cells.num_clusters), rows.codes(cells)
+    counts, codes = zero_counts(cells.num_clusters), rows.codes(cells)
     count_co_occurrences(counts, codes)
-    return ClusterRidge(regression, counts, cluster_sums(codes, y.unsqueeze(-1), cells.num_clusters).squeeze(-1))
+    return ClusterRidge(
+        regression, counts, streamed_cluster_sums(codes, y.unsqueeze(-1), cells.num_clusters).squeeze(-1)
+    )
 
 
 def dense(codes, y, regression):

@@ -41,7 +41,7 @@ def learned(y, x=X, **options):
 
 
 def error(y, test_y, projection):
-    """Of predictions of points that were left out."""
+    """Of predictions of held-out points."""
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     kernel = MondrianKernel(X, 100, projection=projection, random_state=1)
     model = PartitionGP(X, y, likelihood, kernel)

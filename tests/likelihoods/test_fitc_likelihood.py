@@ -63,11 +63,11 @@ def by_hand(landmarks, noise, new_noise):
         k = lambda a, b: OUTPUTSCALE * matern()(a, b).to_dense()  # noqa: E731
         inner = k(landmarks, landmarks)
         q = lambda a, b: k(a, landmarks) @ torch.linalg.solve(inner, k(landmarks, b))  # noqa: E731
-        left_out = lambda a: OUTPUTSCALE - q(a, a).diagonal()  # noqa: E731
-        A = q(X, X) + torch.diag(left_out(X) + noise)
+        held_out = lambda a: OUTPUTSCALE - q(a, a).diagonal()  # noqa: E731
+        A = q(X, X) + torch.diag(held_out(X) + noise)
         mean = 0.3 + q(NEW, X) @ torch.linalg.solve(A, Y - 0.3)
         variance = q(NEW, NEW).diagonal() - (q(NEW, X) * torch.linalg.solve(A, q(X, NEW)).mT).sum(-1)
-        return mean, variance + left_out(NEW) + new_noise
+        return mean, variance + held_out(NEW) + new_noise
 
 
 @pytest.mark.parametrize(("solver", "tolerance"), [("dense", 1e-6), ("iterative", 1e-3)])

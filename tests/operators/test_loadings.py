@@ -18,8 +18,8 @@ from operator_zoo import dense, flat_weights, low_rank, one_hot, rows
 from gpytorch_partition import FastClusterKernel, IterativeKernel
 from gpytorch_partition.clusters.incidence import Incidence, one_cluster
 from gpytorch_partition.operators import PartitionLinearOperator, loadings
-from gpytorch_partition.operators.addition import terms
-from gpytorch_partition.operators.loadings import LoadedRows, loaded_sums, loaded_values, loadings_derivative
+from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.preconditioners import nystrom_preconditioner
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -34,18 +34,18 @@ def test_sums_and_values_in_blocks_are_those_of_dense_matrices(incidence, worksp
     monkeypatch.setattr(loadings, "_WORKSPACE", workspace)
     Z = one_hot(incidence).double()
     sums = torch.cat([Z.T @ (column.unsqueeze(-1) * V) for column in R.T], -1)
-    torch.testing.assert_close(loaded_sums(incidence, R, V), sums)
+    torch.testing.assert_close(cluster_sums(incidence, R, V), sums)
     blocks = sums.split(4, -1)
     values = sum(column.unsqueeze(-1) * (Z @ block) for column, block in zip(R.T, blocks))
-    torch.testing.assert_close(loaded_values(incidence, R, sums), values)
+    torch.testing.assert_close(row_values(incidence, R, sums), values)
     derivative = torch.stack([((Z @ block) * V).sum(-1) for block in blocks], -1)
     torch.testing.assert_close(loadings_derivative(incidence, R, V, sums), derivative)
 
 
 def test_one_cluster_is_a_matrix_product_without_a_table_of_rows(monkeypatch):
     """No sum over codes, and nothing larger than the loadings."""
-    monkeypatch.setattr(Incidence, "matmul", None)
-    monkeypatch.setattr(Incidence, "t_matmul", None)
+    monkeypatch.setattr(Incidence, "row_values", None)
+    monkeypatch.setattr(Incidence, "cluster_sums", None)
     largest = []
 
     class Watch(torch.overrides.TorchFunctionMode):
@@ -68,10 +68,10 @@ def test_a_wide_product_takes_a_few_columns_at_once(shape, sums, expected, monke
     module = "gpytorch_partition.operators.partition_linear_operator"
     monkeypatch.setattr(f"{module}._SUMS_AT_ONCE", sums)
     monkeypatch.setattr(f"{module}._FEWEST_COLUMNS", 3)
-    widths, original = [], PartitionLinearOperator.to_clusters
+    widths, original = [], PartitionLinearOperator.cluster_sums
     monkeypatch.setattr(
         PartitionLinearOperator,
-        "to_clusters",
+        "cluster_sums",
         lambda self, values: (widths.append(values.shape[-1]), original(self, values))[1],
     )
     incidence = rows(1, shape, (3, 4), False)
@@ -108,7 +108,7 @@ class TestLowRankTerms:
         ],
     )
     def test_operators(self, operator, expected):
-        (term,) = terms(operator)
+        (term,) = structured_terms(operator)
         assert isinstance(term, PartitionLinearOperator)
         assert term.left_loadings.data_ptr() == R.data_ptr() or term.left_loadings.shape != R.shape
         torch.testing.assert_close(dense(term), expected.to(term.dtype))
@@ -117,7 +117,7 @@ class TestLowRankTerms:
     def test_roots_that_are_no_matrix_stay(self):
         codes = rows(1, (30,), (3, 4), False)
         root = PartitionLinearOperator(torch.tensor(1.0), flat_weights(7, 2), left=codes, right=codes).sparse_root()
-        assert terms(RootLinearOperator(root))[0].root is root
+        assert structured_terms(RootLinearOperator(root))[0].root is root
 
     @pytest.mark.parametrize("batch", [(), (2,)])
     @pytest.mark.parametrize(

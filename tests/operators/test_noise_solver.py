@@ -156,7 +156,7 @@ def test_unknown_preconditioner():
 def test_log_determinant_and_gradient_against_cholesky(covariance, small_settings, preconditioner):
     """SLQ value and gradient with many probes: what the shipped suite never compares (tolerance: 4 standard errors)."""
 
-    def terms(dense: bool):
+    def structured_terms(dense: bool):
         scale = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
         noise = torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
         noisy = (covariance * scale).add_diagonal(noise)
@@ -171,13 +171,13 @@ def test_log_determinant_and_gradient_against_cholesky(covariance, small_setting
         ]
         return torch.stack([inv_quad, logdet, *gradients]).detach()
 
-    exact = terms(dense=True)
+    exact = structured_terms(dense=True)
     with (
         settings.preconditioner(preconditioner),
         linear_operator.settings.num_trace_samples(100),
         linear_operator.settings.cg_tolerance(1e-5),
     ):
-        estimate = terms(dense=False)
+        estimate = structured_terms(dense=False)
     spread = {"nystrom": 12.0, "none": 16.0}[preconditioner] / 100**0.5
     assert (estimate[0] - exact[0]).abs() < 1e-4 * exact[0]
     assert (estimate[1] - exact[1]).abs() < 4 * spread

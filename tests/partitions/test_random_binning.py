@@ -112,9 +112,9 @@ def test_restored_partitions_have_the_same_labels():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lengthscale": 0.0}, "positive, finite length scale"),
-        ({"lengthscale": (1.0, -1.0, 1.0)}, "positive, finite length scale"),
-        ({"lengthscale": (1.0, float("nan"), 1.0)}, "positive, finite length scale"),
+        ({"lengthscale": 0.0}, "positive, finite lengthscale"),
+        ({"lengthscale": (1.0, -1.0, 1.0)}, "positive, finite lengthscale"),
+        ({"lengthscale": (1.0, float("nan"), 1.0)}, "positive, finite lengthscale"),
         ({"lengthscale": (1.0, 1.0)}, "one for each of 3 columns"),
         ({"num_partitions": 0}, "1 or more"),
         ({"num_partitions": 2.5}, "1 or more"),
@@ -135,18 +135,18 @@ def test_bad_rows_are_refused():
         RandomBinningPartition(X, 5, random_state=0).labels(X[:, :2])
 
 
-def test_one_length_scale_for_unequal_columns_warns():
+def test_one_lengthscale_for_unequal_columns_warns():
     x = X * torch.tensor([1.0, 1e3, 1.0])
     with pytest.warns(UserWarning, match="Standardize"):
         RandomBinningPartition(x, 5, random_state=0)
 
 
 @pytest.mark.filterwarnings("error")
-def test_length_scales_of_their_own_do_not_warn():
+def test_lengthscales_of_their_own_do_not_warn():
     RandomBinningPartition(X * torch.tensor([1.0, 1e3, 1.0]), 5, lengthscale=(1.0, 1e3, 1.0), random_state=0)
 
 
-def test_the_kernel_has_the_length_scales_of_its_columns():
+def test_the_kernel_has_the_lengthscales_of_its_columns():
     kernel = RandomBinningKernel(X, 4, lengthscale=(1.0, 2.0), active_dims=(2, 0), random_state=0)
     assert kernel.lengthscale.tolist() == [[1.0, 2.0]]
     basic = RandomBinningKernel(X[:, [2, 0]], 4, lengthscale=(1.0, 2.0), random_state=0)

@@ -187,10 +187,10 @@ def test_far_from_all_rows_intervals_are_wide():
 SMOOTH_ONLY = Choice({"smooth": 3.0}, torch.tensor([0.5, 1.0, 2.0]).double(), 0.1, 0.0, None, 0.0, torch.arange(50))
 
 
-def left_out_of_the_smooth_part(landmarks, x):
+def held_out_of_the_smooth_part(landmarks, x):
     """Shares of the variance, with dense matrices."""
     matern = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=3).double()
-    matern.lengthscale = SMOOTH_ONLY.length_scales
+    matern.lengthscale = SMOOTH_ONLY.lengthscales
     with torch.no_grad():
         cross, within = matern(x, landmarks).to_dense(), matern(landmarks).to_dense()
     return 1 - (cross * torch.linalg.solve(within, cross.mT).mT).sum(-1)
@@ -201,8 +201,8 @@ def test_what_landmarks_leave_out_on_average_is_noise(monkeypatch):
     found = calibration._variance_without_landmarks(SMOOTH_ONLY, X, np.random.RandomState(0))
     random, points = np.random.RandomState(0), standardized_columns(X)
     random.permutation(len(X))
-    landmarks = parts.smooth_part(points, SMOOTH_ONLY.length_scales, random).landmarks.landmarks
-    assert found == pytest.approx(3.0 * float(left_out_of_the_smooth_part(landmarks, points).mean()), rel=1e-5)
+    landmarks = parts.smooth_part(points, SMOOTH_ONLY.lengthscales, random).landmarks.landmarks
+    assert found == pytest.approx(3.0 * float(held_out_of_the_smooth_part(landmarks, points).mean()), rel=1e-5)
     without = replace(SMOOTH_ONLY, outputscales={"linear": 1.0})
     assert calibration._variance_without_landmarks(without, X, np.random.RandomState(0)) == 0
 
@@ -213,7 +213,7 @@ def test_the_threshold_is_what_landmarks_leave_out_of_almost_all_new_rows():
     found = calibration._threshold(SMOOTH_ONLY, X, kept, others, np.random.RandomState(0))
     points = standardized_columns(X)
     assert found == pytest.approx(
-        left_out_of_the_smooth_part(points[kept], points[others]).quantile(0.95).item(), rel=1e-4
+        held_out_of_the_smooth_part(points[kept], points[others]).quantile(0.95).item(), rel=1e-4
     )
     without = replace(SMOOTH_ONLY, outputscales={"linear": 1.0})
     assert calibration._threshold(without, X, kept, others, np.random.RandomState(0)) is None
@@ -251,7 +251,7 @@ def test_missing_values_that_training_did_not_have_are_refused():
 
 
 def test_many_columns_of_noise_say_nothing():
-    """Length scales that had seen the rows left out would find a signal."""
+    """Lengthscales that had seen the held-out rows would find a signal."""
     x = torch.randn(100, 30, generator=GENERATOR, dtype=torch.float64)
     y, new = (
         torch.randn(100, generator=GENERATOR, dtype=torch.float64),
@@ -265,45 +265,45 @@ def test_many_columns_of_noise_say_nothing():
 FORESTS_ONLY = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
 
 
-def left_out(num_variances=10):
+def held_out(num_variances=10):
     """What a model says of every second row."""
     kept, others = np.arange(0, 300, 2), np.arange(1, 300, 2)
     random = np.random.RandomState(0)
-    return calibration._left_out(FORESTS_ONLY, kept, others, X, STEPS, random, None, num_variances=num_variances)
+    return calibration._held_out(FORESTS_ONLY, kept, others, X, STEPS, random, None, num_variances=num_variances)
 
 
 def test_variances_for_the_calibration_come_from_all_over_the_rows():
     """Files are sorted: the first rows are not like the others."""
-    found = left_out(10)
+    found = held_out(10)
     assert sorted(found.rows.tolist()) == list(range(51, len(X), 2))
     assert found.has_variance.sum() == 10
     assert found.rows[found.has_variance].min() < 100
     assert found.rows[found.has_variance].max() > 200
     assert found.residuals.square().mean() < 0.5
-    assert not left_out(0).has_variance.any()
-    assert left_out(10**6).has_variance.all()
+    assert not held_out(0).has_variance.any()
+    assert held_out(10**6).has_variance.all()
 
 
-def test_left_out_rows_read_no_global_random_state():
-    state, first = torch.random.get_rng_state(), left_out()
+def test_held_out_rows_read_no_global_random_state():
+    state, first = torch.random.get_rng_state(), held_out()
     assert torch.equal(state, torch.random.get_rng_state())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(7)
-        again = left_out()
+        again = held_out()
     for found, expected in zip(again, first):
         torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def recorded_calls(monkeypatch, what):
-    """Something of each call of `_left_out`, given the choice, how many variances are wanted, and what it says."""
-    calls, original = [], calibration._left_out
+    """Something of each call of `_held_out`, given the choice, how many variances are wanted, and what it says."""
+    calls, original = [], calibration._held_out
 
     def recorded(chosen, *args, num_variances):
         found = original(chosen, *args, num_variances=num_variances)
         calls.append(what(chosen, num_variances, found))
         return found
 
-    monkeypatch.setattr(calibration, "_left_out", recorded)
+    monkeypatch.setattr(calibration, "_held_out", recorded)
     return calls
 
 
@@ -339,7 +339,7 @@ def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatc
 
 
 class Forest:
-    """Predicts these log ratios of rows left out."""
+    """Predicts these log ratios of held-out rows."""
 
     def __init__(self, log_ratios):
         self.oob_prediction_ = log_ratios.numpy()
@@ -354,7 +354,7 @@ def test_factors_and_noise_that_suit_the_residuals_are_found(exponent):
     truth = 3.0 * (variances + 0.5 * (2.0 * (exponent * log_ratios).exp()))
     residuals = truth.sqrt() * torch.randn(2 * number, generator=GENERATOR, dtype=torch.float64)
     known = torch.rand(2 * number, generator=GENERATOR) < 0.5
-    seen = calibration._LeftOut(torch.arange(2 * number), residuals, torch.where(known, variances, torch.nan))
+    seen = calibration._HeldOut(torch.arange(2 * number), residuals, torch.where(known, variances, torch.nan))
     chosen = Choice({"forest": 1.0, "linear": 2.0}, None, 0.5, 0.0, None, 0.0, torch.arange(3))
     found = calibration._with_factors(chosen, seen, Forest(log_ratios))
     assert found.outputscales["forest"] == pytest.approx(3.0, rel=0.2)

@@ -108,7 +108,7 @@ def test_a_product_with_many_rows_has_fewer_trees(monkeypatch):
     assert [parts._num_rough_trees(rows) for rows in (1, 50_000, 80_000, 100_000, 10**7)] == [200, 200, 125, 100, 100]
 
 
-def test_trees_differ_between_length_scales_and_seeds():
+def test_trees_differ_between_lengthscales_and_seeds():
     first, again, other = (parts._rough(X, SCALES, (0.5, 0.5), np.random.RandomState(seed)) for seed in (0, 0, 1))
     keys = [kernel.partition.tree_keys for each in (first, again, other) for kernel in each.kernels]
     assert torch.equal(keys[0], keys[2])
@@ -116,8 +116,8 @@ def test_trees_differ_between_length_scales_and_seeds():
 
 
 def candidate(log_density):
-    kept, left_out = torch.arange(0, 200, 2), torch.arange(1, 200, 2)
-    folds = [Fold.of(torch.eye(200).double()[None], *rows) for rows in ((kept, left_out), (left_out, kept))]
+    kept, held_out = torch.arange(0, 200, 2), torch.arange(1, 200, 2)
+    folds = [Fold.of(torch.eye(200).double()[None], *rows) for rows in ((kept, held_out), (held_out, kept))]
     fit = PredictiveFit(torch.ones(1), 0.1, 0.0, log_density)
     return rough_field.Candidate(["forest"], folds, torch.arange(200), fit, SCALES)
 
@@ -132,7 +132,7 @@ def test_twenty_nats_decide(monkeypatch, limit, trees, is_taken):
     assert (len(found.rows) == 200 + 12 * 40) == is_taken
 
 
-def test_each_fold_has_the_length_scales_that_have_not_seen_it(monkeypatch):
+def test_each_fold_has_the_lengthscales_that_have_not_seen_it(monkeypatch):
     used, original = [], rough_field.rough_covariances
     monkeypatch.setattr(
         rough_field, "rough_covariances", lambda x, scales: (used.append(scales), original(x, scales))[1]
@@ -155,7 +155,7 @@ def test_folds_hold_covariances_of_trees_as_the_model_has_them(monkeypatch):
     found, built, _ = taken(monkeypatch)
     assert len(found.folds) == 2 + 12 * 3
     for fold in found.folds[::6]:
-        points = X[found.rows[fold.kept]], X[found.rows[fold.left_out]]
+        points = X[found.rows[fold.kept]], X[found.rows[fold.held_out]]
         within, prior = (parts.dense_covariances(built, each) for each in points)
         torch.testing.assert_close(fold.within, within)
         torch.testing.assert_close(fold.prior, prior.diagonal(dim1=1, dim2=2))
@@ -174,7 +174,7 @@ def test_weights_are_those_that_all_folds_favor(monkeypatch):
     assert found.fit.log_density != pytest.approx(of_random_rows.log_density, abs=1e-2)
 
 
-def test_patches_are_neighbors_in_units_of_the_length_scales():
+def test_patches_are_neighbors_in_units_of_the_lengthscales():
     patch = rough_field._nearest(X, 7, SCALES)
     distances = ((X - X[7]) / SCALES).norm(dim=1)
     assert patch[0] == 7
@@ -186,7 +186,7 @@ def test_patches_and_their_folds_are_random(monkeypatch):
     found, other = taken(monkeypatch)[0], taken(monkeypatch, seed=1)[0]
     assert found.rows[200::40].unique().numel() == 12
     assert not torch.equal(found.rows[200::40], other.rows[200::40])
-    places = torch.stack([(fold.left_out - 200) % 40 for fold in found.folds[2::3]]).double()
+    places = torch.stack([(fold.held_out - 200) % 40 for fold in found.folds[2::3]]).double()
     assert 15 < places.mean() < 24
 
 
@@ -199,8 +199,8 @@ def test_a_rough_function_gets_nothing_else(monkeypatch):
     assert found.noise < 0.02
     assert len(found.rows) == 400 + 12 * 40
     some = found.rows[:400]
-    expected = choice.learn_length_scales(choice.standardized_columns(X)[some], y[some])
-    torch.testing.assert_close(found.length_scales, expected, rtol=1e-3, atol=0)
+    expected = choice.learn_lengthscales(choice.standardized_columns(X)[some], y[some])
+    torch.testing.assert_close(found.lengthscales, expected, rtol=1e-3, atol=0)
 
 
 @pytest.mark.slow
@@ -298,7 +298,7 @@ def test_it_is_not_for_few_rows_nor_many_or_incomplete_columns(monkeypatch):
 
 @pytest.mark.slow
 def test_a_hole_is_as_uncertain_as_it_is(monkeypatch):
-    """Where no training rows are, though all rows that are left out have others around them; by the true kernel."""
+    """Where no training rows are, though all held-out rows have others around them; by the true kernel."""
     monkeypatch.setattr(parts, "_NUM_ROUGH_TREES", 150)
     mean, std = predicted(assembled(rough_choice()), X[HOLE])
     exact_mean, exact_std = given_the_others(exponential(X, torch.tensor([0.5, 0.5])))

@@ -16,7 +16,7 @@ from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
     _loss_of,
-    left_out_predictions,
+    held_out_predictions,
     maximize_predictive_density,
 )
 
@@ -44,12 +44,12 @@ FIT = PredictiveFit(torch.tensor([0.8, 0.3], dtype=torch.float64), 0.09, 0.7, -m
 
 
 def density(fold, fit):
-    """Log predictive densities of single rows left out, from the joint distribution with all rows kept."""
+    """Log predictive densities of single held-out rows, from the joint distribution with all rows kept."""
     covariance = torch.einsum("i,inm->nm", fit.outputscales, torch.stack(COVARIANCES)) + torch.diag(
         fit.noise_at(RATIOS)
     )
     total = 0.0
-    for row in fold.left_out:
+    for row in fold.held_out:
         rows = torch.cat([fold.kept, row[None]])
         joint, kept = (multivariate_normal(cov=covariance[r][:, r]).logpdf(Y[r]) for r in (rows, fold.kept))
         total += joint - kept
@@ -71,11 +71,11 @@ def test_gradients_are_finite_differences():
         assert gradient[i] == pytest.approx((above - below) / (2 * step), abs=1e-5)
 
 
-def test_predictions_of_rows_left_out():
-    means, variances = left_out_predictions(FOLDS, Y, FIT, RATIOS)
+def test_predictions_of_rows_held_out():
+    means, variances = held_out_predictions(FOLDS, Y, FIT, RATIOS)
     std = (variances + FIT.noise_at(RATIOS)).sqrt()
     for fold in FOLDS:
-        expected = norm.logpdf(Y[fold.left_out], means[fold.left_out], std[fold.left_out]).sum()
+        expected = norm.logpdf(Y[fold.held_out], means[fold.held_out], std[fold.held_out]).sum()
         assert expected == pytest.approx(density(fold, FIT), abs=1e-8)
 
 
@@ -108,7 +108,7 @@ def test_the_search_ends_where_it_is_enough():
 
 
 def test_noise_is_preferred_to_a_function_that_varies_as_quickly():
-    """No other row tells anything of a row left out: only the sum of weight and noise is known."""
+    """No other row tells anything of a held-out row: only the sum of weight and noise is known."""
     y = torch.randn(90, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     fit = maximize_predictive_density(folds_of(torch.eye(90, dtype=torch.float64)), y, max_iterations=200)
     assert fit.noise > 20 * fit.outputscales.item()
@@ -148,8 +148,8 @@ def test_forests_that_have_not_seen_the_fold_are_trusted_less():
         return RandomForestKernel.from_forest(forest).double()(X).to_dense()
 
     folds = folds_of(smooth(0.1))
-    honest = [Fold.of(covariance(fold.kept)[None], fold.kept, fold.left_out) for fold in folds]
-    seen = [Fold.of(covariance(torch.arange(90))[None], fold.kept, fold.left_out) for fold in folds]
+    honest = [Fold.of(covariance(fold.kept)[None], fold.kept, fold.held_out) for fold in folds]
+    seen = [Fold.of(covariance(torch.arange(90))[None], fold.kept, fold.held_out) for fold in folds]
     signal = [maximize_predictive_density(some, y).outputscales.item() for some in (honest, seen)]
     assert signal[0] < 0.1
     assert signal[1] > 0.2

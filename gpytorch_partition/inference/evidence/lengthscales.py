@@ -1,4 +1,4 @@
-"""Length scales of a smooth kernel, learned on a few of the rows by an exact Gaussian process."""
+"""Lengthscales of a smooth kernel, learned on a few of the rows by an exact Gaussian process."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.minimum import minimum_of
 
-# Bounds of length scales, outputscale and noise for columns and targets of variance 1: the noise keeps the covariance
+# Bounds of lengthscales, outputscale and noise for columns and targets of variance 1: the noise keeps the covariance
 # positive definite in float64 wherever the search goes.
-_LENGTH_SCALES, _OUTPUTSCALE, _NOISE = (1e-2, 1e3), (1e-2, 1e2), (1e-4, 10.0)
+_LENGTHSCALES, _OUTPUTSCALE, _NOISE = (1e-2, 1e3), (1e-2, 1e2), (1e-4, 10.0)
 _STOP = {"ftol": 1e-5, "maxiter": 100}
 
 
-def learn_length_scales(x: Tensor, y: Tensor) -> Tensor:
+def learn_lengthscales(x: Tensor, y: Tensor) -> Tensor:
     r"""
-    The length scales (`D`, float64, in units of x) of a Matern-3/2 kernel that maximize the marginal likelihood.
+    The lengthscales (`D`, float64, in units of x) of a Matern-3/2 kernel that maximize the marginal likelihood.
 
     Of an exact Gaussian process :math:`y \sim N(c, s K + \sigma^2 I)` with c, s and :math:`\sigma^2` maximized along,
-    by L-BFGS from length scales of :math:`\sqrt{D}` standard deviations. Changing the units of a column or of the
-    targets changes nothing. A column that is constant counts for nothing, and has a length scale of :math:`\sqrt D`.
+    by L-BFGS from lengthscales of :math:`\sqrt{D}` standard deviations. Changing the units of a column or of the
+    targets changes nothing. A column that is constant counts for nothing, and has a lengthscale of :math:`\sqrt D`.
 
     Costs :math:`O(n^3 + n^2 D)` per evaluation: 2 to 7 seconds for 1,000 rows of 8 to 21 columns on one core.
 
@@ -29,7 +29,7 @@ def learn_length_scales(x: Tensor, y: Tensor) -> Tensor:
 
     Example:
         >>> x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
-        >>> wavy, idle = learn_length_scales(x, (6 * x[:, 0]).sin())
+        >>> wavy, idle = learn_lengthscales(x, (6 * x[:, 0]).sin())
         >>> bool(10 * wavy < idle)
         True
     """
@@ -45,7 +45,7 @@ def learn_length_scales(x: Tensor, y: Tensor) -> Tensor:
         return loss, gradient.cpu().numpy()
 
     start = np.log([num_columns**0.5] * num_columns + [1.0, 0.1])
-    bounds = np.log([_LENGTH_SCALES] * num_columns + [_OUTPUTSCALE, _NOISE])
+    bounds = np.log([_LENGTHSCALES] * num_columns + [_OUTPUTSCALE, _NOISE])
     found = minimum_of(objective, start, bounds=bounds, options=_STOP)
     return unit * torch.from_numpy(found.x[:num_columns]).exp().to(unit)
 
@@ -57,7 +57,7 @@ def _deviation(values: Tensor) -> Tensor:
 
 
 def _covariance(x: Tensor, values: Tensor) -> Tensor:
-    """The covariance of noisy targets, given length scales, outputscale and noise (`D + 2`)."""
+    """The covariance of noisy targets, given lengthscales, outputscale and noise (`D + 2`)."""
     distance = 3**0.5 * torch.cdist(x / values[:-2], x / values[:-2])
     matern = (1 + distance) * torch.exp(-distance)
     return values[-2] * matern + values[-1] * torch.eye(x.shape[0], dtype=x.dtype, device=x.device)

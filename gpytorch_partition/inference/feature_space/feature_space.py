@@ -1,5 +1,5 @@
 r"""
-The exact Gaussian process of a partition kernel in cluster space, whatever the number of rows.
+The exact Gaussian process of a partition kernel in feature space, whatever the number of rows.
 
 :math:`K = Z S Z^\top` has rank p at most, the number of clusters. With :math:`S = F F^\top`, the eigenpairs
 :math:`F^\top G F = V \Lambda V^\top` of co-occurrence counts :math:`G = Z^\top Z` give everything: evidence, means,
@@ -17,7 +17,7 @@ import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.clusters.co_occurrence import cluster_sums, count_co_occurrences, no_counts
+from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_ones
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -147,7 +147,7 @@ def summed_variances(rows: Incidence, root: Tensor) -> Tensor:
     variances = root.new_zeros(rows.num_rows)
     size = max(1, min(_COLUMNS, _BLOCK_ENTRIES // max(1, rows.num_rows)))
     for columns in progress(root.split(size, -1), "predictive variances"):
-        variances += rows.matmul(columns.contiguous()).square().sum(-1)
+        variances += rows.row_values(columns.contiguous()).square().sum(-1)
     return variances
 
 
@@ -165,7 +165,7 @@ def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
     unit, codes = covariance.without_scale(), covariance.left.codes
 
     def compute() -> FeatureSpace:
-        counts = no_counts(covariance.left.num_clusters, codes.device)
+        counts = zero_counts(covariance.left.num_clusters, codes.device)
         count_co_occurrences(counts, codes)
         return FeatureSpace(counts, covariance.cluster_operator)
 
@@ -187,7 +187,7 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
     sizes = (targets - centres).norm(dim=0)
     sizes = torch.where(sizes > 0, sizes, 1)
     columns = with_ones((targets - centres) / sizes)
-    sums = cluster_sums(covariance.left.codes, columns, covariance.left.num_clusters)
+    sums = streamed_cluster_sums(covariance.left.codes, columns, covariance.left.num_clusters)
     measure = feature_space_of(covariance).measure(sums, columns.mT @ columns)
     own, ones = measure.coefficients[:, :-1], measure.coefficients[:, -1:]
     moved = own * sizes.cpu().numpy() + ones * centres.cpu().numpy()

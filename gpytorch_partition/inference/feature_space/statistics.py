@@ -11,10 +11,10 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import (
     MOST_CLUSTERS,
-    cluster_sums,
     coarsened,
     count_co_occurrences,
-    no_counts,
+    streamed_cluster_sums,
+    zero_counts,
 )
 from gpytorch_partition.partitions.partition import Partition
 
@@ -54,9 +54,9 @@ class ClusterStatistics:
         self.partition, self.max_clusters = partition, max_clusters
         self._tensors = list(partition.tensors().values())  # when counting began
         is_bounded = partition.cluster_counts is not None
-        self.index: ClusterIndex = partition.cluster_index(1) if is_bounded else SeenClusterIndex.of_values([])
+        self.index: ClusterIndex = partition.new_cluster_index(1) if is_bounded else SeenClusterIndex.of_values([])
         size = self.index.num_clusters
-        self.counts = no_counts(size, most=max_clusters)
+        self.counts = zero_counts(size, most=max_clusters)
         self.sums = torch.zeros(size, 2, dtype=torch.float64)
         self.squares = torch.zeros(2, 2, dtype=torch.float64)
         self.examples = torch.zeros(size, 0, dtype=torch.float64)  # p x D; null clusters have zeros, bounded ones none
@@ -192,7 +192,7 @@ class ClusterStatistics:
         if sign < 0 and bool((counts < 0).any()):
             raise ValueError("expected rows that were added before: too few rows lie where some of these do")
         columns = torch.stack([y.double(), torch.ones_like(y, dtype=torch.float64)], -1)
-        sums = self.sums + sign * cluster_sums(codes, columns, self.sums.shape[0])
+        sums = self.sums + sign * streamed_cluster_sums(codes, columns, self.sums.shape[0])
         squares = self.squares + sign * (columns.mT @ columns)
         self.counts, self.sums, self.squares = counts, sums, squares
 
@@ -224,7 +224,7 @@ class ClusterStatistics:
         size, places = index.num_clusters, index.codes_of(old.values)
         if size > old.num_clusters:
             examples = self.examples.reshape(len(places), num_columns)  # without rows there are no columns either
-            counts = no_counts(size, most=self.max_clusters)
+            counts = zero_counts(size, most=self.max_clusters)
             counts[places.unsqueeze(1), places] = self.counts
             sums = self.sums.new_zeros(size, 2).index_copy_(0, places, self.sums)
             examples = examples.new_zeros(size, num_columns).index_copy_(0, places, examples)

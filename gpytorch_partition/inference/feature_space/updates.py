@@ -68,12 +68,12 @@ class EffectsPosterior(NamedTuple):
         :param residuals: `n x 1` targets less the constant mean.
         :param noise: :math:`\sigma^2`.
         """
-        seen = rows.matmul(self.root)  # Z R
+        seen = rows.row_values(self.root)  # Z R
         innovation = seen @ seen.mT
         innovation.diagonal().add_(noise)
         factor = torch.linalg.cholesky(innovation)
         spread = torch.linalg.solve_triangular(factor, seen, upper=False)  # X
-        surprise = torch.linalg.solve_triangular(factor, residuals - rows.matmul(self.mean), upper=False)
+        surprise = torch.linalg.solve_triangular(factor, residuals - rows.row_values(self.mean), upper=False)
         weighted = self.root @ spread.mT  # C Z^T L^-T
         root = self.root - weighted @ (_inner(factor, noise) @ spread)
         return EffectsPosterior(self.mean + weighted @ surprise, root)

@@ -17,13 +17,13 @@ from linear_operator import settings as linear_settings
 from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.clusters.co_occurrence import cluster_sums
+from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
 from gpytorch_partition.inference.feature_space.feature_space import feature_space_of, summed_variances
 from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.addition import terms
+from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import has_own_effects
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
@@ -50,7 +50,7 @@ class ClusterPosterior:
 
     :param noisy: `N x N` covariance plus noise, without batch dimensions: of a partition kernel, or of a sum in which
         every term has clusters.
-    :param points: For each term, the test points in the cluster space of its training rows.
+    :param points: For each term, the test points in the feature space of its training rows.
     :param is_ordered: Whether training rows are in the order of a partition's clusters.
     """
 
@@ -66,7 +66,7 @@ class ClusterPosterior:
     @property
     def covariances(self) -> list[PartitionLinearOperator]:
         """The terms of the training covariance without noise."""
-        return terms(self.noisy._linear_op)
+        return structured_terms(self.noisy._linear_op)
 
     @property
     def covariance(self) -> PartitionLinearOperator:
@@ -89,7 +89,7 @@ class ClusterPosterior:
         :param residuals: `N` targets less the prior mean.
         """
         rows = self.covariance.left
-        sums = cluster_sums(rows.codes, residuals.unsqueeze(-1), rows.num_clusters)
+        sums = streamed_cluster_sums(rows.codes, residuals.unsqueeze(-1), rows.num_clusters)
         space = feature_space_of(self.covariance)
         return space.mean_weights(sums, float(self.covariance.scale), self._noise).to(self.noisy.dtype)
 
@@ -121,7 +121,7 @@ class ClusterPosterior:
         A solve per sample, whatever the number of points, and :math:`O((N + N_{test}) m)` beside it.
 
         :param num_samples: How many.
-        :param own: For each term, one-hot rows of the test points in their own cluster space, which tells unseen
+        :param own: For each term, one-hot rows of the test points in their own feature space, which tells unseen
             clusters apart.
         """
         posterior, none = self._prepared(num_samples), self._noise_diagonal.new_empty(self.num_points, 0)
@@ -162,14 +162,14 @@ class ClusterPosterior:
         covariances = self.covariances
         tables = [_drawn_effects(covariance, num_samples, generator) for covariance in covariances]
         rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in covariances]
-        function = reduce(add, map(LoadedRows.values, rows, tables))
+        function = reduce(add, map(LoadedRows.row_values, rows, tables))
         errors = self._noise_diagonal.sqrt() * _normal(function.shape, function, generator)
         weights = self._solve(function, errors)
         total = torch.zeros(self.num_points, num_samples, dtype=function.dtype, device=function.device)
         for term, (covariance, table, points) in enumerate(zip(covariances, tables, self.points)):
-            table -= covariance.scale * covariance.cluster_product(covariance.to_clusters(weights))
+            table -= covariance.scale * covariance.cluster_product(covariance.cluster_sums(weights))
             if own is None or same_codes(own[term], points.rows):
-                total += points.values(table)
+                total += points.row_values(table)
             else:
                 total += _with_unseen(covariance, table, points, own[term])
         return total
@@ -262,15 +262,15 @@ def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: Loa
     """Sums over clusters, in which points in clusters without a training row have effects of their own."""
     ones, clusters = table.new_ones(covariance.left.num_rows, 1), covariance.cluster_operator
     # An empty leaf of a tree has the effects of the nodes above, which the table holds.
-    is_empty = (covariance.left.t_matmul(ones).squeeze(-1) == 0) & has_own_effects(clusters)
-    seen = points.values(table.masked_fill(is_empty.unsqueeze(-1), 0))
+    is_empty = (covariance.left.cluster_sums(ones).squeeze(-1) == 0) & has_own_effects(clusters)
+    seen = points.row_values(table.masked_fill(is_empty.unsqueeze(-1), 0))
     places = points.rows.codes.long()
     deviations = table.new_zeros(own.num_clusters + 1, 1)
     deviations[own.codes.long(), 0] = (covariance.scale * clusters._diagonal()).sqrt()[places]
     deviations[-1] = 0  # for all clusters that training rows are in
     effects = deviations * _normal((own.num_clusters + 1, table.shape[-1]), table, None)
     codes = torch.where(is_empty[places], own.codes, own.num_clusters)
-    return seen + points._replace(rows=Incidence(codes, own.num_clusters + 1)).values(effects)
+    return seen + points._replace(rows=Incidence(codes, own.num_clusters + 1)).row_values(effects)
 
 
 def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torch.Generator | None) -> Tensor:
@@ -283,11 +283,11 @@ def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPo
 
     :param noisy: `*batch x N x N` covariance of the training rows plus noise.
     :param cross: `*batch x N_test x N` covariance of test points and training rows.
-    :return: None for batches, for sums with another term, and where the points are coded in another cluster space.
+    :return: None for batches, for sums with another term, and where the points are coded in another feature space.
     """
     if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
         return None
-    own, others = terms(noisy._linear_op), terms(cross)
+    own, others = structured_terms(noisy._linear_op), structured_terms(cross)
     if len(own) != len(others) or not all(map(_share_effects, own, others)):
         return None
     return ClusterPosterior(noisy, tuple(LoadedRows(term.left, term.left_loadings) for term in others))

@@ -13,7 +13,7 @@ from linear_operator.operators import LinearOperator
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.feature_space.feature_space import DECOMPOSITION_SECONDS, known_feature_space
-from gpytorch_partition.operators.addition import terms
+from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import num_tree_nodes
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -102,7 +102,7 @@ def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
     A term with a single cluster has a few large eigenvalues, which the preconditioner takes: landmarks of 10
     outputscales beside a forest of .3 took as many iterations as the forest alone, or 1.7 times as many.
     """
-    covariances = terms(noisy._linear_op)
+    covariances = structured_terms(noisy._linear_op)
     hard = [term for term in covariances if term.left.num_clusters > 1] or covariances
     variance = sum(float(term.diagonal().mean()) for term in hard)
     tiny = torch.finfo(noisy.dtype).tiny
@@ -119,7 +119,7 @@ def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
 def _iteration_seconds(covariance: LinearOperator) -> float:
     """One column of one iteration."""
     rows = covariance.size(-1) * _ROW * (_DOUBLE if covariance.dtype == torch.float64 else 1)
-    return rows + sum(map(_product_seconds, terms(covariance)))
+    return rows + sum(map(_product_seconds, structured_terms(covariance)))
 
 
 def _product_seconds(term: PartitionLinearOperator) -> float:

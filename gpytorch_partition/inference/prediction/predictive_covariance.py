@@ -18,7 +18,7 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     conjugate_gradients,
     relative_residual,
 )
-from gpytorch_partition.operators.addition import add, terms
+from gpytorch_partition.operators.addition import add, structured_terms
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -130,7 +130,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
 
         :raises RuntimeError: For more points in batches, and in sums with other terms.
         """
-        posterior, prior = cluster_posterior(self.noisy, self.left), terms(self.prior)
+        posterior, prior = cluster_posterior(self.noisy, self.left), structured_terms(self.prior)
         have_clusters = all(isinstance(term, PartitionLinearOperator) for term in prior)
         if posterior is not None and have_clusters and self._are_many(num_samples):
             with torch.no_grad():

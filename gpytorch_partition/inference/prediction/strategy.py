@@ -18,7 +18,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
-from gpytorch_partition.operators.addition import terms
+from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -67,13 +67,13 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         """The predictive mean, `*batch x N_test`."""
         posterior = self._decomposed_posterior(test_train_covar)
         if posterior is not None:
-            return test_mean + posterior.points[0].values(self._mean_effects(posterior)).squeeze(-1)
+            return test_mean + posterior.points[0].row_values(self._mean_effects(posterior)).squeeze(-1)
         alpha = self.mean_cache.unsqueeze(-1)
         if gpytorch_settings.observation_nan_policy.value() != "ignore":
             alpha = alpha.nan_to_num(nan=0)  # rows without a target have no weight
         if torch.is_tensor(test_train_covar) or alpha.requires_grad:
             return test_mean + (test_train_covar @ alpha).squeeze(-1)
-        for place, term in enumerate(terms(test_train_covar)):
+        for place, term in enumerate(structured_terms(test_train_covar)):
             test_mean = test_mean + self._mean_of(place, term, alpha).squeeze(-1)
         return test_mean
 
@@ -120,17 +120,17 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         """One term's share of the mean, `*batch x N_test x 1`."""
         if not isinstance(term, PartitionLinearOperator) or term.cluster_operator.requires_grad:
             return term @ alpha  # with gradients of weights that are trained
-        return term.from_clusters(self._weights_of(place, term, alpha))
+        return term.row_values(self._weights_of(place, term, alpha))
 
     def _weights_of(self, place: int, term: PartitionLinearOperator, alpha: Tensor) -> Tensor:
         r"""The table :math:`S Z^\top \alpha`, kept for as long as the training rows are coded and loaded the same."""
         rows = LoadedRows(term.right, term.right_loadings)
         if term.cluster_operator.requires_grad or (rows.loadings is not None and rows.loadings.requires_grad):
-            return term.cluster_product(term.to_clusters(alpha))
+            return term.cluster_product(term.cluster_sums(alpha))
         known, kept = self._cluster_weights.get(place, (None, alpha))
         if known is None or not known.are_same(rows):
             with torch.no_grad():
-                kept = term.to_clusters(alpha)
+                kept = term.cluster_sums(alpha)
                 kept = term.cluster_product(kept) if term.has_one_space else kept
         self._cluster_weights[place] = (rows, kept)
         return kept if term.has_one_space else term.cluster_product(kept)

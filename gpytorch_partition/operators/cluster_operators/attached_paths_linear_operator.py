@@ -1,4 +1,4 @@
-"""Points that leave trees along their edges, in cluster space: what they share with the leaves."""
+"""Points that leave trees along their edges, in feature space: what they share with the leaves."""
 
 from __future__ import annotations
 

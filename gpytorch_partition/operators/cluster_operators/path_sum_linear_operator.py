@@ -1,4 +1,4 @@
-"""Trees in cluster space: the small operator S that adds up node weights along shared paths, and its root."""
+"""Trees in feature space: the small operator S that adds up node weights along shared paths, and its root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cluster spaces side by side: the operator S of partitions of different kinds, and its root."""
+"""Feature spaces side by side: the operator S of partitions of different kinds, and its root."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class SideBySideLinearOperator(LinearOperator):
 
 
 def cluster_root(operator: LinearOperator) -> LinearOperator:
-    r"""The exact root :math:`F` (`p x q`) of an operator in cluster space, :math:`S = F F^\top`."""
+    r"""The exact root :math:`F` (`p x q`) of an operator in feature space, :math:`S = F F^\top`."""
     return operator.sqrt() if isinstance(operator, DiagLinearOperator) else operator.root()
 
 
@@ -104,7 +104,7 @@ def has_own_effects(operator: LinearOperator) -> Tensor:
 
 
 def num_tree_nodes(operator: LinearOperator) -> int:
-    """How many nodes of trees a product with an operator in cluster space visits."""
+    """How many nodes of trees a product with an operator in feature space visits."""
     if isinstance(operator, SideBySideLinearOperator):
         return sum(map(num_tree_nodes, operator.blocks))
     return operator.layout.num_nodes if isinstance(operator, PathSumLinearOperator) else 0

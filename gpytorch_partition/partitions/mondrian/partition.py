@@ -48,11 +48,11 @@ class MondrianPartition(Partition):
     part of the trees that they see, with the time of each cut up to the terminal lifetime; their codes follow by a
     look-up, and they are not led down the trees again (section 4.1).
 
-    All columns share one lifetime, so standardize them, or give each a length scale of its own by `projection`: without
+    All columns share one lifetime, so standardize them, or give each a lengthscale of its own by `projection`: without
     one, or with rotations, columns whose standard deviations differ by more than 100 times give a `UserWarning`.
 
     `projection` maps the points before the trees see them (O'Reilly & Tran 2022): a `D x K` matrix U makes the limit
-    :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`, a vector u of D inverse length scales
+    :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`, a vector u of D inverse lengthscales
     :math:`\exp(-\lambda \sum_d |u_d (x_d - x'_d)|)`. With `"rotations"` every tree sees its own random rotation of the
     points, uniform in the Haar measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"), and the
     limit, the average over rotations, depends on the distance :math:`\lVert x - x' \rVert_2` only. An `m x D x K`
@@ -76,7 +76,7 @@ class MondrianPartition(Partition):
 
     :param x: `N x D` rows that span the box; `None` makes an unfitted partition that `load_state_dict` fits.
     :param num_trees: Number m of trees. (Default: 200.)
-    :param lifetime: The inverse length scale :math:`\lambda`, in units of 1 / x; default: 1 / median of
+    :param lifetime: The inverse lengthscale :math:`\lambda`, in units of 1 / x; default: 1 / median of
         :math:`\lVert x - x' \rVert_1` over those of 8192 random pairs of rows that differ, or `max_lifetime` if that is
         less.
     :param max_lifetime: The terminal lifetime. (Default: `lifetime`.)

@@ -1,4 +1,4 @@
-"""Learned length scales, against GPyTorch's own likelihood."""
+"""Learned lengthscales, against GPyTorch's own likelihood."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 
-from gpytorch_partition.inference.evidence import lengthscales as length_scales
-from gpytorch_partition.inference.evidence.lengthscales import learn_length_scales
+from gpytorch_partition.inference.evidence import lengthscales as lengthscales
+from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(150, 3, generator=GENERATOR, dtype=torch.float64)
@@ -17,8 +17,8 @@ Y = (2 * X[:, 0]).sin() + 0.5 * X[:, 1] + 0.1 * torch.randn(150, generator=GENER
 
 def test_likelihood_and_gradient_are_gpytorchs():
     values = torch.tensor([0.5, 1.0, 2.0, 1.3, 0.2], dtype=torch.float64, requires_grad=True)
-    covariance = length_scales._covariance(X, values)
-    loss, sensitivity = length_scales._negative_log_likelihood(covariance.detach(), Y)
+    covariance = lengthscales._covariance(X, values)
+    loss, sensitivity = lengthscales._negative_log_likelihood(covariance.detach(), Y)
     kernel = ScaleKernel(MaternKernel(1.5, ard_num_dims=3)).double()
     kernel.base_kernel.lengthscale, kernel.outputscale = values.detach()[:3], 1.3
     noisy = kernel(X).to_dense() + 0.2 * torch.eye(150, dtype=torch.float64)
@@ -30,43 +30,43 @@ def test_likelihood_and_gradient_are_gpytorchs():
     (gradient,) = torch.autograd.grad(covariance, values, sensitivity)
     for number, step in enumerate(1e-6 * torch.eye(5, dtype=torch.float64)):
         above, below = (
-            length_scales._negative_log_likelihood(length_scales._covariance(X, values.detach() + sign * step), Y)[0]
+            lengthscales._negative_log_likelihood(lengthscales._covariance(X, values.detach() + sign * step), Y)[0]
             for sign in (1, -1)
         )
         assert float(gradient[number]) == pytest.approx((above - below) / 2e-6, rel=1e-4, abs=1e-8)
 
 
-def test_length_scales_of_a_sample_are_found():
+def test_lengthscales_of_a_sample_are_found():
     kernel = MaternKernel(1.5, ard_num_dims=2).double()
     x = torch.randn(500, 2, generator=GENERATOR, dtype=torch.float64)
     kernel.lengthscale = torch.tensor([0.5, 3.0])
     root = torch.linalg.cholesky(kernel(x).to_dense().detach() + 1e-2 * torch.eye(500))
-    found = learn_length_scales(x, root @ torch.randn(500, generator=GENERATOR, dtype=torch.float64))
+    found = learn_lengthscales(x, root @ torch.randn(500, generator=GENERATOR, dtype=torch.float64))
     torch.testing.assert_close(found.log(), torch.tensor([0.5, 3.0]).double().log(), rtol=0, atol=0.35)
 
 
 def test_units_change_nothing():
     units = torch.tensor([1e-3, 1.0, 1e4])
-    found = learn_length_scales(X, Y)
-    torch.testing.assert_close(learn_length_scales(units * X + 5, 1e5 * Y - 3e5), units * found, rtol=1e-2, atol=0)
+    found = learn_lengthscales(X, Y)
+    torch.testing.assert_close(learn_lengthscales(units * X + 5, 1e5 * Y - 3e5), units * found, rtol=1e-2, atol=0)
 
 
 def test_constant_columns_and_targets_are_harmless():
     x = X.clone()
     x[:, 1] = 7.0
-    assert torch.isfinite(learn_length_scales(x, Y)).all()
-    assert learn_length_scales(x, Y)[1] == pytest.approx(3**0.5)
-    assert torch.isfinite(learn_length_scales(X, torch.ones(150))).all()
+    assert torch.isfinite(learn_lengthscales(x, Y)).all()
+    assert learn_lengthscales(x, Y)[1] == pytest.approx(3**0.5)
+    assert torch.isfinite(learn_lengthscales(X, torch.ones(150))).all()
 
 
 def test_noiseless_and_wild_targets_have_an_answer():
     """Where the search meets covariances that are almost singular."""
     for y in (X[:, 0].sin(), torch.randn(150, generator=GENERATOR), X[:, 0].exp() ** 6):
-        found = learn_length_scales(torch.cat([X, X[:30]]), torch.cat([y, y[:30]]))
+        found = learn_lengthscales(torch.cat([X, X[:30]]), torch.cat([y, y[:30]]))
         assert torch.isfinite(found).all()
         assert (found > 0).all()
 
 
 def test_gradients_are_found_under_no_grad():
     with torch.no_grad(), gpytorch.settings.debug(False):
-        torch.testing.assert_close(learn_length_scales(X, Y), learn_length_scales(X, Y))
+        torch.testing.assert_close(learn_lengthscales(X, Y), learn_lengthscales(X, Y))

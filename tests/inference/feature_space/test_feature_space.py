@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel
-from gpytorch_partition.clusters.co_occurrence import cluster_sums, coarsened, count_co_occurrences
+from gpytorch_partition.clusters.co_occurrence import coarsened, count_co_occurrences, streamed_cluster_sums
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import feature_space_of, measure_of
 
@@ -57,10 +57,10 @@ def test_means_and_covariances_are_the_dense_ones(kernel, way):
     offset = (Y - MEAN).double().unsqueeze(-1)
     noisy = SCALE * _dense(kernel) + NOISE * torch.eye(N, dtype=torch.float64)
     cross, prior = SCALE * kernel(TEST.double(), X.double()).to_dense(), SCALE * kernel(TEST.double()).to_dense()
-    sums = cluster_sums(covariance.left.codes, offset, rows.num_clusters)
-    mean = rows.matmul(space.mean_weights(sums, SCALE, NOISE))
+    sums = streamed_cluster_sums(covariance.left.codes, offset, rows.num_clusters)
+    mean = rows.row_values(space.mean_weights(sums, SCALE, NOISE))
     torch.testing.assert_close(mean, cross @ torch.linalg.solve(noisy, offset), rtol=1e-8, atol=1e-8)
-    root = rows.matmul(space.covariance_root(SCALE, NOISE))
+    root = rows.row_values(space.covariance_root(SCALE, NOISE))
     expected = prior - cross @ torch.linalg.solve(noisy, cross.mT)
     torch.testing.assert_close(root.square().sum(-1), expected.diagonal(), rtol=1e-8, atol=1e-10)
     assert space.is_decomposed == (way == "eigenpairs")
@@ -112,7 +112,7 @@ def test_noise_too_little_for_a_factor(name):
     space = feature_space_of(covariance)
     assert space._factored_root(1.0, 1e-18) is None
     root = space.covariance_root(1.0, 1e-18)
-    rows = covariance.left.matmul(root).square().sum(-1)
+    rows = covariance.left.row_values(root).square().sum(-1)
     assert torch.isfinite(root).all()
     assert rows.max() < 1e-12  # the rows are interpolated
     torch.testing.assert_close(space.covariance_root(1.0, NOISE), space.basis * (NOISE / (space.values + NOISE)).sqrt())

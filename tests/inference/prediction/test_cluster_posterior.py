@@ -85,7 +85,9 @@ def test_means_come_from_a_feature_space_that_is_there(name, monkeypatch):
     noisy, mean = prior[:N, :N] + 0.1 * torch.eye(N, dtype=torch.float64), model.mean_module.constant.detach()
     exact = mean + prior[N:, :N] @ torch.linalg.solve(noisy, (Y - mean).double())
     _variances(model, "feature_space")
-    monkeypatch.setattr("gpytorch_partition.inference.prediction.strategy.terms", None)  # sums over terms are not used
+    monkeypatch.setattr(
+        "gpytorch_partition.inference.prediction.strategy.structured_terms", None
+    )  # sums over terms are not used
     with torch.no_grad(), settings.iterative(), linear_operator.settings.max_cholesky_size(50):
         torch.testing.assert_close(model(TEST).mean.double(), exact, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(model(TEST[:1]).mean.double(), exact[:1], rtol=1e-4, atol=1e-5)

@@ -495,10 +495,10 @@ def test_a_mean_makes_no_pass_over_training_rows(name, monkeypatch):
     model = _model(name).eval()
     with settings.iterative(), torch.no_grad():
         expected = model(TEST).mean
-        sizes, original = [], loadings.loaded_sums
+        sizes, original = [], loadings.cluster_sums
         for module in ("operators.partition_linear_operator", "operators.loadings"):
             monkeypatch.setattr(
-                f"gpytorch_partition.{module}.loaded_sums",
+                f"gpytorch_partition.{module}.cluster_sums",
                 lambda rows, loads, values: (sizes.append(rows.num_rows), original(rows, loads, values))[1],
             )
         torch.testing.assert_close(model(TEST).mean, expected)
@@ -580,7 +580,7 @@ def test_a_constant_kernel_has_no_gradient_of_n_by_n():
 @pytest.mark.parametrize("dense_limit", [50, 2000])
 @pytest.mark.parametrize("policy", ["mask", "fill"])
 @pytest.mark.parametrize("name", ["forest", "own + RBF"])
-def test_rows_without_targets_are_left_out(name, policy, dense_limit):
+def test_rows_without_targets_are_held_out(name, policy, dense_limit):
     """The answer is that of a model that never had these rows; GPyTorch's own variances count them as observed."""
     x, y, noises, has_target = X[:300], Y[:300].clone(), NOISES[:300], torch.arange(300) % 3 > 0
     y[~has_target] = float("nan")
@@ -737,7 +737,7 @@ def test_the_variance_guarantee_goes_by_the_smallest_noise():
 
 
 def test_means_after_the_training_rows_were_coded_anew():
-    """In another cluster space the old table of cluster weights means nothing."""
+    """In another feature space the old table of cluster weights means nothing."""
     kernel = PartitionKernel(lambda x: torch.stack([(3 * x[..., 0]).floor(), x[..., 1].floor() * 7], -1).long())
     x, y, large = X[:300], Y[:300], torch.randn(900, 3, generator=torch.Generator().manual_seed(1))
     model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood(), _scaled(kernel)).eval()

@@ -1,4 +1,4 @@
-"""Blocks in cluster space against the dense block-diagonal matrix."""
+"""Blocks in feature space against the dense block-diagonal matrix."""
 
 from __future__ import annotations
 

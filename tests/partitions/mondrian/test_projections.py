@@ -1,4 +1,4 @@
-"""Mondrian trees over mapped points: the limits of matrices, length scales and rotations, and what must not change."""
+"""Mondrian trees over mapped points: the limits of matrices, lengthscales and rotations, and what must not change."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class TestMaps:
         agree = mapped.labels(POINTS[:30] @ dense) == with_map.labels(POINTS[:30])
         assert agree.double().mean() > 0.999
 
-    def test_length_scales_are_a_diagonal_matrix(self):
+    def test_lengthscales_are_a_diagonal_matrix(self):
         labels = [trees_on(ROWS, scales).labels(POINTS) for scales in (SCALES, SCALES.diag())]
         assert torch.equal(*labels)
 
