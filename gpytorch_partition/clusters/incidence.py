@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from gpytorch_partition.clusters.cache import Cache
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 
 # Sums are taken over blocks of at most this many rows and then over blocks: float32 keeps its digits in clusters of
@@ -70,8 +71,9 @@ class Incidence:
         self.codes = codes
         self.num_clusters = num_clusters
         self.sizes = num_clusters if sizes is None else sizes
-        # What others derive from these rows and want to keep as long as the rows live (a preconditioner's factor).
-        self.memo: dict[Any, Any] = {}
+        # What others derive from these rows (a preconditioner's factor), kept as long as the rows live.
+        self.cache = Cache()
+        self._ones: dict[torch.dtype, Tensor] = {}
 
     # The rows last selected, and what they gave for as long as somebody uses it.
     _selected: tuple[tuple[Any, ...], ref[Incidence]] | None = None
@@ -155,7 +157,13 @@ class Incidence:
         return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"codes": self.codes, "num_clusters": self.num_clusters, "sizes": self.sizes, "memo": {}}
+        return {
+            "codes": self.codes,
+            "num_clusters": self.num_clusters,
+            "sizes": self.sizes,
+            "cache": Cache(),
+            "_ones": {},
+        }
 
     @cached_property
     def members(self) -> _Members:
@@ -327,9 +335,9 @@ def _sparse_product(incidence: Incidence, row_starts: Tensor, columns: Tensor, o
 
 def _ones_at(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
     """The sparse matrix of ones in these places, to be multiplied with the operand."""
-    ones = incidence.memo.get(operand.dtype)
+    ones = incidence._ones.get(operand.dtype)
     if ones is None or ones.numel() < columns.numel():
-        ones = incidence.memo[operand.dtype] = operand.new_ones(columns.numel())
+        ones = incidence._ones[operand.dtype] = operand.new_ones(columns.numel())
     shape = (row_starts.numel() - 1, operand.shape[0])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")

@@ -25,6 +25,7 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
     :return: `V` weights (float64).
 
     Example:
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> height_average_weights(lay_out_trees(left, right, torch.tensor([0, 5])))
         tensor([0.3333, 0.6667, 0.3333, 0.3333, 0.3333], dtype=torch.float64)
@@ -52,6 +53,7 @@ def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
     :return: `V` weights, in the dtype of `level_weights`.
 
     Example:
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> level_node_weights(lay_out_trees(left, right, torch.tensor([0, 5])), torch.tensor([0.5, 0.25, 0.25]))
         tensor([0.5000, 0.5000, 0.2500, 0.2500, 0.2500])
@@ -80,6 +82,7 @@ def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
     :return: `V` weights, in the dtype of `logits`.
 
     Example:
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
         >>> softmax_node_weights(layout, torch.tensor([0.5, 0.25, 0.25]).log())
@@ -109,6 +112,7 @@ def impurity_decrease_weights(layout: TreeLayout, impurities: Tensor, floor: flo
     :return: `V` weights, in the dtype of `impurities`.
 
     Example:
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> layout = lay_out_trees(left, right, torch.tensor([0, 5]))
         >>> impurity_decrease_weights(layout, torch.tensor([1.0, 0.25, 0.5, 0.0, 0.75]), floor=0.125)
@@ -128,6 +132,7 @@ def height_average_levels(layout: TreeLayout) -> Tensor:
     :return: `H + 1` weights (float64), H the height of the tallest tree.
 
     Example:
+        >>> from gpytorch_partition.clusters.tree_layout import lay_out_trees
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
         >>> height_average_levels(lay_out_trees(left, right, torch.tensor([0, 5])))
         tensor([0.3333, 0.3333, 0.3333], dtype=torch.float64)

@@ -18,8 +18,9 @@ from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operat
     AttachedPathsLinearOperator,
     TreeExits,
 )
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
-from gpytorch_partition.operators.partition_linear_operator import ClusterOperator, PartitionLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.mondrian.nested import AttachedRows, LeafRows, NestedMondrianPartition
 from gpytorch_partition.partitions.mondrian.trees import MondrianTrees
 
@@ -144,7 +145,7 @@ class GammaMondrianKernel(PartitionKernel):
         """The share of the kernel that each node has (`V`)."""
         return (self.gamma.cdf(trees.cut_times) - self.gamma.cdf(trees.births)) / trees.num_trees
 
-    def _attached(self, points: AttachedRows, like: Tensor) -> LinearOperator:
+    def _attached(self, points: AttachedRows, like: Tensor) -> ClusterOperator:
         """What points share with the leaves: of the node that they leave, the part before they do."""
         trees = points.trees
         shares = (self.gamma.cdf(points.times) - self.gamma.cdf(trees.births[points.nodes])) / trees.num_trees

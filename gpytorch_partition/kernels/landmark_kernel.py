@@ -8,24 +8,26 @@ from typing import Any
 import torch
 from gpytorch.kernels import Kernel, MaternKernel
 from linear_operator import to_dense
-from linear_operator.operators import ConstantDiagLinearOperator
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.partition_kernel import training_points
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.partitions.landmarks import LandmarkPartition, choose_landmarks
 
 # Added to the diagonal of the landmarks' covariance, relative to its mean: keeps its factor accurate in float64.
 _RELATIVE_JITTER = 1e-8
 # Covariances of rows and landmarks held at once.
 _ENTRIES = 2**22
+# Those of a set of rows.
+_LOADINGS: Key[Tensor] = Key("loadings")
 
 
 class LandmarkKernel(ClusterKernel):
@@ -170,7 +172,7 @@ class LandmarkKernel(ClusterKernel):
         scale = self.unit.to(dtype)
         return PartitionLinearOperator(
             scale.expand(batch_shape),
-            ConstantDiagLinearOperator(scale.new_ones(1), diag_shape=1),
+            FlatLinearOperator(scale.new_ones(1), num_clusters=1),
             left=left,
             right=right,
             left_loadings=left_loadings,
@@ -183,7 +185,7 @@ class LandmarkKernel(ClusterKernel):
         is_trained = x.requires_grad or any(parameter.requires_grad for parameter in self.base_kernel.parameters())
         if is_trained and torch.is_grad_enabled():
             return self._new_loadings(x, dtype)
-        return remembered(rows.memo, "loadings", self, lambda: self._new_loadings(x, dtype), dtype)
+        return rows.cache.get(_LOADINGS, self, lambda: self._new_loadings(x, dtype), dtype)
 
     def _new_loadings(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         r""":math:`\kappa(x, Z) L^{-\top}` (`*batch x N x k`), in float64 until it is done."""

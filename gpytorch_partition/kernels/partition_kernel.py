@@ -6,13 +6,15 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from linear_operator.operators import ConstantDiagLinearOperator, LinearOperator
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.inputs.columns import Columns
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.operators.partition_linear_operator import ClusterOperator, PartitionLinearOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.callable import CallablePartition
 from gpytorch_partition.partitions.partition import Partition
 
@@ -117,7 +119,7 @@ class PartitionKernel(ClusterKernel):
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         """S, the covariance of cluster effects, in the dtype of `like`: I / m for flat partitions."""
         share = like.new_full((1,), 1 / self.num_partitions)
-        return ConstantDiagLinearOperator(share, diag_shape=cast(int, sizes))
+        return FlatLinearOperator(share, num_clusters=cast(int, sizes))
 
 
 def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor:

@@ -7,14 +7,13 @@ from typing import Any, cast
 
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.kernels.logits import Logits, checked_weights
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
-from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import SideBySideLinearOperator
-from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import side_by_side
 from gpytorch_partition.partitions.joint import JointPartition
 
 
@@ -85,12 +84,10 @@ class PartitionMixtureKernel(PartitionKernel):
         return iter(())
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
-        """S: those of the kernels, weighted, side by side; one diagonal if all of them are."""
+        """S: those of the kernels, weighted, side by side."""
         parts = zip(self.kernels, cast(tuple[ClusterSizes, ...], sizes), strict=True)
         operators = [cast(PartitionKernel, kernel)._cluster_operator(size, like) for kernel, size in parts]
-        joint = SideBySideLinearOperator(self.mixture_weights.to(like), *operators)
-        is_flat = all(isinstance(operator, DiagLinearOperator) for operator in operators)
-        return DiagLinearOperator(joint._diagonal()) if is_flat else joint
+        return side_by_side(self.mixture_weights.to(like), operators)
 
     def _load_from_state_dict(self, *args: Any) -> None:
         """Each kernel takes over its own part of the state, all of it or nothing."""

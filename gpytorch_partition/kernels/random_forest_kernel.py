@@ -6,7 +6,6 @@ import warnings
 from typing import Any, cast
 
 import torch
-from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
@@ -17,8 +16,9 @@ from gpytorch_partition.clusters.node_weights import (
 )
 from gpytorch_partition.kernels.logits import Logits
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
-from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition, grow_forest
 
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
@@ -282,8 +282,8 @@ class RandomForestKernel(PartitionKernel):
             return PathSumLinearOperator((nodes * forest.layout.of_node(shares)).to(like), layout=forest.layout)
         if self.raw_tree_weights is None and (shares == shares[0]).all():
             return super()._cluster_operator(sizes, like)
-        counts = cast(Tensor, self.partition.cluster_counts)
-        return DiagLinearOperator(shares.repeat_interleave(counts).to(like))
+        weights = shares.repeat_interleave(cast(Tensor, self.partition.cluster_counts)).to(like)
+        return FlatLinearOperator(weights, num_clusters=len(weights))
 
     def _node_weights(self) -> Tensor | None:
         """The weights of the nodes of each tree (`V`, float64); None for flat partitions."""

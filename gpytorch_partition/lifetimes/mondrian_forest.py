@@ -22,7 +22,6 @@ from __future__ import annotations
 import torch
 from gpytorch import settings as gpytorch_settings
 from linear_operator import settings as linear_settings
-from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
@@ -174,7 +173,7 @@ def _check(x: Tensor, y: Tensor, outputscale: float, noise: float) -> None:
 
 def _check_flat(kernel: PartitionKernel, rows: Incidence) -> None:
     operator = kernel._cluster_operator(rows.sizes, torch.ones((), dtype=torch.float64))
-    if not isinstance(operator, ConstantDiagLinearOperator):
+    if not operator.has_equal_weights:
         raise ValueError(
             f"expected flat partitions that weigh the same, got nested or weighted ones of a {type(kernel).__name__}: "
             'of a forest take heights="leaf", or TreeGaussian for trees with all heights'

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, cast
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator import settings as linear_settings
-from linear_operator.operators import ConstantDiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition import settings
@@ -23,6 +22,7 @@ from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
 from gpytorch_partition.lifetimes.cut_by_cut import along_cuts
 from gpytorch_partition.models.exact_gp import PartitionGP
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.mondrian.partition import GrownRows, MondrianPartition
 from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells
@@ -188,7 +188,7 @@ class _Data(NamedTuple):
         """:math:`K` at a lifetime, given its cells, in float64 whatever the dtype of the rows."""
         rows, one = Incidence(self.rows.codes(cells), cells.num_clusters), torch.ones((), dtype=torch.float64)
         share = one.view(1) / self.regression.num_partitions
-        effects = ConstantDiagLinearOperator(share, diag_shape=cells.num_clusters)
+        effects = FlatLinearOperator(share, num_clusters=cells.num_clusters)
         return PartitionLinearOperator(one, effects, left=rows, right=rows)
 
     def predict(self, lifetime: float, x: Tensor) -> tuple[Tensor, Tensor]:

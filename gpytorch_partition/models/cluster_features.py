@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from linear_operator.operators import ConstantDiagLinearOperator
 from scipy.sparse import csr_matrix
 from torch import Tensor
 
@@ -83,7 +82,7 @@ def _check(kernel: Any, x: Tensor, train_x: Tensor) -> None:
     if not len(train_x):
         raise ValueError("expected training rows, whose clusters are the columns, got none")
     operator = kernel(train_x[:1].detach()).evaluate_kernel().cluster_operator
-    if not isinstance(operator, ConstantDiagLinearOperator):
+    if not operator.has_equal_weights:
         raise TypeError(
             f"expected a kernel of partitions that weigh the same, got a {type(kernel).__name__} that weighs clusters: "
             'give its trees one height (heights="sampled" or "leaf"), or its parts one by one'

@@ -33,7 +33,7 @@ from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
-from gpytorch_partition.operators.partition_linear_operator import ClusterOperator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.progress import progress
 

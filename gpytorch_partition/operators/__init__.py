@@ -1,5 +1,7 @@
 """Linear operators whose products are sums over clusters."""
 
+from gpytorch_partition.operators import addition as addition
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator as FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
     PathSumLinearOperator as PathSumLinearOperator,
 )

@@ -10,13 +10,12 @@ random features evaluate to, is one cluster with loadings, and a constant one cl
 from __future__ import annotations
 
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from linear_operator import to_linear_operator
 from linear_operator.operators import (
     AddedDiagLinearOperator,
-    ConstantDiagLinearOperator,
     ConstantMulLinearOperator,
     DenseLinearOperator,
     DiagLinearOperator,
@@ -29,9 +28,11 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import one_cluster
-
-if TYPE_CHECKING:
-    from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
+from gpytorch_partition.operators.guards import Guarded, is_constant, the_constant
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 
 
 def add(operator: LinearOperator, other: Any) -> LinearOperator:
@@ -46,11 +47,6 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
     :raises TypeError: If `other` is anything else.
     :raises ValueError: If it is not `N x M`.
     """
-    from gpytorch_partition.operators.partition_added_diag_linear_operator import (
-        PartitionAddedDiagLinearOperator,
-    )
-    from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
-
     if isinstance(other, ZeroLinearOperator) or (isinstance(other, Number) and other == 0):
         return operator
     if not torch.is_tensor(other) and not isinstance(other, LinearOperator):
@@ -65,19 +61,6 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
     return PartitionSumLinearOperator(*structured_terms(operator), *structured_terms(to_linear_operator(other)))
 
 
-def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
-    """
-    A diagonal matrix from what `add_diagonal` takes: one number, one per batch element, or one per row.
-
-    :param values: A scalar, `*batch x 1`, or `*batch x N`.
-    :param num_rows: N.
-    :return: `*batch x N x N`; constant diagonals hold one number.
-    """
-    if values.dim() == 0 or values.shape[-1] == 1:
-        return ConstantDiagLinearOperator(values.reshape(*values.shape[:-1], 1), diag_shape=num_rows)
-    return DiagLinearOperator(values)
-
-
 def structured_terms(operator: LinearOperator) -> list[LinearOperator]:
     """The terms of a sum, each in its cheapest form."""
     if isinstance(operator, SumLinearOperator) and not isinstance(operator, AddedDiagLinearOperator):
@@ -86,11 +69,6 @@ def structured_terms(operator: LinearOperator) -> list[LinearOperator]:
         return [constant_operator(operator.tensor)]
     factors = _factors(operator)
     return [operator if factors is None else low_rank_operator(*factors)]
-
-
-def is_constant(matrix: Tensor) -> bool:
-    """Whether a matrix is one number expanded, as GPyTorch's ConstantKernel returns it."""
-    return matrix.numel() > 1 and matrix.stride()[-2:] == (0, 0)
 
 
 def constant_operator(matrix: Tensor) -> LinearOperator:
@@ -138,19 +116,12 @@ def _scaled_matrix(operator: LinearOperator) -> tuple[Tensor, Tensor] | None:
     return (operator.tensor.new_ones(()), operator.tensor) if isinstance(operator, DenseLinearOperator) else None
 
 
-def the_constant(matrix: Tensor) -> Tensor:
-    """The number (`*batch`) that was expanded; an entry of the matrix would have an N x N gradient."""
-    base = matrix._base
-    if base is not None and base.numel() == matrix.shape[:-2].numel():
-        return base.reshape(matrix.shape[:-2])
-    return matrix[..., 0, 0]
-
-
 def _one_cluster(scale: Tensor, num_rows: int, num_columns: int, is_symmetric: bool) -> PartitionLinearOperator:
     """The matrix (`*batch x N x M`) of one number, as a partition into a single cluster."""
-    from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-
     left = one_cluster(num_rows, scale.device)
     right = left if is_symmetric else one_cluster(num_columns, scale.device)
-    one = ConstantDiagLinearOperator(scale.new_ones(1), diag_shape=1)
+    one = FlatLinearOperator(scale.new_ones(1), num_clusters=1)
     return PartitionLinearOperator(scale, one, left=left, right=right)
+
+
+Guarded._sum_of = staticmethod(add)

@@ -1,15 +1,19 @@
-"""Errors in place of dense N x N work that nobody asked for."""
+"""What all covariances share: errors in place of dense N x N work that nobody asked for, and one rule for sums."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from linear_operator import settings
-from linear_operator.operators import DenseLinearOperator, LinearOperator
+from linear_operator.operators import (
+    ConstantDiagLinearOperator,
+    DenseLinearOperator,
+    DiagLinearOperator,
+    LinearOperator,
+)
 from torch import Tensor
-
-from gpytorch_partition.operators.addition import is_constant, the_constant
 
 
 def check_dense(operator: LinearOperator, task: str) -> None:
@@ -37,6 +41,21 @@ class Guarded(LinearOperator):
     Cholesky, eigen- and singular value decompositions, elementwise products and products over a batch dimension are
     dense up to `max_cholesky_size` rows, and a `RuntimeError` above; an elementwise product with a constant is none.
     """
+
+    # :func:`gpytorch_partition.operators.addition.add`, which that module sets: it knows all that a sum can become.
+    _sum_of: Callable[[LinearOperator, Any], LinearOperator]
+
+    def __add__(self, other: Any) -> LinearOperator:
+        return self._sum_of(self, other)
+
+    def add_diagonal(self, diag: Tensor) -> LinearOperator:
+        """
+        The covariance plus a diagonal: the noise, so that solves and log determinants are this package's.
+
+        :param diag: A number, `*batch x 1` or `*batch x N`.
+        :raises ValueError: If it does not fit the rows.
+        """
+        return self + as_diagonal(diag, self.size(-1))
 
     def _cholesky(self, upper: bool = False) -> LinearOperator:
         check_dense(self, "a Cholesky factorization")
@@ -71,3 +90,29 @@ def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:
         return matrix.to_dense()[..., 0, 0]
     tensor = getattr(matrix, "tensor", matrix)
     return the_constant(tensor) if torch.is_tensor(tensor) and is_constant(tensor) else None
+
+
+def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
+    """
+    A diagonal matrix from what `add_diagonal` takes: one number, one per batch element, or one per row.
+
+    :param values: A scalar, `*batch x 1`, or `*batch x N`.
+    :param num_rows: N.
+    :return: `*batch x N x N`; constant diagonals hold one number.
+    """
+    if values.dim() == 0 or values.shape[-1] == 1:
+        return ConstantDiagLinearOperator(values.reshape(*values.shape[:-1], 1), diag_shape=num_rows)
+    return DiagLinearOperator(values)
+
+
+def is_constant(matrix: Tensor) -> bool:
+    """Whether a matrix is one number expanded, as GPyTorch's ConstantKernel returns it."""
+    return matrix.numel() > 1 and matrix.stride()[-2:] == (0, 0)
+
+
+def the_constant(matrix: Tensor) -> Tensor:
+    """The number (`*batch`) that was expanded; an entry of the matrix would have an N x N gradient."""
+    base = matrix._base
+    if base is not None and base.numel() == matrix.shape[:-2].numel():
+        return base.reshape(matrix.shape[:-2])
+    return matrix[..., 0, 0]

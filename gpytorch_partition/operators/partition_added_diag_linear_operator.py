@@ -20,7 +20,6 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.addition import add
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.preconditioners import (
     NystromPreconditioner,
@@ -55,11 +54,10 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     :raises RuntimeError: If not exactly one of the two is a `DiagLinearOperator`.
 
     Example:
-        >>> from linear_operator.operators import ConstantDiagLinearOperator
-        >>> from gpytorch_partition.operators import PartitionLinearOperator
+        >>> from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
         >>> from gpytorch_partition.clusters.incidence import Incidence
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
-        >>> S = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
+        >>> S = FlatLinearOperator(torch.tensor([0.5]), num_clusters=4)
         >>> A = PartitionLinearOperator(torch.tensor(1.0), S, left=Z, right=Z).add_diagonal(torch.tensor(0.5))
         >>> type(A).__name__, A.solve(torch.tensor([2.0, 2.5, 2.0])).round(decimals=3)
         ('PartitionAddedDiagLinearOperator', tensor([1., 1., 1.]))
@@ -69,14 +67,14 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
 
     def evaluate_kernel(self) -> LinearOperator:
         """The sum of the evaluated covariance and the diagonal."""
-        return add(self._linear_op.evaluate_kernel(), self._diag_tensor)
+        return self._sum_of(self._linear_op.evaluate_kernel(), self._diag_tensor)
 
     def __add__(self, other: Any) -> LinearOperator:
         if isinstance(other, DiagLinearOperator):
             return self.__class__(self._linear_op, self._diag_tensor + other)
         if isinstance(other, AddedDiagLinearOperator):
             return self + other._diag_tensor + other._linear_op
-        return self.__class__(add(self._linear_op, other), self._diag_tensor)
+        return self.__class__(self._sum_of(self._linear_op, other), self._diag_tensor)
 
     @property
     def _terms(self) -> tuple[LinearOperator, DiagLinearOperator]:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from linear_operator import settings as linear_settings
-from linear_operator.operators import (
-    DiagLinearOperator,
-    LinearOperator,
-    RootLinearOperator,
-)
+from linear_operator.operators import LinearOperator, RootLinearOperator
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
+from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators.addition import add, as_diagonal
-from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator, as_columns
-from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import cluster_root
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
-from gpytorch_partition.operators.remembered import remembered
-from gpytorch_partition.operators.shared_clusters import are_few, shared_weights
-from gpytorch_partition.operators.shared_paths import are_worth_it, shared_path_sums
 
 # Entries looked up at once by index.
 _LOOKUPS = 2**22
@@ -31,8 +23,8 @@ _LOOKUPS = 2**22
 # in the cache makes wide products several times as fast.
 _SUMS_AT_ONCE, _FEWEST_COLUMNS = 2**21, 32
 
-# A DiagLinearOperator, a PathSumLinearOperator, or a SideBySideLinearOperator of such.
-ClusterOperator: TypeAlias = LinearOperator
+# The dense matrix of unit scale.
+_DENSE: Key[Tensor] = Key("dense")
 
 
 class PartitionLinearOperator(Guarded):
@@ -60,9 +52,9 @@ class PartitionLinearOperator(Guarded):
         loadings (unless `linear_operator.settings.debug` is off).
 
     Example:
-        >>> from linear_operator.operators import ConstantDiagLinearOperator
+        >>> from gpytorch_partition.operators import FlatLinearOperator
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
-        >>> S = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
+        >>> S = FlatLinearOperator(torch.tensor([0.5]), num_clusters=4)
         >>> PartitionLinearOperator(torch.tensor(2.0), S, left=Z, right=Z).to_dense()
         tensor([[2., 1., 0.],
                 [1., 2., 1.],
@@ -209,7 +201,7 @@ class PartitionLinearOperator(Guarded):
             with torch.no_grad():
                 matrix = unit._dense_of_unit_scale()
         else:
-            matrix = remembered(self.left.memo, "dense", unit, unit._dense_of_unit_scale)
+            matrix = self.left.cache.get(_DENSE, unit, unit._dense_of_unit_scale)
         return self.scale[..., None, None] * matrix
 
     def _dense_of_unit_scale(self) -> Tensor:
@@ -217,11 +209,8 @@ class PartitionLinearOperator(Guarded):
         inner = self.cluster_operator
         if self.device.type != "cpu" or self.batch_shape or inner.dtype not in (torch.float32, torch.float64):
             return LinearOperator.to_dense(self)
-        if isinstance(inner, PathSumLinearOperator) and are_worth_it(self.left, self.right, inner.layout):
-            return shared_path_sums(self.left, self.right, inner.layout, inner.node_weights).to(self.dtype)
-        if isinstance(inner, DiagLinearOperator) and are_few(self.left, self.right):
-            return shared_weights(self.left, self.right, inner._diagonal()).to(self.dtype)
-        return LinearOperator.to_dense(self)
+        block = inner.dense_block(self.left, self.right)
+        return LinearOperator.to_dense(self) if block is None else block.to(self.dtype)
 
     def without_scale(self) -> PartitionLinearOperator:
         """K / s, `N x N'` with only the batch dimensions that the rows themselves have."""
@@ -348,18 +337,6 @@ class PartitionLinearOperator(Guarded):
     def _mul_constant(self, other: float | Tensor) -> PartitionLinearOperator:
         return self._with(scale=self.scale * other)
 
-    def __add__(self, other: Any) -> LinearOperator:
-        return add(self, other)
-
-    def add_diagonal(self, diag: Tensor) -> LinearOperator:
-        """
-        K plus a diagonal: the noise, so that solves and log determinants are this package's.
-
-        :param diag: A number, `*batch x 1` or `*batch x N`.
-        :raises ValueError: If it does not fit the rows.
-        """
-        return add(self, as_diagonal(diag, self.size(-1)))
-
     def to(self, *args: Any, **kwargs: Any) -> PartitionLinearOperator:
         """Another device (a string will do) or floating point type; the codes only move."""
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
@@ -391,7 +368,7 @@ class PartitionLinearOperator(Guarded):
             raise RuntimeError("only the covariance of points with themselves has a root")
         return IncidenceLinearOperator(
             self.scale.sqrt(),
-            cluster_root(self.cluster_operator),
+            self.cluster_operator.root(),
             rows=self.left,
             loadings=self.left_loadings,
         )
@@ -433,9 +410,9 @@ class IncidenceLinearOperator(LinearOperator):
     :param loadings: `*batch x N x k` R. (Default: none.)
 
     Example:
-        >>> from linear_operator.operators import ConstantDiagLinearOperator
+        >>> from gpytorch_partition.operators import FlatLinearOperator
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
-        >>> F = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
+        >>> F = FlatLinearOperator(torch.tensor([0.5]), num_clusters=4)
         >>> IncidenceLinearOperator(torch.tensor(2.0), F, rows=Z).to_dense()
         tensor([[1., 0., 1., 0.],
                 [1., 0., 0., 1.],

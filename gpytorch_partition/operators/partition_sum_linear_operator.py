@@ -7,7 +7,6 @@ from typing import Any
 from linear_operator.operators import LinearOperator, SumLinearOperator
 from torch import Tensor
 
-from gpytorch_partition.operators.addition import add, as_diagonal
 from gpytorch_partition.operators.guards import Guarded, check_dense
 
 
@@ -26,22 +25,14 @@ class PartitionSumLinearOperator(Guarded, SumLinearOperator):
 
     Example:
         >>> import torch
-        >>> from linear_operator.operators import ConstantDiagLinearOperator
-        >>> from gpytorch_partition.operators import PartitionLinearOperator
+        >>> from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
         >>> from gpytorch_partition.clusters.incidence import Incidence
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
-        >>> S = ConstantDiagLinearOperator(torch.tensor([0.5]), diag_shape=4)
+        >>> S = FlatLinearOperator(torch.tensor([0.5]), num_clusters=4)
         >>> K = PartitionLinearOperator(torch.tensor(1.0), S, left=Z, right=Z)
         >>> type(K + torch.eye(3)).__name__, (K + torch.eye(3)).matmul(torch.ones(3))
         ('PartitionSumLinearOperator', tensor([2.5000, 3.0000, 2.5000]))
     """
-
-    def __add__(self, other: Any) -> LinearOperator:
-        return add(self, other)
-
-    def add_diagonal(self, diag: Tensor) -> LinearOperator:
-        """The sum plus a diagonal (a number, `*batch x 1` or `*batch x N`), with this package's solver."""
-        return add(self, as_diagonal(diag, self.size(-1)))
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         return self.__class__(*(term._getitem(row_index, col_index, *batch_indices) for term in self.linear_ops))

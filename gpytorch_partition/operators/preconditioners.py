@@ -36,12 +36,15 @@ from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOper
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.linalg.nystrom import NystromFactor, nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.linalg.tall import tall_product, wide_product
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.settings import preconditioner_rank, probe_seed
+
+# The factor of unit scale.
+_FACTOR: Key[NystromFactor] = Key("nystrom")
 
 
 class NystromPreconditioner(LinearOperator):
@@ -173,7 +176,7 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
         with torch.no_grad():
             return NystromPreconditioner(scale, noise, factor=_factor(operator, rank, seed))
     unit = operator.without_scale()
-    factor = remembered(operator.left.memo, "nystrom", unit, lambda: _factor(unit, rank, seed), rank, seed)
+    factor = operator.left.cache.get(_FACTOR, unit, lambda: _factor(unit, rank, seed), rank, seed)
     return NystromPreconditioner(operator.scale, noise, factor=factor)
 
 
@@ -204,8 +207,8 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
     :return: :math:`V \mapsto B V` (`*batch x N x t`).
     :raises ValueError: For other operators: trees (`heights="all"`), sums, and loadings among them.
     """
-    flat = isinstance(operator, PartitionLinearOperator) and isinstance(operator.cluster_operator, DiagLinearOperator)
-    if not flat or operator.left_loadings is not None:
+    is_flat = isinstance(operator, PartitionLinearOperator) and operator.cluster_operator.is_flat
+    if not is_flat or operator.left_loadings is not None:
         raise ValueError(
             'the preconditioner "partition" expected the covariance of flat partitions (fast cluster, Mondrian, '
             f'heights="sampled" or "leaf"), got {type(operator).__name__}: use "nystrom" or "none"'

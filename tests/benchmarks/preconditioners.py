@@ -185,7 +185,7 @@ class _Milestones:
 
 def _solve(problem: Problem, name: str, rank: int = 100) -> Solve:
     """With this package's conjugate gradients and one of its preconditioners."""
-    problem.covariance.left.memo.clear()  # what an earlier solve has kept
+    problem.covariance.left.cache.forget()  # what an earlier solve has kept
     noisy = PartitionAddedDiagLinearOperator(problem.covariance, problem.noise)
     with settings.preconditioner(name), settings.preconditioner_rank(rank):
         start = perf_counter()

@@ -9,7 +9,6 @@ import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
-from linear_operator.operators import ConstantDiagLinearOperator
 from sklearn.datasets import make_friedman1
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from gpytorch_partition import FastClusterKernel, settings
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inputs.bits import bits_of
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.operators import PartitionLinearOperator
+from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
 
 
 def friedman(num_rows: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -62,7 +61,7 @@ def random_clusters(num_rows: int, num_partitions: int, num_clusters: int) -> In
 def flat_operator(rows: Incidence, dtype: torch.dtype = torch.float32) -> PartitionLinearOperator:
     """The covariance of rows with themselves: in how many partitions they share a cluster, over m."""
     share = torch.full((1,), 1 / rows.num_partitions, dtype=dtype)
-    clusters = ConstantDiagLinearOperator(share, diag_shape=rows.num_clusters)
+    clusters = FlatLinearOperator(share, num_clusters=rows.num_clusters)
     return PartitionLinearOperator(torch.ones((), dtype=dtype), clusters, left=rows, right=rows)
 
 

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -109,10 +110,12 @@ def test_held_memory_is_eight_bytes_per_row_and_partition():
 def test_pickle_keeps_codes_only():
     incidence = _random((9,), (2, 5))
     incidence.cluster_sums(torch.ones(9, 1))
-    incidence.memo["anything"] = torch.ones(3)
+    anything: Key[torch.Tensor] = Key("anything")
+    incidence.cache.get(anything, torch.nn.Linear(1, 1), lambda: torch.ones(3))
     copy = pickle.loads(pickle.dumps(incidence))
     assert torch.equal(copy.codes, incidence.codes)
-    assert copy.memo == {}
+    assert copy.cache.peek(anything) is None
+    assert incidence.cache.peek(anything) is not None
     assert "members" not in copy.__dict__
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout, lay_out_trees
 from gpytorch_partition.operators import (
+    FlatLinearOperator,
     PartitionLinearOperator,
     PathSumLinearOperator,
     SideBySideLinearOperator,
@@ -50,8 +50,8 @@ def cluster_matrix(cluster_operator) -> torch.Tensor:
     if isinstance(cluster_operator, SideBySideLinearOperator):
         blocks = zip(cluster_operator.weights, cluster_operator.blocks)
         return torch.block_diag(*(weight * cluster_matrix(block) for weight, block in blocks))
-    if isinstance(cluster_operator, DiagLinearOperator):
-        return torch.diag_embed(cluster_operator._diag)
+    if isinstance(cluster_operator, FlatLinearOperator):
+        return torch.diag_embed(cluster_operator.weights.expand(cluster_operator.num_clusters))
     if isinstance(cluster_operator, AttachedPathsLinearOperator):
         return attached_matrix(cluster_operator)
     if cluster_operator._transpose_nonbatch() is not cluster_operator:
@@ -96,13 +96,13 @@ def low_rank(scale: torch.Tensor, left: torch.Tensor, right: torch.Tensor | None
     return low_rank_operator(scale, left, left if right is None else right)
 
 
-def flat_weights(num_clusters: int, num_partitions: int) -> ConstantDiagLinearOperator:
-    return ConstantDiagLinearOperator(torch.tensor([1.0 / num_partitions]), diag_shape=num_clusters)
+def flat_weights(num_clusters: int, num_partitions: int) -> FlatLinearOperator:
+    return FlatLinearOperator(torch.tensor([1.0 / num_partitions]), num_clusters=num_clusters)
 
 
-def weighted(num_clusters: int, seed: int = 3) -> DiagLinearOperator:
+def weighted(num_clusters: int, seed: int = 3) -> FlatLinearOperator:
     generator = torch.Generator().manual_seed(seed)
-    return DiagLinearOperator(torch.rand(num_clusters, generator=generator) + 0.3)
+    return FlatLinearOperator(torch.rand(num_clusters, generator=generator) + 0.3, num_clusters=num_clusters)
 
 
 def two_trees() -> tuple[TreeLayout, Incidence]:
@@ -121,7 +121,7 @@ def mixture(weights: torch.Tensor) -> tuple[SideBySideLinearOperator, Incidence]
     nodes = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
     blocks = [
         PathSumLinearOperator(nodes.requires_grad_(True), layout=layout),
-        DiagLinearOperator(weighted(fine.num_clusters)._diag.requires_grad_(True)),
+        FlatLinearOperator(weighted(fine.num_clusters).weights.requires_grad_(True), num_clusters=fine.num_clusters),
         flat_weights(coarse.num_clusters, 2),
     ]
     starts = [0, trees.num_clusters, trees.num_clusters + fine.num_clusters]

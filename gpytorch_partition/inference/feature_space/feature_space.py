@@ -14,14 +14,14 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_ones
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.operators.remembered import remembered
 from gpytorch_partition.progress import LONG, progress
 
 logger = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ class FeatureSpace:
     :param cluster_operator: `p x p` S, positive semidefinite.
     """
 
-    def __init__(self, counts: Tensor, cluster_operator: LinearOperator) -> None:
-        self._root = root = _root(cluster_operator)  # F
-        self._gram = counts * root * root.mT if root.shape[1] == 1 else root.mT @ counts @ root
+    def __init__(self, counts: Tensor, cluster_operator: ClusterOperator) -> None:
+        self._root = cluster_operator.square_root()  # F
+        self._gram = self._root._t_matmul(self._root._t_matmul(counts).mT).mT
         self._factored: tuple[tuple[float, float], Tensor] | None = None
 
     @cached_property
@@ -55,10 +55,7 @@ class FeatureSpace:
             logger.warning("eigenvectors of %s clusters: about %.0f minutes", f"{len(self._gram):,}", seconds / 60)
         values, vectors = torch.linalg.eigh(self._gram)
         floor = values.numel() * torch.finfo(values.dtype).eps * float(values[-1].clamp_min(0))
-        return torch.where(values > floor, values, 0), self._times_root(vectors)
-
-    def _times_root(self, matrix: Tensor) -> Tensor:
-        return self._root * matrix if self._root.shape[1] == 1 else self._root @ matrix
+        return torch.where(values > floor, values, 0), self._root._matmul(vectors)
 
     @property
     def values(self) -> Tensor:
@@ -134,7 +131,7 @@ class FeatureSpace:
         if failed:
             return None
         scaled = torch.eye(len(inner), dtype=inner.dtype, device=inner.device).mul_(outputscale**0.5)
-        return self._times_root(torch.linalg.solve_triangular(inner, scaled, upper=False).mT)
+        return self._root._matmul(torch.linalg.solve_triangular(inner, scaled, upper=False).mT)
 
 
 def summed_variances(rows: Incidence, root: Tensor) -> Tensor:
@@ -151,9 +148,12 @@ def summed_variances(rows: Incidence, root: Tensor) -> Tensor:
     return variances
 
 
+_FEATURE_SPACE: Key[FeatureSpace] = Key("feature space")
+
+
 def known_feature_space(rows: Incidence) -> FeatureSpace | None:
     """The feature space that was built of these rows last."""
-    return rows.memo["feature_space"][-1] if "feature_space" in rows.memo else None
+    return rows.cache.peek(_FEATURE_SPACE)
 
 
 def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
@@ -169,7 +169,7 @@ def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
         count_co_occurrences(counts, codes)
         return FeatureSpace(counts, covariance.cluster_operator)
 
-    return remembered(covariance.left.memo, "feature_space", unit, compute)
+    return covariance.left.cache.get(_FEATURE_SPACE, unit, compute)
 
 
 def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> SpectralMeasure:
@@ -192,15 +192,3 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
     own, ones = measure.coefficients[:, :-1], measure.coefficients[:, -1:]
     moved = own * sizes.cpu().numpy() + ones * centres.cpu().numpy()
     return replace(measure, coefficients=np.concatenate([moved, ones], -1))
-
-
-def _root(cluster_operator: LinearOperator) -> Tensor:
-    """F with S = F F^T: a column of square roots if S is diagonal, a triangle if S is regular, or eigenvectors."""
-    if isinstance(cluster_operator, DiagLinearOperator):
-        return cluster_operator._diagonal().double().sqrt().unsqueeze(-1)
-    dense = cluster_operator.to_dense().double()
-    triangle, failed = torch.linalg.cholesky_ex(dense)
-    if not failed:
-        return triangle
-    values, vectors = torch.linalg.eigh(dense)
-    return vectors * values.clamp_min(0).sqrt()

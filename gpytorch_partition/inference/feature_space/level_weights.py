@@ -23,7 +23,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from linear_operator.operators import ConstantDiagLinearOperator
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
@@ -33,6 +32,7 @@ from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
 from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
 from gpytorch_partition.linalg.minimum import minimum_of
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
 from gpytorch_partition.progress import progress
 
@@ -54,7 +54,7 @@ class LevelEvidence:
     """
 
     def __init__(self, counts: Tensor, sums: Tensor, squares: Tensor, layout: TreeLayout) -> None:
-        space = FeatureSpace(counts, ConstantDiagLinearOperator(counts.new_ones(1), diag_shape=len(counts)))
+        space = FeatureSpace(counts, FlatLinearOperator(counts.new_ones(1), num_clusters=len(counts)))
         measure, found = space.measure(sums, squares), space.values > 0
         self.num_rows, self.num_trees = measure.num_rows, layout.num_trees
         self.shared_levels = _shared_levels(layout)

@@ -19,12 +19,15 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
-from gpytorch_partition.inference.feature_space.feature_space import feature_space_of, summed_variances
+from gpytorch_partition.inference.feature_space.feature_space import (
+    feature_space_of,
+    known_feature_space,
+    summed_variances,
+)
 from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import has_own_effects
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -76,7 +79,10 @@ class ClusterPosterior:
     @property
     def is_ready(self) -> bool:
         """Whether the covariance of the effects is there already, from a fit or from variances."""
-        return self.has_feature_space and self._factor_seconds == 0
+        if not self.has_feature_space:
+            return False
+        space = known_feature_space(self.covariance.left)
+        return space is not None and space.has_root(float(self.covariance.scale), self._noise)
 
     @property
     def _factor_seconds(self) -> float:
@@ -262,7 +268,7 @@ def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: Loa
     """Sums over clusters, in which points in clusters without a training row have effects of their own."""
     ones, clusters = table.new_ones(covariance.left.num_rows, 1), covariance.cluster_operator
     # An empty leaf of a tree has the effects of the nodes above, which the table holds.
-    is_empty = (covariance.left.cluster_sums(ones).squeeze(-1) == 0) & has_own_effects(clusters)
+    is_empty = (covariance.left.cluster_sums(ones).squeeze(-1) == 0) & clusters.independent_clusters
     seen = points.row_values(table.masked_fill(is_empty.unsqueeze(-1), 0))
     places = points.rows.codes.long()
     deviations = table.new_zeros(own.num_clusters + 1, 1)

@@ -14,7 +14,6 @@ from linear_operator.operators import LinearOperator
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.feature_space.feature_space import DECOMPOSITION_SECONDS, known_feature_space
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import num_tree_nodes
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import num_variance_samples
@@ -124,7 +123,7 @@ def _iteration_seconds(covariance: LinearOperator) -> float:
 
 def _product_seconds(term: PartitionLinearOperator) -> float:
     """One column of a product with a term of the covariance; matrix products double in float64, sums take longer."""
-    rows, nodes = term.left, num_tree_nodes(term.cluster_operator)
+    rows, nodes = term.left, term.cluster_operator.num_nodes
     is_double = term.cluster_operator.dtype == torch.float64
     num_loadings = 1 if term.left_loadings is None else term.left_loadings.shape[-1]
     if rows.num_clusters == 1:

@@ -18,7 +18,7 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     conjugate_gradients,
     relative_residual,
 )
-from gpytorch_partition.operators.addition import add, structured_terms
+from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -102,9 +102,6 @@ class PredictiveCovarianceLinearOperator(Guarded):
         weights = self._solve(self.right.mT @ columns)
         product = self.prior @ columns - self.left @ weights
         return product.squeeze(-1) if rhs.dim() == 1 else product
-
-    def __add__(self, other: Any) -> LinearOperator:
-        return add(self, other)
 
     @cached(name="root_decomposition")
     def root_decomposition(self, method: str | None = None) -> LinearOperator:

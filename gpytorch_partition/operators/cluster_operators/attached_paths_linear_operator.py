@@ -7,11 +7,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.clusters.tree_layout import TreeLayout
-from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import as_columns
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 
 
@@ -40,7 +39,7 @@ class TreeExits:
         return TreeExits(self.layout.to(device), self.nodes.to(device))
 
 
-class AttachedPathsLinearOperator(LinearOperator):
+class AttachedPathsLinearOperator(ClusterOperator):
     r"""
     :math:`S_{eb} = \sum_{u > v_e} w_u 1[b \in u] + q_e 1[b \in v_e]` (`E x p`): points that leave the trees at an
     exit e share with a leaf b the weights of the nodes above :math:`v_e`, and of this node itself the part :math:`q_e`
@@ -95,8 +94,8 @@ class AttachedPathsLinearOperator(LinearOperator):
         own.index_add_(0, self.exits.places, values)
         return self.exits.layout.sums.gathered(own.clone()) - own
 
-    def _transpose_nonbatch(self) -> LinearOperator:
-        return TransposedLinearOperator(self)
+    def _transpose_nonbatch(self) -> ClusterOperator:
+        return _LeavesAndExitsLinearOperator(self)
 
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         row_index, col_index = torch.broadcast_tensors(row_index.long(), col_index.long())
@@ -118,3 +117,7 @@ class AttachedPathsLinearOperator(LinearOperator):
         by_node = torch.empty_like(self.node_weights)
         by_node[sums.nodes] = (self._below(as_columns(left_vecs)) * inside).sum(-1)
         return by_node, (as_columns(left_vecs) * inside[self.exits.places]).sum(-1)
+
+
+class _LeavesAndExitsLinearOperator(TransposedLinearOperator, ClusterOperator):
+    """The transpose (`p x E`): what leaves share with the points that leave the trees."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.clusters.tree_layout import TreeLayout
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
+from gpytorch_partition.operators.cluster_operators.shared_paths import are_worth_it, shared_path_sums
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 
-if TYPE_CHECKING:
-    from gpytorch_partition.clusters.tree_layout import TreeLayout
 
-
-class PathSumLinearOperator(LinearOperator):
+class PathSumLinearOperator(ClusterOperator):
     r"""
     :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves of a tree share the weights of the nodes above both.
 
@@ -48,6 +49,17 @@ class PathSumLinearOperator(LinearOperator):
     def root(self) -> NodeLinearOperator:
         r"""The exact root :math:`F` with :math:`S = F F^\top` (`p x V`)."""
         return NodeLinearOperator(self.node_weights.sqrt(), layout=self.layout)
+
+    @property
+    def num_nodes(self) -> int:
+        """Number V of nodes of all trees."""
+        return self.layout.num_nodes
+
+    def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
+        """From the pairs of rows in small nodes and tables of the large ones, where rows and leaves are many."""
+        if not are_worth_it(left, right, self.layout):
+            return None
+        return shared_path_sums(left, right, self.layout, self.node_weights)
 
     def _size(self) -> torch.Size:
         return torch.Size((self.layout.num_leaves, self.layout.num_leaves))
@@ -136,8 +148,3 @@ class NodeLinearOperator(LinearOperator):
 
     def _transpose_nonbatch(self) -> LinearOperator:
         return TransposedLinearOperator(self)
-
-
-def as_columns(values: Tensor) -> Tensor:
-    """A vector as a matrix of one column; a matrix as it is."""
-    return values.unsqueeze(-1) if values.dim() == 1 else values

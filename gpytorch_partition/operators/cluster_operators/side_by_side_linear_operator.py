@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
-from linear_operator.operators import DiagLinearOperator, LinearOperator
+from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator, as_columns
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 
 
-class SideBySideLinearOperator(LinearOperator):
+class SideBySideLinearOperator(ClusterOperator):
     r"""
     The block-diagonal :math:`S = \mathrm{diag}(w_1 S_1, \ldots, w_k S_k)` of blocks of any sizes.
 
@@ -19,10 +21,10 @@ class SideBySideLinearOperator(LinearOperator):
     Z_b^\top` is a mixture of their kernels. Products, entries and the root are those of the blocks.
 
     :param weights: `k` nonnegative weights w.
-    :param blocks: `p_b x q_b` operators :math:`S_b`, diagonal, path sums, or of this kind; roots may be rectangular.
+    :param blocks: `p_b x q_b` operators :math:`S_b`; those of a root may be rectangular.
 
     Example:
-        >>> blocks = [DiagLinearOperator(torch.tensor([1.0, 2.0])), DiagLinearOperator(torch.tensor([3.0]))]
+        >>> blocks = [FlatLinearOperator(torch.tensor(w), num_clusters=len(w)) for w in ([1.0, 2.0], [3.0])]
         >>> SideBySideLinearOperator(torch.tensor([0.5, 2.0]), *blocks).to_dense()
         tensor([[0.5000, 0.0000, 0.0000],
                 [0.0000, 1.0000, 0.0000],
@@ -35,7 +37,17 @@ class SideBySideLinearOperator(LinearOperator):
 
     def root(self) -> LinearOperator:
         r"""The exact root :math:`F` with :math:`S = F F^\top`: those of the blocks."""
-        return SideBySideLinearOperator(self.weights.sqrt(), *map(cluster_root, self.blocks))
+        return SideBySideLinearOperator(self.weights.sqrt(), *(block.root() for block in self.blocks))
+
+    @property
+    def independent_clusters(self) -> Tensor:
+        """Those of the blocks."""
+        return torch.cat([block.independent_clusters for block in self.blocks])
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes of all blocks."""
+        return sum(block.num_nodes for block in self.blocks)
 
     def _size(self) -> torch.Size:
         return torch.Size((sum(self._heights), sum(self._widths)))
@@ -90,21 +102,9 @@ class SideBySideLinearOperator(LinearOperator):
         return (torch.stack([(left * block._matmul(right)).sum() for block, left, right in parts]), *gradients)
 
 
-def cluster_root(operator: LinearOperator) -> LinearOperator:
-    r"""The exact root :math:`F` (`p x q`) of an operator in feature space, :math:`S = F F^\top`."""
-    return operator.sqrt() if isinstance(operator, DiagLinearOperator) else operator.root()
-
-
-def has_own_effects(operator: LinearOperator) -> Tensor:
-    """Which clusters (`p`, bool) have effects independent of all others': those of flat partitions, none of a tree."""
-    if isinstance(operator, SideBySideLinearOperator):
-        return torch.cat([has_own_effects(block) for block in operator.blocks])
-    is_flat = isinstance(operator, DiagLinearOperator)
-    return torch.full(operator.shape[-1:], is_flat, dtype=torch.bool, device=operator.device)
-
-
-def num_tree_nodes(operator: LinearOperator) -> int:
-    """How many nodes of trees a product with an operator in feature space visits."""
-    if isinstance(operator, SideBySideLinearOperator):
-        return sum(map(num_tree_nodes, operator.blocks))
-    return operator.layout.num_nodes if isinstance(operator, PathSumLinearOperator) else 0
+def side_by_side(weights: Tensor, blocks: Sequence[ClusterOperator]) -> ClusterOperator:
+    """The block-diagonal operator; a flat one if all blocks are flat."""
+    joint = SideBySideLinearOperator(weights, *blocks)
+    if not all(block.is_flat for block in blocks):
+        return joint
+    return FlatLinearOperator(joint._diagonal(), num_clusters=joint.shape[-1])

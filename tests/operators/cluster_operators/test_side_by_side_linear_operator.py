@@ -6,11 +6,7 @@ import torch
 from operator_zoo import cluster_matrix, mixture
 
 from gpytorch_partition.operators import PartitionLinearOperator
-from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import (
-    SideBySideLinearOperator,
-    has_own_effects,
-    num_tree_nodes,
-)
+from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import SideBySideLinearOperator
 
 WEIGHTS = torch.tensor([0.5, 0.2, 0.8])
 
@@ -70,5 +66,5 @@ def test_blocks_of_blocks():
     torch.testing.assert_close(root @ root.mT, expected)
     layout, sizes = inner.blocks[0].layout, [block.shape[0] for block in inner.blocks]
     is_flat = [False] * sizes[0] + [True] * (sizes[1] + sizes[2] + sizes[1])
-    assert has_own_effects(outer).tolist() == is_flat
-    assert num_tree_nodes(outer) == layout.num_nodes
+    assert outer.independent_clusters.tolist() == is_flat
+    assert outer.num_nodes == layout.num_nodes

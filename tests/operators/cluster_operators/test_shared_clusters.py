@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, LinearOperator
+from linear_operator.operators import LinearOperator
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators import PartitionLinearOperator, shared_clusters
-from gpytorch_partition.operators.shared_clusters import are_few, shared_weights
+from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
+from gpytorch_partition.operators.cluster_operators import shared_clusters
+from gpytorch_partition.operators.cluster_operators.shared_clusters import are_few, shared_weights
 
 
 def rows_in(sizes, num_rows, seed=0, dtype=torch.int32):
@@ -55,12 +56,12 @@ def test_batches_and_half_precision_are_products(sizes):
     first, second = rows_in(sizes, 60), rows_in(sizes, 60, seed=1)
     both = Incidence(torch.stack([first.codes, second.codes]), sum(sizes))
     weights = torch.rand(sum(sizes), generator=torch.Generator().manual_seed(2))
-    operator = DiagLinearOperator(weights)
+    operator = FlatLinearOperator(weights, num_clusters=len(weights))
     found = PartitionLinearOperator(torch.ones(2), operator, left=both, right=both).to_dense()
     expected = torch.stack([one_hot(rows) * weights @ one_hot(rows).mT for rows in (first, second)]).float()
     torch.testing.assert_close(found, expected)
     for dtype in (torch.float16, torch.bfloat16):
-        half = DiagLinearOperator(weights.to(dtype))
+        half = FlatLinearOperator(weights.to(dtype), num_clusters=len(weights))
         found = PartitionLinearOperator(torch.ones(()), half, left=first, right=first).to_dense()
         torch.testing.assert_close(found, expected[0], rtol=0.02, atol=0.02)
 
@@ -88,8 +89,9 @@ def test_an_operator_is_the_same_either_way(monkeypatch, sizes, sum_dtype, is_sq
     )
     for own in (None, loadings):
         others = own if own is None or is_square else own[:50].clone()
+        clusters = FlatLinearOperator(weights, num_clusters=len(weights))
         operator = PartitionLinearOperator(
-            scale, DiagLinearOperator(weights), left=left, right=right, left_loadings=own, right_loadings=others
+            scale, clusters, left=left, right=right, left_loadings=own, right_loadings=others
         )
         expected = 3 * one_hot(left) @ torch.diag(weights.double()) @ one_hot(right).mT
         if own is not None:
@@ -105,7 +107,7 @@ def test_one_weight_for_all_batches_and_gradients():
     weight = torch.tensor([0.5], dtype=torch.float64, requires_grad=True)
     for scale in (torch.tensor(2.0, dtype=torch.float64), torch.tensor([2.0, 3.0], dtype=torch.float64)):
         scale.requires_grad_(True)
-        operator = ConstantDiagLinearOperator(weight, diag_shape=700)
+        operator = FlatLinearOperator(weight, num_clusters=700)
         dense = PartitionLinearOperator(scale, operator, left=rows, right=rows).to_dense()
         fixed = PartitionLinearOperator(scale, operator.detach(), left=rows, right=rows).to_dense()
         shared = one_hot(rows) @ one_hot(rows).mT

@@ -11,8 +11,8 @@ from linear_operator.operators import LinearOperator
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import lay_out_trees
-from gpytorch_partition.operators import shared_paths
-from gpytorch_partition.operators.shared_paths import are_worth_it, shared_path_sums
+from gpytorch_partition.operators.cluster_operators import shared_paths
+from gpytorch_partition.operators.cluster_operators.shared_paths import are_worth_it, shared_path_sums
 
 
 def random_trees(leaves, seed=0, is_chain=False):

@@ -1,0 +1,86 @@
+"""What is computed once from rows, and looked up for as long as nothing that it came from has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+
+import torch
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, eq=False)
+class Key(Generic[Value]):
+    """
+    Under which a kind of values is kept, declared once by the module that owns them; keys are compared by identity.
+
+    :param name: What is kept.
+    """
+
+    name: str
+
+
+class _Entry(NamedTuple):
+    options: tuple[Any, ...]
+    tensors: list[Tensor]
+    value: Any
+
+
+class Cache:
+    """
+    Values derived from the same rows, one for each key.
+
+    Example:
+        >>> square: Key[Tensor] = Key("the square of a weight")
+        >>> cache, module = Cache(), torch.nn.Linear(1, 1)
+        >>> cache.peek(square) is None
+        True
+        >>> value = cache.get(square, module, lambda: module.weight**2)
+        >>> cache.get(square, module, lambda: torch.zeros(1)) is value
+        True
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[Key[Any], _Entry] = {}
+
+    def get(
+        self, key: Key[Value], source: LinearOperator | torch.nn.Module, compute: Callable[[], Value], *options: Any
+    ) -> Value:
+        """
+        A value, computed without a graph unless it is there, of the same options and of a source with equal tensors.
+
+        :param key: Of the value; the one before is dropped.
+        :param source: An operator or module that the value comes from; a copy of its tensors is kept as well.
+        :param compute: How it is computed.
+        :param options: What else it depends on.
+        """
+        tensors, found = [tensor.detach() for tensor in _tensors(source)], self._entries.get(key)
+        if found is None or found.options != options or not _all_equal(found.tensors, tensors):
+            with torch.no_grad():
+                found = self._entries[key] = _Entry(options, [tensor.clone() for tensor in tensors], compute())
+        return cast(Value, found.value)
+
+    def peek(self, key: Key[Value]) -> Value | None:
+        """The value that was computed last, whatever it came from; None if there is none."""
+        found = self._entries.get(key)
+        return None if found is None else cast(Value, found.value)
+
+    def forget(self) -> None:
+        """Drop all values."""
+        self._entries.clear()
+
+
+def _tensors(source: LinearOperator | torch.nn.Module) -> list[Tensor]:
+    return list(source.state_dict().values() if isinstance(source, torch.nn.Module) else source.representation())
+
+
+def _all_equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    return len(first) == len(second) and all(map(_equal, first, second))
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and a.device == b.device and torch.equal(a, b)

@@ -1,0 +1,71 @@
+"""What every operator S, the covariance of the effects of clusters, can be asked."""
+
+from __future__ import annotations
+
+import torch
+from linear_operator.operators import DenseLinearOperator, LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.clusters.incidence import Incidence
+
+
+class ClusterOperator(LinearOperator):
+    r"""
+    The covariance S of cluster effects u in :math:`f = Z u` (`p x p`), or of those of two sets of clusters (`p x p'`).
+
+    A new kind of S implements the products of a linear operator (`_matmul`, `_transpose_nonbatch`, `_diagonal`,
+    `_get_indices`, and `_bilinear_derivative` if its weights are trained), :meth:`root`, and overrides what it can
+    answer better than a general matrix.
+    """
+
+    def root(self) -> LinearOperator:
+        r"""
+        The exact root :math:`F` (`p x q`) with :math:`S = F F^\top`, as a product.
+
+        :raises RuntimeError: If S is not a covariance of clusters with themselves.
+        """
+        raise RuntimeError(f"only the covariance of clusters with themselves has a root, not {type(self).__name__}")
+
+    def square_root(self) -> LinearOperator:
+        """A square root (`p x p`, float64): a triangle if S is regular, or else scaled eigenvectors; O(p^3)."""
+        dense = self.to_dense().double()
+        triangle, failed = torch.linalg.cholesky_ex(dense)
+        if not failed:
+            return DenseLinearOperator(triangle)
+        values, vectors = torch.linalg.eigh(dense)
+        return DenseLinearOperator(vectors * values.clamp_min(0).sqrt())
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the effects of all clusters are independent, as those of flat partitions are."""
+        return False
+
+    @property
+    def independent_clusters(self) -> Tensor:
+        """Which clusters (`p`, bool) have effects independent of all others'."""
+        return torch.full(self.shape[-1:], self.is_flat, dtype=torch.bool, device=self.device)
+
+    @property
+    def has_equal_weights(self) -> bool:
+        """Whether S is one number times the identity, by construction."""
+        return False
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes of trees a product visits."""
+        return 0
+
+    def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
+        r"""
+        :math:`Z S Z'^\top` (`N x N'`) from the pairs of rows that share clusters, in the dtype of S.
+
+        :param left: `N` rows Z, without batch dimensions, on the CPU.
+        :param right: `N'` rows Z'.
+        :return: None where a product with the identity is cheaper.
+        """
+        return None
+
+
+def as_columns(values: Tensor) -> Tensor:
+    """A vector as a matrix of one column; a matrix as it is."""
+    return values.unsqueeze(-1) if values.dim() == 1 else values

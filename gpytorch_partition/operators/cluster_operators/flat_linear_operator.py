@@ -1,0 +1,76 @@
+"""Flat partitions: clusters whose effects are independent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from linear_operator.operators import DiagLinearOperator, LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.operators.cluster_operators.shared_clusters import are_few, shared_weights
+
+
+class FlatLinearOperator(ClusterOperator):
+    r"""
+    :math:`S = \mathrm{diag}(w)` (`p x p`): with w = 1 / m for all clusters, Davies & Ghahramani 2014, definition 2.
+
+    :param weights: `p` nonnegative weights w, or one number (`1`) for all clusters.
+    :param num_clusters: Number p of clusters.
+
+    Example:
+        >>> FlatLinearOperator(torch.tensor([0.5]), num_clusters=2).to_dense()
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]])
+    """
+
+    def __init__(self, weights: Tensor, *, num_clusters: int) -> None:
+        super().__init__(weights, num_clusters=num_clusters)
+        self.weights, self.num_clusters = weights, num_clusters
+
+    def root(self) -> LinearOperator:
+        """The diagonal of the square roots."""
+        return FlatLinearOperator(self.weights.sqrt(), num_clusters=self.num_clusters)
+
+    def square_root(self) -> LinearOperator:
+        """The same, in float64."""
+        return DiagLinearOperator(self._diagonal().double().sqrt())
+
+    @property
+    def is_flat(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def has_equal_weights(self) -> bool:
+        """Whether there is one weight for all clusters."""
+        return self.weights.numel() == 1
+
+    def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
+        """From the pairs of rows in the same cluster, where these are few."""
+        return shared_weights(left, right, self._diagonal()) if are_few(left, right) else None
+
+    def _size(self) -> torch.Size:
+        return torch.Size((self.num_clusters, self.num_clusters))
+
+    def _transpose_nonbatch(self) -> LinearOperator:
+        return self
+
+    def _matmul(self, rhs: Tensor) -> Tensor:
+        return self.weights * rhs if rhs.dim() == 1 else self.weights.unsqueeze(-1) * rhs
+
+    def _t_matmul(self, rhs: Tensor) -> Tensor:
+        return self._matmul(rhs)
+
+    def _diagonal(self) -> Tensor:
+        return self.weights.expand(self.num_clusters)
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        return self._diagonal()[row_index] * (row_index == col_index)
+
+    def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Any, ...]:
+        products = left_vecs * right_vecs
+        by_cluster = products if products.dim() == 1 else products.sum(-1)
+        return (by_cluster.sum_to_size(self.weights.shape),)
