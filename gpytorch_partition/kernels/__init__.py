@@ -1,4 +1,4 @@
-"""GPyTorch kernels of random partitions."""
+"""GPyTorch kernels: random partition kernels, combinations of them, and a smooth kernel to add to them."""
 
 from gpytorch_partition.kernels.fast_cluster_kernel import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel as GammaMondrianKernel

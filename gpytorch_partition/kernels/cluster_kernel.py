@@ -1,4 +1,4 @@
-"""What all kernels whose covariance is a sum over clusters share."""
+"""The abstract base class of every kernel whose covariance is a sum over clusters."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from gpytorch_partition.inputs.columns import Columns
 
 class ClusterKernel(Kernel):
     """
-    A kernel that evaluates to operators of this package, whatever wraps it.
+    Base class of the kernels that evaluate to this package's operators, also inside a wrapper such as `ScaleKernel`.
 
-    It implements `_covariance` and says in `_check_points` which points have none.
+    A subclass implements `_covariance`, and `_check_points`, which refuses points that have no covariance.
 
-    :param batch_shape: Batch shape of the kernel. (Default: none.)
-    :param active_dims: Columns of x that the kernel sees; kept in :attr:`columns`, while GPyTorch's own buffer of
-        this name stays None. (Default: all.)
+    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0.
     """
 
@@ -53,7 +52,7 @@ class ClusterKernel(Kernel):
         """Refuse points (`*batch x N x D`, all columns) that have no covariance."""
 
     def _check_call(self, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> None:
-        """Refuse what has no answer, before any work and also when a wrapper calls `forward` itself."""
+        """Refuse unsupported calls and points before any work; in `forward` too, which a wrapper may call directly."""
         if params.get("last_dim_is_batch"):
             raise RuntimeError(f"{type(self).__name__} does not support last_dim_is_batch: it sees all columns at once")
         for x in (x1, x2):
@@ -66,12 +65,12 @@ class ClusterKernel(Kernel):
         return PartitionPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """All of the state or nothing: an incomplete one is hidden from the modules below, which then report it."""
+        """Load the whole state or nothing: if keys are missing, all are deleted, and the submodules report them."""
         if any(prefix + name not in state_dict for name in self.state_dict()):
             for name in [name for name in state_dict if name.startswith(prefix)]:
                 del state_dict[name]
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _active(self, x: Any) -> Any:
-        """The columns that the kernel sees; anything but a tensor is left for others to refuse."""
+        """The columns in `active_dims`; anything but a tensor is returned unchanged, for the partition to refuse."""
         return self.columns.select(x) if torch.is_tensor(x) else x

@@ -1,4 +1,4 @@
-"""The fast cluster kernel."""
+"""The fast cluster kernel: clusters are the points nearest to each of a few random training rows."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class FastClusterKernel(PartitionKernel):
     rows than have targets. Columns should be standardized: standard deviations that differ by more than 100 times
     give a `UserWarning`.
 
-    Building costs at most :math:`O(N (D + m))` time, labelling N rows :math:`O(N m 2^h D / h)`. Held are 8 D bytes per
-    center, of which there are about :math:`2^{h+1} / (h + 1)` a partition, and 8 bytes per (row, partition).
+    Building costs at most :math:`O(N (D + m))` time, labelling N rows :math:`O(N m 2^h D / h)`. Memory is 8 D bytes per
+    center, of which there are about :math:`2^{h+1} / (h + 1)` per partition, and 8 bytes per (row, partition).
 
     :param train_x: `N x D` rows to draw centers from. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param num_partitions: Number m of partitions. (Default: 200.)
     :param height: h, the largest number of doublings. (Default: min(10, floor(log2 N)).) With few rows in one or two
         columns the default has partitions that single out every row; a smaller height then gives smoother means.
-    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the partitions.
-    :param batch_shape: Batch shape of the kernel. (Default: none.)
-    :param active_dims: Columns of x that the partitions see. (Default: all.)
+    :param random_state: Seed of the partitions, as in :class:`~gpytorch_partition.PartitionKernel`.
+    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
     :raises ValueError: If the rows are empty, not finite or not a floating point matrix, there are fewer than
         :math:`2^h`, or `num_partitions`, `height`, `random_state` or `active_dims` cannot be used.
 

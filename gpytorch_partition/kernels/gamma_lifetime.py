@@ -1,4 +1,4 @@
-"""A lifetime that is Gamma distributed, with trained parameters."""
+"""The Gamma distribution of the lifetime of a Mondrian process, with trained parameters."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch
 from gpytorch.constraints import Positive
 from torch import Tensor
 
-# Steps of the difference that stands for the derivative in the concentration, relative to how fast the distribution
-# function changes with it: truncation and rounding are then both below 1e-11.
-_STEP = 1e-3
+# Step of the finite difference in the concentration a, relative to min(a, sqrt(a)), the scale on which the distribution
+# function changes with a: truncation and rounding errors are then both below 1e-11.
+_RELATIVE_STEP = 1e-3
 
 
 class GammaLifetime(gpytorch.Module):
     r"""
     :math:`\lambda \sim \mathrm{Gamma}(a, b)`, with the concentration a and the rate b as trained parameters.
 
-    It lies below the kernel, because GPyTorch indexes and expands a kernel's own parameters as if they began with its
+    A submodule of the kernel, because GPyTorch indexes and expands a kernel's own parameters as if they began with its
     batch dimensions; these have none.
 
-    :param concentration: a at first.
-    :param rate: b at first, in units of x.
+    :param concentration: Initial value of a.
+    :param rate: Initial value of b, in units of x.
 
     Example:
         >>> lifetime = GammaLifetime(concentration=1.0, rate=2.0)
@@ -78,10 +78,10 @@ class GammaLifetime(gpytorch.Module):
 
 class _GammaCDF(torch.autograd.Function):
     r"""
-    :math:`P(a, b t)`, differentiable in a and b.
+    The regularized incomplete gamma function :math:`P(a, b t)`, differentiable in a and b.
 
-    :math:`\partial F / \partial b = (b t)^a e^{-b t} / (b \Gamma(a))`; in a there is no elementary derivative, and a
-    difference of four values takes its place.
+    :math:`\partial F / \partial b = (b t)^a e^{-b t} / (b \Gamma(a))`; the derivative in a is not elementary, and is
+    approximated by a central difference of four values.
     """
 
     @staticmethod
@@ -93,7 +93,7 @@ class _GammaCDF(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         concentration, rate, times = ctx.saved_tensors
         product = rate * times
-        step = _STEP * torch.minimum(concentration, concentration.sqrt())
+        step = _RELATIVE_STEP * torch.minimum(concentration, concentration.sqrt())
         near, far = (
             torch.special.gammainc(concentration + k * step, product)
             - torch.special.gammainc(concentration - k * step, product)

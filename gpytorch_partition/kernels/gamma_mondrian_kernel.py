@@ -1,4 +1,4 @@
-"""The Mondrian kernel with a lifetime that is Gamma distributed: a width that is trained by its gradient."""
+"""The Mondrian kernel averaged over a Gamma distributed lifetime, whose parameters are trained by gradients."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 from gpytorch_partition.partitions.mondrian.nested import AttachedRows, LeafRows, NestedMondrianPartition
 from gpytorch_partition.partitions.mondrian.trees import MondrianTrees
 
-# The default terminal lifetime: this quantile of the lifetime at first, times this.
-_QUANTILE, _REACH = 0.999, 2.0
+_QUANTILE = 0.999  # of the initial distribution of the lifetime
+_NUM_QUANTILES = 2.0  # the default max_lifetime, in units of that quantile
 
 
 class GammaMondrianKernel(PartitionKernel):
@@ -37,34 +37,34 @@ class GammaMondrianKernel(PartitionKernel):
 
     .. math:: w_v = F(\text{end}_v) - F(\text{birth}_v), \qquad \text{end} = \infty \text{ for leaves},
 
-    so that the kernel is a mixture over the lifetimes of :class:`~gpytorch_partition.MondrianKernel`, k(x, x) is 1, and
-    the partitions stay as they are while a and b move: the marginal likelihood is smooth, and its gradient exact. With
+    so that the kernel is a mixture over the lifetimes of :class:`~gpytorch_partition.MondrianKernel` and k(x, x) is 1.
+    The partitions do not depend on a and b: the marginal likelihood is smooth in them, and its gradient exact. With
     :math:`r = \|x - x'\|_1` the limit of many trees is
 
     .. math:: k(x, x') = \mathbb{E}\, e^{-\lambda r} = (1 + r / b)^{-a},
 
     the rational quadratic in the L1 distance, and :math:`e^{-(a / b) r}` for :math:`a \to \infty` with a / b fixed.
-    Cuts are known up to :attr:`max_lifetime` only: longer lifetimes count as that.
+    Cuts are sampled up to :attr:`max_lifetime` only: longer lifetimes count as that one.
 
-    A mixture inside the kernel is not the posterior mixture of supplement B of Balog et al. 2016
+    This mixture inside the kernel is not the posterior mixture of supplement B of Balog et al. 2016
     (:meth:`~gpytorch_partition.lifetimes.LifetimeSweep.predict`): here one function is a sum of parts of all widths,
-    there one width holds for the whole function, and which one is uncertain. They meet where the lifetime is certain.
+    there the whole function has one width, which is uncertain. They agree where the lifetime is certain.
 
     A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product. Trees
-    cost what those of :class:`~gpytorch_partition.MondrianKernel` cost, and hold 200 bytes per cell of training rows
-    at the terminal lifetime. Prediction attaches new points to the trees of the training rows; variances take solves by
+    cost what those of :class:`~gpytorch_partition.MondrianKernel` cost, and take 200 bytes per cell of training rows
+    at the terminal lifetime. Prediction attaches new points to the trees of the training rows; variances need solves by
     conjugate gradients, and joint samples of more than `max_cholesky_size` points are an error.
 
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)
     :param num_trees: Number m of trees. (Default: 200.)
-    :param concentration: a at first. (Default: 2.)
-    :param lifetime: The mean a / b at first, in units of 1/x. (Default: 1 / the median L1 distance of training rows,
-        over those of 8192 random pairs that differ.)
-    :param max_lifetime: How far cuts are known. (Default: twice the 99.9 % quantile of the lifetime at first.)
-    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the trees.
-    :param batch_shape: Batch shape of the kernel; all elements share a and b. (Default: none.)
-    :param active_dims: Columns of x that the trees see. (Default: all.)
+    :param concentration: Initial value of a. (Default: 2.)
+    :param lifetime: Initial mean a / b, in units of 1/x. (Default: 1 / the median L1 distance of training rows, over
+        those of 8192 random pairs that differ.)
+    :param max_lifetime: Cuts are sampled up to it. (Default: twice the 99.9 % quantile of the initial distribution.)
+    :param random_state: Seed of the trees, as in :class:`~gpytorch_partition.PartitionKernel`.
+    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`; all elements share a and b.
+    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
     :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no
         lifetime is given, or another option cannot be used.
 
@@ -93,7 +93,7 @@ class GammaMondrianKernel(PartitionKernel):
         if train_x is not None:
             points, random = training_points(train_x, active_dims), random_state_of(random_state)
             mean = lifetime or 1 / median_distance(points, random, "lifetime")
-            longest = max_lifetime or _REACH * gamma.ppf(_QUANTILE, concentration, scale=mean / concentration)
+            longest = max_lifetime or _NUM_QUANTILES * gamma.ppf(_QUANTILE, concentration, scale=mean / concentration)
             partition = NestedMondrianPartition(points, num_trees, lifetime=longest, random_state=random)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
         self.gamma = GammaLifetime(concentration, concentration / mean)
@@ -123,7 +123,7 @@ class GammaMondrianKernel(PartitionKernel):
 
     @property
     def max_lifetime(self) -> float:
-        """How far cuts are known, in units of 1/x; 0 while the kernel is unfitted."""
+        """The lifetime up to which cuts are sampled, in units of 1/x; 0 while the kernel is unfitted."""
         return cast(NestedMondrianPartition, self.partition).max_lifetime
 
     def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
@@ -142,11 +142,11 @@ class GammaMondrianKernel(PartitionKernel):
         return PartitionLinearOperator(scale.expand(batch_shape), operator, left=left, right=right)
 
     def _node_weights(self, trees: MondrianTrees) -> Tensor:
-        """The share of the kernel that each node has (`V`)."""
+        """The weights of the nodes in the kernel (`V`): :math:`w_v / m`."""
         return (self.gamma.cdf(trees.cut_times) - self.gamma.cdf(trees.births)) / trees.num_trees
 
     def _attached(self, points: AttachedRows, like: Tensor) -> ClusterOperator:
-        """What points share with the leaves: of the node that they leave, the part before they do."""
+        """S between points and leaves; of the node where a point leaves its tree, the weight up to then counts."""
         trees = points.trees
         shares = (self.gamma.cdf(points.times) - self.gamma.cdf(trees.births[points.nodes])) / trees.num_trees
         exits = TreeExits(trees.layout, points.nodes)

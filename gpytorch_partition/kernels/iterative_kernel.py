@@ -1,4 +1,4 @@
-"""A wrapper that brings this package's solver to any sum of kernels, whatever the order of its terms."""
+"""A wrapper that applies this package's solver and predictions to any sum of kernels, in any order of terms."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from gpytorch_partition.operators.partition_sum_linear_operator import Partition
 
 class IterativeKernel(Kernel):
     r"""
-    The same covariance as `base_kernel`, evaluated to a sum that owns its noise, solver and predictions.
+    The covariance of `base_kernel`, evaluated to an operator with this package's solver, noise and predictions.
 
-    A sum such as `RBFKernel() + RandomForestKernel(...)` never asks the second kernel how to add noise or how to
-    predict. Wrapped, the sum keeps this package's preconditioner in training and prediction alike. Time and memory are
-    those of the terms: a dense RBF remains O(N^2), while a constant (`gpytorch.kernels.ConstantKernel`) costs O(N), and
-    GPyTorch's low-rank kernels O(N k): `LinearKernel(ard_num_dims=D)` is a global linear term (k = D), beside kernels
-    of inducing points and of random Fourier features. Where all terms are such or partition kernels, means take
-    O(m + k) per point, and samples a solve each, as for one partition kernel. (In evaluation `InducingPointKernel` adds
-    a diagonal of its own, which leaves it out of that.)
+    In a sum such as `RBFKernel() + RandomForestKernel(...)`, GPyTorch never asks the second kernel how to add noise or
+    to predict. Wrapped, the sum has this package's preconditioner in training and prediction alike. Time and memory are
+    those of the terms: a dense RBF remains O(N^2), a constant (`gpytorch.kernels.ConstantKernel`) costs O(N), and
+    GPyTorch's low-rank kernels cost O(N k): `LinearKernel(ard_num_dims=D)`, a global linear term (k = D), and kernels
+    of inducing points or random Fourier features. If all terms are of these kinds or partition kernels, means cost
+    O(m + k) per point, and samples a solve each, as for one partition kernel. (The exception is `InducingPointKernel`,
+    which adds a diagonal of its own in evaluation.)
 
     :param base_kernel: Any kernel, usually a sum with a partition kernel in it.
 
@@ -42,7 +42,7 @@ class IterativeKernel(Kernel):
 
     @property
     def is_stationary(self) -> bool:
-        """Whether the base kernel is."""
+        """Whether the base kernel is stationary."""
         return self.base_kernel.is_stationary
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The landmark kernel: a smooth kernel at linear cost."""
+"""A smooth kernel through inducing points (landmarks, chosen among the training rows), at linear cost."""
 
 from __future__ import annotations
 
@@ -22,59 +22,60 @@ from gpytorch_partition.operators.cluster_operators.flat_linear_operator import 
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.landmarks import LandmarkPartition, choose_landmarks
 
-# Added to the diagonal of the landmarks' covariance, relative to its mean: keeps its factor accurate in float64.
+# Added to the diagonal of the inducing points' covariance, relative to its mean: its factor stays accurate in float64.
 _RELATIVE_JITTER = 1e-8
-# Covariances of rows and landmarks held at once.
+# Largest number of covariances between rows and inducing points that are held at once.
 _ENTRIES = 2**22
-# Those of a set of rows.
+# Cache key of the loadings of a set of rows.
 _LOADINGS: Key[Tensor] = Key("loadings")
 
 
 class LandmarkKernel(ClusterKernel):
     r"""
-    A smooth kernel :math:`\kappa` through k landmark points Z (the Nystrom approximation; Williams & Seeger 2001):
+    A smooth kernel :math:`\kappa` through k inducing points Z (the Nystrom approximation; Williams & Seeger 2001):
 
     .. math::
 
         k(x, x') = \kappa(x, Z)\, \kappa(Z, Z)^{-1}\, \kappa(Z, x')
 
-    It is one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`:
+    The inducing points, called landmarks in arguments and attributes, are chosen among the training rows. The kernel is
+    one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`:
     a product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column,
     learned once from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_lengthscales`) and
-    then frozen, so that the loadings of the training rows are computed once; the landmarks are training rows.
-    What remains to be trained is the outputscale that wraps it. It is meant as the smooth part of a sum with a
-    partition kernel: `ScaleKernel(RandomForestKernel(x, y)) + ScaleKernel(LandmarkKernel(x, y))`.
+    then frozen, so that the loadings of the training rows are computed once, and only the outputscale of the
+    `ScaleKernel` around it is trained. It is meant as the smooth part of a sum with a partition kernel:
+    `ScaleKernel(RandomForestKernel(x, y)) + ScaleKernel(LandmarkKernel(x, y))`.
 
-    Figures here were measured once, to choose the defaults, and no benchmark repeats them. More landmarks follow
-    :math:`\kappa` more closely: on 10,000 rows of kin40k the root mean squared error falls from
-    .42 (250 landmarks) to .32 (500) and .26 (1,000), on elevators from .38 to .37, on protein from .72 to .66 (500).
-    What the landmarks do not span is missing from the prior variance, all of it far from them (many lengthscales): the
-    kernel then says too surely that the function is its mean, and only the kernels that it is added to count. Central
+    Figures here were measured once, to choose the defaults; no benchmark repeats them. More inducing points approximate
+    :math:`\kappa` more closely: on 10,000 rows of kin40k the root mean squared error falls from .42 (250 inducing
+    points) to .32 (500) and .26 (1,000), on elevators from .38 to .37, on protein from .72 to .66 (500).
+    Variance that the inducing points do not span is missing from the prior, all of it many lengthscales away from them:
+    there the kernel is overconfident that the function is its mean, and only the kernels added to it count. Central
     90 % intervals of this kernel alone cover 90 % of new rows like the training rows; of rows beyond them (the
     outermost 8 %, none of which were trained on) 73 to 84 % on kin40k, where :math:`\kappa` itself covers 90 to 93 %,
-    and 92 to 93 % on elevators. The kernel does not add the missing diagonal: with scale and noise as they were, it
+    and 92 to 93 % on elevators. The kernel does not add the missing diagonal: added with scale and noise unchanged, it
     made intervals cover 99 % of rows like the training rows, and their predictive density on kin40k worse by .3 nats.
-    :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` does, for a scale and a noise chosen with it.
+    :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds it, for a scale and a noise chosen with it.
 
     Learning costs some seconds (1,000 rows), loadings :math:`O(N k^2)`, some 30 seconds for 1,000,000 rows and 500
-    landmarks on one core; held are k numbers per training row in the dtype of the kernel, and as many for the two sets
-    of other rows that were used last. A column in other units changes nothing.
+    inducing points on one core. Memory is k numbers per training row in the dtype of the kernel, and as many for the
+    two sets of other rows that were used last. The units of columns make no difference.
 
     **Use float64** (inputs, targets and model). Smooth functions with long lengthscales are fitted with outputscales
-    of hundreds, and float32 resolves N outputscales beside the noise up to a ratio of some :math:`10^6`: on 8,000 rows
-    of elevators (outputscale 200, noise .13) conjugate gradients diverge in float32, with a `NumericalWarning`,
+    of hundreds, and float32 can represent N outputscales plus the noise up to a ratio of some :math:`10^6`: on 8,000
+    rows of elevators (outputscale 200, noise .13) conjugate gradients diverge in float32, with a `NumericalWarning`,
     where float64 takes half a second.
 
-    If lengthscales are trained (`kernel.base_kernel.requires_grad_(True)`), loadings are computed in every
-    step, and some 20 k numbers per row held meanwhile. There are gradients with respect to x.
+    If lengthscales are trained (`kernel.base_kernel.requires_grad_(True)`), loadings are computed in every step, with
+    some 20 k numbers per row of temporary memory. The kernel has gradients with respect to x.
 
     :param train_x: `N x D` rows. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param train_y: `N` targets.
-    :param num_landmarks: Number k of landmarks. (Default: 500, or as many as rows differ.)
-    :param num_rows: Rows of the subsample that lengthscales are learned on, cut to N. (Default: 1,000.)
-    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the landmarks and the subsample.
-    :param batch_shape: Batch shape of the kernel; all elements share landmarks and lengthscales. (Default: none.)
-    :param active_dims: Columns of x that the kernel sees. (Default: all.)
+    :param num_landmarks: Number k of inducing points. (Default: 500, or the number of distinct rows if that is less.)
+    :param num_rows: Rows of the subsample that lengthscales are learned on, at most N. (Default: 1,000.)
+    :param random_state: Seed of inducing points and subsample, as in :class:`~gpytorch_partition.PartitionKernel`.
+    :param batch_shape: As there; all elements share inducing points and lengthscales.
+    :param active_dims: As there.
     :raises ValueError: If rows or targets are not finite floating point numbers, do not match or do not vary, there are
         fewer than two, or another option cannot be used.
 
@@ -127,15 +128,15 @@ class LandmarkKernel(ClusterKernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> LandmarkKernel:
         """
-        Any kernel of GPyTorch through given landmarks.
+        Any kernel of GPyTorch through given inducing points.
 
         :param base_kernel: The kernel, which is kept, not copied. Its parameters are trained if they require gradients,
             which means new loadings in every step: `base_kernel.requires_grad_(False)` freezes them. Its own
-            `active_dims` count among those here.
-        :param landmarks: `k x D` points, all columns; None for an unfitted kernel for `load_state_dict`.
-        :param batch_shape: Batch shape of the kernel. (Default: none.)
-        :param active_dims: Columns of x that the kernel sees. (Default: all.)
-        :raises ValueError: If the landmarks are not finite or empty, or the base kernel has a batch shape.
+            `active_dims` are positions among the columns chosen here.
+        :param landmarks: `k x D` inducing points, all columns; None for an unfitted kernel for `load_state_dict`.
+        :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
+        :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
+        :raises ValueError: If the inducing points are not finite or empty, or the base kernel has a batch shape.
 
         Example:
             >>> from gpytorch.kernels import RBFKernel
@@ -157,7 +158,7 @@ class LandmarkKernel(ClusterKernel):
 
     @property
     def num_landmarks(self) -> int:
-        """Number k of landmarks; 0 while the kernel is unfitted."""
+        """Number k of inducing points; 0 while the kernel is unfitted."""
         return self.landmarks.bits.shape[0]
 
     def _check_points(self, x: Tensor) -> None:
@@ -180,7 +181,7 @@ class LandmarkKernel(ClusterKernel):
         )
 
     def _loadings(self, x: Tensor, rows: Incidence, dtype: torch.dtype) -> Tensor:
-        """Loadings of points: remembered with their rows, unless there are gradients."""
+        """Loadings of points: cached with their rows, unless gradients are needed."""
         x = x if rows.batch_shape else x[(0,) * (x.dim() - 2)]
         is_trained = x.requires_grad or any(parameter.requires_grad for parameter in self.base_kernel.parameters())
         if is_trained and torch.is_grad_enabled():
@@ -188,7 +189,7 @@ class LandmarkKernel(ClusterKernel):
         return rows.cache.get(_LOADINGS, self, lambda: self._new_loadings(x, dtype), dtype)
 
     def _new_loadings(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        r""":math:`\kappa(x, Z) L^{-\top}` (`*batch x N x k`), in float64 until it is done."""
+        r"""The loadings :math:`\kappa(x, Z) L^{-\top}` (`*batch x N x k`), computed in float64 and then converted."""
         landmarks, size = self.landmarks.landmarks, max(1, _ENTRIES // self.num_landmarks)
         within = to_dense(self.base_kernel(landmarks))
         jitter = _RELATIVE_JITTER * within.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
@@ -200,11 +201,11 @@ class LandmarkKernel(ClusterKernel):
         return torch.cat(blocks, -2)
 
     def named_sub_kernels(self) -> Iterator[tuple[str, Kernel]]:
-        """None: the base kernel is shared by all elements of a batch, and stays as it is when that changes."""
+        """None: all elements of a batch share the base kernel, which must not be indexed or expanded with the batch."""
         return iter(())
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take over the number of lengthscales, if there is the whole state."""
+        """Adopt the saved number of lengthscales, if the state is complete."""
         is_whole = all(prefix + name in state_dict for name in self.state_dict())
         if is_whole and type(self.base_kernel) is MaternKernel:
             saved, own = state_dict[prefix + "base_kernel.raw_lengthscale"], self.base_kernel.raw_lengthscale
@@ -218,7 +219,7 @@ def _frozen_matern(num_columns: int) -> MaternKernel:
 
 
 def _checked_targets(y: Any, points: Tensor) -> Tensor:
-    """The targets in float64, if they and the rows are something to learn from."""
+    """The targets in float64; an error if they do not match the rows, or if rows or targets do not vary."""
     if not torch.is_tensor(y) or y.shape != points.shape[:1] or not torch.isfinite(y).all():
         got = f"shape {tuple(y.shape)}" if torch.is_tensor(y) else type(y).__name__
         raise ValueError(f"expected {points.shape[0]} finite training targets, one per row, got {got}: drop such rows")

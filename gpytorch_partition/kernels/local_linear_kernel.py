@@ -1,4 +1,4 @@
-"""The local linear kernel: functions that are linear, each in its own way, within every cluster."""
+"""The local linear kernel: functions that are linear within every cluster, with slopes of its own."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 
 class LocalLinearKernel(ClusterKernel):
     r"""
-    A partition kernel times a linear one, the prior of functions that are linear within clusters:
+    A partition kernel times a linear kernel, which is the prior of functions that are linear within clusters:
 
     .. math::
 
         k(x, x') = k_0(x, x') \Big(1 + \sum_{d=1}^D v_d x_d x'_d\Big)
 
-    Where :math:`k_0` gives every cluster a level, this one gives it a slope in each column as well, of variance
-    :math:`v_d`; trained, the :math:`v_d` tell which columns matter within clusters, and go to 0 where none does.
+    :math:`k_0` gives every cluster a level; this kernel also gives it a slope in each column, of variance
+    :math:`v_d`. Trained, :math:`v_d` goes to 0 for columns that do not matter within clusters.
     The covariance is that of :math:`k_0` with loadings :math:`[1, \sqrt{v_1} x_1, \ldots, \sqrt{v_D} x_D]`: a product
-    costs D + 1 times as much, :math:`O(N m D)`, and a mean O(m D) per point. A column that is worth no slopes can be
-    left out by `active_dims`.
+    costs D + 1 times as much, :math:`O(N m D)`, and a mean O(m D) per point. `active_dims` can exclude columns that
+    need no slopes.
 
-    Columns should be standardized: the variance of the slopes is that at points one unit from 0, and a function is
-    least certain far from 0. A missing value (NaN, or what :func:`~gpytorch_partition.encode_missing` makes of
-    it) counts as 0 in the linear part, the mean of a standardized column. As the partition kernel has none, there is
-    no gradient with respect to x.
+    Columns should be standardized: :math:`v_d` is the variance that a slope adds one unit from 0, and a function is
+    least certain far from 0. A missing value (NaN, or its code by :func:`~gpytorch_partition.encode_missing`) counts as
+    0 in the linear part, the mean of a standardized column. There is no gradient with respect to x, as the partition
+    kernel has none.
 
     :param base_kernel: A partition kernel :math:`k_0` (or a sum or multiple of such), with `active_dims` of its own.
     :param num_dims: Number D of columns of the linear part.
     :param active_dims: Numbers of these columns. (Default: all.)
     :param variance_prior: Prior of :math:`v`. (Default: none.)
-    :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`, from 1 / D: at standardized columns the
-        slopes then count, all together, as much as the level.)
+    :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`; v begins at 1 / D, with which the slopes
+        of standardized columns together count as much as the level.)
     :param batch_shape: Batch shape of :math:`v`. (Default: none.)
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0, or not as many as `num_dims`.
 
-    Calls raise what those of the base kernel do, a `ValueError` for points of another width, and a `TypeError` if the
-    base kernel is no partition kernel.
+    Calls raise the errors of the base kernel, a `ValueError` for points of another width, and a `TypeError` if the base
+    kernel is not a partition kernel.
 
     Example:
         >>> from gpytorch_partition import PartitionKernel

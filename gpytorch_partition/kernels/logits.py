@@ -1,4 +1,4 @@
-"""Weights that are trained: softmaxes of logits."""
+"""Trained weights that sum to 1, as softmaxes of logits: a module with the logits, and a check of weights."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 class Logits(torch.nn.Module):
     r"""
-    Named logits of weights that sum to 1, as parameters.
+    Named vectors of logits as parameters, and the weights that are their softmaxes.
 
-    They lie below the kernel, because GPyTorch indexes and expands a kernel's own parameters as if they began with its
+    A submodule of the kernel, because GPyTorch indexes and expands a kernel's own parameters as if they began with its
     batch dimensions; these have none, and all batch elements share them. Saved logits are loaded whatever their number.
 
     Example:
@@ -23,15 +23,15 @@ class Logits(torch.nn.Module):
     """
 
     def get(self, name: str) -> torch.nn.Parameter | None:
-        """The logits of a name (`n`); None if there are none."""
+        """The logits (`n`) of this name; None if there are none."""
         return self._parameters.get(name)
 
     def set(self, name: str, values: Tensor) -> None:
-        """Trained logits with a name, from now on or anew."""
+        """Register trained logits under a name, or replace them."""
         self.register_parameter(name, torch.nn.Parameter(values.detach().clone()))
 
     def weights(self, name: str) -> Tensor | None:
-        """The weights (`n`, float64, for the sake of their gradients, which are sums over clusters)."""
+        """The weights (`n`) of this name; float64, because their gradients are sums over many clusters."""
         logits = self.get(name)
         return None if logits is None else logits.double().softmax(0)
 
@@ -39,7 +39,7 @@ class Logits(torch.nn.Module):
         """
         Set the weights in place.
 
-        :param name: Of the logits.
+        :param name: Name of the logits.
         :param weights: `n` positive numbers, in any unit.
         :raises ValueError: If they are not that many positive numbers, or there are no such logits.
         """

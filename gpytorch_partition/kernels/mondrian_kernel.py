@@ -1,4 +1,4 @@
-"""The Mondrian kernel."""
+"""The Mondrian kernel: clusters are the cells of Mondrian processes, up to a lifetime that can be changed."""
 
 from __future__ import annotations
 
@@ -14,40 +14,39 @@ from gpytorch_partition.partitions.mondrian.partition import MondrianPartition
 
 class MondrianKernel(PartitionKernel):
     r"""
-    The Mondrian kernel (Balog et al. 2016, section 3.1): how often two points share a cell of a Mondrian process.
+    The Mondrian kernel (Balog et al. 2016, section 3.1): the fraction of m Mondrian trees in which points share a cell.
 
     Its limit for many trees is the Laplace kernel :math:`\exp(-\lambda \|x - x'\|_1)` with the lifetime
     :math:`\lambda` (proposition 1), for all points, also outside the box of the training rows. Columns should be
-    standardized, or given lengthscales of their own: without, standard deviations that differ by more than 100 times
-    give a `UserWarning`.
+    standardized, or given lengthscales by `projection`: otherwise, standard deviations that differ by more than 100
+    times give a `UserWarning`.
 
     Building costs :math:`O(N D)`; labelling N rows costs :math:`O(N m)` times the number of cuts above a cell
     (:class:`~gpytorch_partition.partitions.MondrianPartition` gives its mean) and :math:`O(D)` per node that holds
-    any of them. Held are 8 bytes per tree, 16 per column and 8 per (row, tree).
+    any of them. Memory is 8 bytes per tree, 16 per column and 8 per (row, tree).
 
-    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime` (section 4.1): the trees are the same, the
-    remembered rows' codes follow by a look-up, :math:`O(N m)`. :func:`~gpytorch_partition.lifetime_sweep` chooses it.
+    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime` (section 4.1): the trees stay the same, and the
+    codes of cached rows follow by a look-up, :math:`O(N m)`. :func:`~gpytorch_partition.lifetime_sweep` chooses it.
     As after any other change of hyperparameters, a model that has predicted must be put into training mode once.
 
-    `projection` gives columns lengthscales of their own, or other directions to cut across; the limit is then
-    :math:`\exp(-\lambda \|U^\top (x - x')\|_1)`, or isotropic with rotations. It is fixed: a cut of a tree, once made,
-    cannot be dropped by the column that it falls in, so that lengthscales have no gradient and are changed by
-    drawing the trees anew, with a new kernel.
-    :func:`~gpytorch_partition.lifetimes.gradient_projection.expected_gradient_projection` finds one from targets.
+    `projection` gives each column a lengthscale, or other directions to cut across; the limit is then
+    :math:`\exp(-\lambda \|U^\top (x - x')\|_1)`, or isotropic with rotations. It is fixed: cuts cannot be removed from
+    a tree to lower the rate of a column, so that lengthscales have no gradient; for others, build a new kernel.
+    :func:`~gpytorch_partition.lifetimes.gradient_projection.expected_gradient_projection` learns one from targets.
 
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
         `load_state_dict`.)
     :param num_trees: Number m of trees. (Default: 200.)
     :param lifetime: :math:`\lambda`, in units of 1/x. (Default: 1 / the median L1 distance of training rows, over
         those of 8192 random pairs that differ, or `max_lifetime` if that is less.)
-    :param max_lifetime: How far cuts are known: the longest lifetime that can be set. (Default: `lifetime`.)
-    :param projection: `D x K` matrix U of floats, which maps points x to :math:`U^\top x`; `m x D x K`, one for every
-        tree; a vector of `D` inverse lengthscales; or `"rotations"`, a random rotation for every tree. Lifetimes are
+    :param max_lifetime: Cuts are sampled up to it: the longest lifetime that can be set. (Default: `lifetime`.)
+    :param projection: `D x K` matrix U of floats, which maps points x to :math:`U^\top x`; `m x D x K`, one for each
+        tree; a vector of `D` inverse lengthscales; or `"rotations"`, a random rotation for each tree. Lifetimes are
         then in units of 1/:math:`U^\top x`. D counts the columns in `active_dims`. (Default: None, the columns as
         they are.)
-    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the trees.
-    :param batch_shape: Batch shape of the kernel. (Default: none.)
-    :param active_dims: Columns of x that the trees see. (Default: all.)
+    :param random_state: Seed of the trees, as in :class:`~gpytorch_partition.PartitionKernel`.
+    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
     :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no
         lifetime is given, or `num_trees`, `lifetime`, `max_lifetime`, `projection`, `random_state` or `active_dims`
         cannot be used.
@@ -115,7 +114,7 @@ class MondrianKernel(PartitionKernel):
 
     def cut(self, lifetime: float) -> MondrianKernel:
         """
-        A copy with another lifetime, of the same trees; everything else stays. :math:`O(N m)` for remembered rows.
+        A copy with the same trees and another lifetime; everything else stays. :math:`O(N m)` for cached rows.
 
         :param lifetime: In units of 1/x, up to :attr:`max_lifetime`.
         :raises RuntimeError: If the kernel is unfitted.

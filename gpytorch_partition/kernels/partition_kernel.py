@@ -1,4 +1,4 @@
-"""The kernel of any partitions, and what all partition kernels share."""
+"""The base class of partition kernels, which is also the kernel of partitions that users define themselves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpytorch_partition.partitions.partition import Partition
 
 class PartitionKernel(ClusterKernel):
     r"""
-    How often two points fall in the same cluster, over m partitions:
+    The fraction of m partitions in which two points fall in the same cluster:
 
     .. math::
 
@@ -29,22 +29,25 @@ class PartitionKernel(ClusterKernel):
 
     (Davies & Ghahramani 2014, definition 2.) Between training rows it evaluates to a
     :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`; labels of the
-    training rows are computed once, and 8 bytes per (row, partition) held. It has no hyperparameter but what wraps it
-    (:class:`gpytorch.kernels.ScaleKernel`); its one parameter, `unit`, is frozen at 1 and carries the dtype and the
-    batch shape.
+    training rows are computed once and cached, in 8 bytes per (row, partition). It has no hyperparameters: the
+    outputscale is that of a :class:`gpytorch.kernels.ScaleKernel` around it. Its one parameter, `unit`, is frozen at 1
+    and carries the dtype and the batch shape.
 
-    :attr:`sum_dtype` is the dtype in which sums over clusters are computed; None, at first, for the covariance's own.
-    float32 is several times as fast beside a float64 covariance, which then is right to 7 digits of its norm: enough
-    beside a noise of a millionth of it, and what a sum with a smooth part of large eigenvalues can do with. It is no
-    part of the state, and in a :class:`~gpytorch_partition.PartitionMixtureKernel` the mixture's own counts.
+    :attr:`sum_dtype` is the dtype in which sums over clusters are computed; by default (None) that of the covariance.
+    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm: enough if the noise
+    is a millionth of that norm or more, and in a sum with a smooth kernel of large eigenvalues. It is not saved with
+    the state. A :class:`~gpytorch_partition.PartitionMixtureKernel` uses its own, not those of its kernels.
+
+    Kernels that draw their partitions at random take a `random_state`: an int, a :class:`numpy.random.RandomState`
+    (which is advanced), or None for a fresh seed from the operating system. NumPy's global state is never used.
 
     The kernel is piecewise constant: there is no gradient with respect to x, and asking for one is an error.
 
     :param partition: A function from points `N x D` to integer labels `N x m` (any integers; a pure function of each
         point), or a :class:`~gpytorch_partition.partitions.Partition`.
     :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
-    :param active_dims: Columns of x that the partitions see; kept in :attr:`columns`, while GPyTorch's own buffer of
-        this name stays None. (Default: all.)
+    :param active_dims: Numbers of the columns of x that the partitions see; kept in :attr:`columns`, while GPyTorch's
+        own buffer of this name stays None. (Default: all.)
     :raises TypeError: If `partition` is neither.
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0.
 
@@ -83,7 +86,7 @@ class PartitionKernel(ClusterKernel):
         r"""
         The label of the cluster that each point falls in, for each partition.
 
-        Costs what labels of the partition cost; they are not remembered.
+        Costs what labels of the partition cost: they are computed anew in every call.
 
         :param x: `*batch x N x D` points, all columns (`active_dims` is applied here).
         :return: `*batch x N x m` int64 labels.

@@ -1,4 +1,4 @@
-"""Mixtures of partition kernels in one."""
+"""A weighted mean of partition kernels with trained weights, which is a partition kernel itself."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ class PartitionMixtureKernel(PartitionKernel):
     r"""
     A weighted mean of partition kernels, :math:`k = \sum_i w_i k_i` with :math:`w_i > 0, \sum_i w_i = 1`.
 
-    Fine and coarse forests, supervised and random ones, trees beside fast clusters: the marginal likelihood says how
-    much each counts. Unlike a sum of kernels it is a partition kernel itself: all partitions lie side by side, a
-    product is one pass over their codes, and with weights that are not trained one Lanczos run fits outputscale and
-    noise.
+    It combines fine and coarse forests, supervised and random ones, or trees and fast clusters, with weights that
+    maximize the marginal likelihood. Unlike a sum of kernels it is a partition kernel itself: a product is one pass
+    over the codes of all partitions, and with weights that are not trained one Lanczos run fits outputscale and noise.
 
-    Costs, and what is held, are those of one kernel with all the partitions: 8 bytes per (row, partition). The gradient
-    of the weights costs about one more product with S, O(p) or the nodes of the trees. Weights have no batch
+    Time and memory are those of one kernel with all the partitions: 8 bytes per (row, partition). The gradient of the
+    weights costs about one more product with S, O(p) or the number of nodes of the trees. Weights have no batch
     dimensions: all elements of a `batch_shape` share them.
 
     :param kernels: Any partition kernels (mixtures too), each with its own `active_dims` and trained weights, and no
         `batch_shape`.
-    :param weights: Their weights at first, in any unit. (Default: all the same.)
+    :param weights: Their initial weights, which need not sum to 1. (Default: all the same.)
     :param learn_weights: Whether weights are trained. (Default: True.)
-    :param batch_shape: Batch shape of the kernel. (Default: none.)
-    :raises TypeError: If a kernel is no :class:`~gpytorch_partition.PartitionKernel`.
+    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :raises TypeError: If a kernel is not a :class:`~gpytorch_partition.PartitionKernel`.
     :raises ValueError: If there are none, one of them has a `batch_shape`, or weights are not as many positive numbers.
 
     Example:
@@ -80,22 +79,22 @@ class PartitionMixtureKernel(PartitionKernel):
         self.logits.write("raw_mixture_weights", weights)
 
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
-        """None: batch dimensions concern the mixture as a whole."""
+        """None: the mixture has the batch dimensions, and its kernels have none to index or expand."""
         return iter(())
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
-        """S: those of the kernels, weighted, side by side."""
+        """S: block diagonal, each kernel's own S times its weight."""
         parts = zip(self.kernels, cast(tuple[ClusterSizes, ...], sizes), strict=True)
         operators = [cast(PartitionKernel, kernel)._cluster_operator(size, like) for kernel, size in parts]
         return side_by_side(self.mixture_weights.to(like), operators)
 
     def _load_from_state_dict(self, *args: Any) -> None:
-        """Each kernel takes over its own part of the state, all of it or nothing."""
+        """Load each kernel's part of the state, all of it or nothing."""
         Kernel._load_from_state_dict(self, *args)
 
 
 def _checked(kernels: Iterable[PartitionKernel]) -> list[PartitionKernel]:
-    if isinstance(kernels, Kernel):  # whose own items never end
+    if isinstance(kernels, Kernel):  # iterating over a kernel indexes its batch without end
         raise TypeError(f"expected a list of partition kernels, got a {type(kernels).__name__}: put it into a list")
     kernels = list(kernels)
     if not kernels:

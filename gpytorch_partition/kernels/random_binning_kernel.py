@@ -1,4 +1,4 @@
-"""The random binning kernel."""
+"""The random binning kernel: clusters are the bins of randomly shifted grids of random pitch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from gpytorch_partition.partitions.random_binning import RandomBinningPartition
 
 class RandomBinningKernel(PartitionKernel):
     r"""
-    The random binning kernel (Rahimi & Recht 2007, section 4): how often two points share a bin of a random grid.
+    The random binning kernel (Rahimi & Recht 2007, section 4): the fraction of random grids in which two points share a
+    bin.
 
     Its limit for many grids is the Laplace kernel :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`, anywhere in space and
     with a lengthscale per column. :class:`~gpytorch_partition.MondrianKernel` has the same limit (with
-    :math:`\ell = 1 / \lambda` for all columns), and cells for every shorter lifetime; its labels cost a descent, those
-    here :math:`O(D)`.
+    :math:`\ell = 1 / \lambda` for all columns), and the cells of every shorter lifetime; its labels cost a descent of
+    each tree, those here :math:`O(D)` per grid.
 
-    Building costs :math:`O(N D + m D)`, labelling N rows :math:`O(N m D)`. Held are 16 bytes per (grid, column) and
+    Building costs :math:`O(N D + m D)`, labelling N rows :math:`O(N m D)`. Memory is 16 bytes per (grid, column) and
     8 per (row, grid).
 
     :param train_x: `N x D` rows. (Default: None, an unfitted kernel for `load_state_dict`.)
@@ -29,11 +30,11 @@ class RandomBinningKernel(PartitionKernel):
     :param lengthscale: :math:`\ell`, in units of x: a number, or one for each column that the grids see. (Default: the
         median L1 distance of training rows, over those of 8192 random pairs that differ.) With one for all, columns
         should be standardized: standard deviations that differ by more than 100 times give a `UserWarning`.
-    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the grids.
-    :param batch_shape: Batch shape of the kernel. (Default: none.)
-    :param active_dims: Columns of x that the grids see. (Default: all.)
-    :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no length
-        scale is given, or `num_partitions`, `lengthscale`, `random_state` or `active_dims` cannot be used.
+    :param random_state: Seed of the grids, as in :class:`~gpytorch_partition.PartitionKernel`.
+    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :raises ValueError: If the rows are empty, not finite or not a floating point matrix, are all the same and no
+        lengthscale is given, or `num_partitions`, `lengthscale`, `random_state` or `active_dims` cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
