@@ -4,7 +4,7 @@ Train an exact Gaussian process with a partition kernel by maximum marginal like
     python tutorials/train_exact_gp.py --kernel fast_cluster --num-rows 20000
     python tutorials/train_exact_gp.py --data houses.csv --target price --checkpoint run.pt
 
-A run that was interrupted goes on from its checkpoint when the same command is given again.
+An interrupted run resumes from its checkpoint when the same command is given again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionKerne
 from gpytorch_partition.models import PartitionGP
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
-MAX_VARIANCES = 500  # each one costs a solve over all training rows, whereas a mean costs one look-up per partition
+MAX_VARIANCES = 500  # a variance costs a solve over all training rows, but a mean one look-up per partition
 
 
 def positive(text: str) -> int:
@@ -51,7 +51,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--checkpoint", type=Path, help="file to save to, and to go on from if it is there")
+    parser.add_argument("--checkpoint", type=Path, help="file to save to, and to resume from if it exists")
     parser.add_argument("--save-every", type=positive, default=5, help="steps between checkpoints [5]")
     return parser.parse_args()
 
@@ -78,19 +78,19 @@ def load_data(args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
 
 
 def standardize(train: np.ndarray, test: np.ndarray, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float]:
-    """Tensors with mean 0 and variance 1 in the training rows, and the last column's unit."""
+    """Tensors with mean 0 and variance 1 in the training rows, and the last column's standard deviation."""
     center, unit = train.mean(0), np.where(train.std(0) > 0, train.std(0), 1.0)
     return like.new_tensor((train - center) / unit), like.new_tensor((test - center) / unit), float(unit.flat[-1])
 
 
 def new_kernel(args: argparse.Namespace, *train: torch.Tensor) -> PartitionKernel:
     """Random partitions from training inputs and targets."""
-    inputs = train if args.kernel == "forest" else train[:1]  # the others do not look at the targets
+    inputs = train if args.kernel == "forest" else train[:1]  # only forests are grown on the targets
     return KERNELS[args.kernel](*inputs, args.num_partitions, random_state=args.seed)
 
 
 def load_checkpoint(args: argparse.Namespace, run: dict) -> dict | None:
-    """The checkpoint to go on from, if there is one. It must be of the same run."""
+    """The checkpoint to resume from, if there is one. It must be of the same run."""
     if args.checkpoint is not None and not args.checkpoint.parent.is_dir():
         raise ValueError(f"no directory {args.checkpoint.parent} to save the checkpoint in")
     if args.checkpoint is None or not args.checkpoint.exists():
@@ -98,7 +98,7 @@ def load_checkpoint(args: argparse.Namespace, run: dict) -> dict | None:
     try:
         checkpoint = torch.load(args.checkpoint, weights_only=True, map_location=args.device)
         changed = [name for name, value in run.items() if checkpoint["run"][name] != value]
-    except Exception as error:  # whatever unpickling a foreign file runs into
+    except Exception as error:  # unpickling another kind of file can raise anything
         raise ValueError(f"{args.checkpoint} is not a checkpoint of this script") from error
     if changed:
         raise ValueError(f"{args.checkpoint} is of another run, with another {', '.join(changed)}: delete it")
@@ -106,7 +106,7 @@ def load_checkpoint(args: argparse.Namespace, run: dict) -> dict | None:
 
 
 def save_checkpoint(path: Path, checkpoint: dict) -> None:
-    """Replaces the old checkpoint only once the new one is whole."""
+    """Save atomically: the old checkpoint is replaced only when the new one is complete."""
     unfinished = path.with_name(path.name + ".unfinished")
     torch.save(checkpoint, unfinished)
     os.replace(unfinished, path)

@@ -1,4 +1,4 @@
-"""Every width of the Mondrian kernel from one set of trees, and what can be learned from that."""
+"""Models at every lifetime (inverse width) of a Mondrian kernel from one set of trees, and learned projections."""
 
 from gpytorch_partition.lifetimes.gradient_projection import (
     expected_gradient_projection as expected_gradient_projection,

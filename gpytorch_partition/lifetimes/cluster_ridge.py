@@ -1,9 +1,10 @@
 r"""
-Regression on the clusters of flat partitions, with outputscale and noise given: evidence and effects.
+Bayesian ridge regression on the clusters of flat partitions: marginal likelihood and posterior mean of the effects.
 
-With :math:`f(x) = \sum_r \theta_{\varrho_r(x)}` and independent effects of variance s / m, :math:`K = \tfrac sm Z
-Z^\top`, everything hangs on the regularized counts :math:`M = G + \lambda I` (`p x p`), :math:`G = Z^\top Z,
-\lambda = m \sigma^2 / s` (Balog et al. 2016, section 4.2.1, where features are divided by the square root of m).
+Outputscale and noise are given. With :math:`f(x) = \sum_r \theta_{\varrho_r(x)}` and independent effects of variance
+s / m, :math:`K = \tfrac sm Z Z^\top`, all follows from the regularized counts :math:`M = G + \lambda I` (`p x p`),
+:math:`G = Z^\top Z, \lambda = m \sigma^2 / s` (Balog et al. 2016, section 4.2.1, with features divided by the square
+root of m).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gpytorch_partition.clusters.co_occurrence import coarsened
 @dataclass(frozen=True)
 class Regression:
     r"""
-    What does not depend on the partitions.
+    The quantities of the regression that do not depend on the clusters.
 
     :param outputscale: s.
     :param noise: :math:`\sigma^2`.
@@ -60,7 +61,7 @@ class ClusterRidge:
     r"""
     The regression on p clusters, by one Cholesky factor of M: :math:`p^3 / 3` operations, `16 p^2` bytes.
 
-    :param regression: Outputscale, noise, and what else does not depend on the clusters.
+    :param regression: The quantities that do not depend on the clusters.
     :param counts: `p x p` G (float64).
     :param sums: `p` :math:`b = Z^\top y` (float64).
 
@@ -88,7 +89,7 @@ class ClusterRidge:
         factor, failed = torch.linalg.cholesky_ex(regularized)
         if failed:
             ratio = self.regression.noise / self.regression.outputscale
-            raise ValueError(f"a noise of {ratio:.2g} outputscales is lost in rounding: expected more of it")
+            raise ValueError(f"a noise of {ratio:.2g} outputscales is lost in rounding: expected a larger noise")
         return factor
 
     @cached_property
@@ -98,7 +99,7 @@ class ClusterRidge:
 
     @property
     def log_marginal_likelihood(self) -> float:
-        """In nats, of all rows together."""
+        """The log marginal likelihood, in nats, of all rows together."""
         explained = float(self.sums @ self.effects)
         return self.regression.log_marginal_likelihood(explained, self.log_determinant, self.sums.numel())
 
@@ -109,9 +110,9 @@ class ClusterRidge:
 
     def coarsened(self, clusters: Tensor, num_clusters: int) -> ClusterRidge:
         r"""
-        The regression on unions of clusters: sums of rows and columns, :math:`O(p^2)`, at no cost in N.
+        The regression on unions of clusters: sums of rows and columns of G, :math:`O(p^2)`, whatever N.
 
-        :param clusters: `p` the union that each cluster lies in.
+        :param clusters: `p` numbers of the union that each cluster lies in.
         :param num_clusters: Number of unions.
         """
         sums = self.sums.new_zeros(num_clusters).index_add_(0, clusters, self.sums)

@@ -1,12 +1,12 @@
 r"""
-The regression on the cells of Mondrian trees after every single cut (Balog et al. 2016, section 4.2.1).
+Ridge regression on the cells of Mondrian trees after every single cut (Balog et al. 2016, section 4.2.1).
 
-A cut deletes a row and a column of the regularized counts M and appends two. Updates of :math:`M^{-1}` by one cut at a
-time lose a digit every few cuts (measured: 1e-15 to 1e-6 in 20 cuts of 30 rows), and those of a Cholesky factor run in
-slow loops. Instead, cuts are taken in blocks. Cells that no cut of a block touches are eliminated once, by a Cholesky
-factor; what is left is a small Schur complement on the parts that the others have at the end of the block. The cells
-after each of its cuts are unions of these parts, and M is linear in G: their Schur complement is that of the parts,
-summed, and costs next to nothing.
+A cut deletes a row and a column of the regularized counts M and appends two. Updating :math:`M^{-1}` one cut at a time
+loses a digit every few cuts (measured: 1e-15 to 1e-6 in 20 cuts of 30 rows), and updating a Cholesky factor runs in
+slow loops. Instead, cuts are taken in blocks. Cells that no cut of a block splits are eliminated once, by a Cholesky
+factor; what is left is a small Schur complement on the parts into which the others are split by the end of the block.
+The cells after each of its cuts are unions of these parts, and M is linear in G: their Schur complement is that of the
+parts, summed over rows and columns, at negligible cost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpytorch_partition.progress import progress
 
 
 class Step(NamedTuple):
-    """The regression after a cut, or before the first, at time 0."""
+    """The regression after a cut, or, at time 0, before the first one."""
 
     time: float
     cells: Cells
@@ -36,11 +36,11 @@ def along_cuts(terminal: ClusterRidge, cells: Cells, trees: MondrianTrees) -> It
     r"""
     The regression at every lifetime at which something changes, in ascending order.
 
-    For C cells at the end a block has the square root of C cuts: :math:`O(C^{3.5})` operations, most of them in
-    Cholesky factors, and `24 C^2` bytes.
+    For C cells at the terminal lifetime a block has :math:`\sqrt C` cuts: :math:`O(C^{3.5})` operations in all, most
+    of them in Cholesky factors, and `24 C^2` bytes.
 
     :param terminal: The regression on the cells at the terminal lifetime.
-    :param cells: These cells.
+    :param cells: The cells at the terminal lifetime.
     :param trees: The trees.
     """
     times = torch.sort(trees.cut_times[trees.cut_times < math.inf]).values
@@ -57,31 +57,32 @@ def along_cuts(terminal: ClusterRidge, cells: Cells, trees: MondrianTrees) -> It
 
 
 def _is_cut(before: Cells, after: Cells) -> Tensor:
-    """Which cells (by their codes) are parts of cells that were cut meanwhile."""
+    """Which of the later cells (by their codes) are parts of earlier cells that were cut in between."""
     place = after.place_in(before)
     return torch.bincount(place, minlength=before.num_clusters)[place] > 1
 
 
 class _Complement:
-    """The regression on some cells with the others eliminated."""
+    """The Schur complement of the cells that a block of cuts splits, with all other cells eliminated."""
 
     def __init__(self, ridge: ClusterRidge, is_cut: Tensor) -> None:
         self.regression, counts, sums = ridge.regression, ridge.counts, ridge.sums
-        self.kept, self.gone = is_cut.nonzero().squeeze(-1), (~is_cut).nonzero().squeeze(-1)
-        among, across = counts[self.gone][:, self.gone], counts[self.gone][:, self.kept]
+        self.kept, self.eliminated = is_cut.nonzero().squeeze(-1), (~is_cut).nonzero().squeeze(-1)
+        among, across = counts[self.eliminated][:, self.eliminated], counts[self.eliminated][:, self.kept]
         among.diagonal().add_(self.regression.ridge)
         factor = torch.linalg.cholesky(among)
-        solved = torch.cholesky_solve(torch.cat([across, sums[self.gone].unsqueeze(-1)], -1), factor)
+        solved = torch.cholesky_solve(torch.cat([across, sums[self.eliminated].unsqueeze(-1)], -1), factor)
         self.spread, self.alone = solved[:, :-1], solved[:, -1]
         self.counts = counts[self.kept][:, self.kept] - across.mT @ self.spread
         self.sums = sums[self.kept] - across.mT @ self.alone
-        self.explained = float(sums[self.gone] @ self.alone)
+        self.explained = float(sums[self.eliminated] @ self.alone)
         self.log_determinant = 2 * float(factor.diagonal().log().sum())
 
     def at(self, time: float, cells: Cells, place: Tensor) -> Step:
         """
-        The regression on unions.
+        The regression at a time within the block.
 
+        :param time: The time.
         :param cells: The cells at this time.
         :param place: The cell (by code) in which each cell at the end of the block lies.
         """
@@ -89,8 +90,9 @@ class _Complement:
         ridge = ClusterRidge(self.regression, self.counts, self.sums).coarsened(union, len(unions))
         effects = ridge.sums.new_zeros(cells.num_clusters)
         effects[unions] = ridge.effects
-        effects[place[self.gone]] = self.alone - self.spread @ ridge.effects[union]
+        effects[place[self.eliminated]] = self.alone - self.spread @ ridge.effects[union]
         explained = self.explained + float(ridge.sums @ ridge.effects)
         log_determinant = self.log_determinant + ridge.log_determinant
-        value = self.regression.log_marginal_likelihood(explained, log_determinant, len(self.gone) + len(unions))
+        num_clusters = len(self.eliminated) + len(unions)
+        value = self.regression.log_marginal_likelihood(explained, log_determinant, num_clusters)
         return Step(time, cells, value, effects)

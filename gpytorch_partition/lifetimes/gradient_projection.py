@@ -1,22 +1,23 @@
 r"""
-Directions that matter, learned from targets: the loop of transformed iterative Mondrian forests (Baptista, O'Reilly &
-Xie 2024, "TrIM: Transformed iterative Mondrian forests for gradient-based dimension reduction and high-dimensional
-regression"), with the posterior mean of the joint Gaussian model in place of the forest.
+A linear projection of the inputs for the Mondrian kernel, learned from the gradients of the posterior mean.
 
-The expected gradient outer product :math:`H = E[\nabla f(x) \nabla f(x)^\top]` of a function that varies along a few
-directions has these as its range. A model estimates H, and the next one draws its trees over :math:`H^{1/2} x`, where
-they cut mostly across the directions found so far, so that its own estimate is better.
+This is the loop of transformed iterative Mondrian forests (Baptista, O'Reilly & Xie 2024, "TrIM: Transformed iterative
+Mondrian forests for gradient-based dimension reduction and high-dimensional regression"), with the posterior mean of
+the joint Gaussian model in place of the forest. The expected gradient outer product
+:math:`H = E[\nabla f(x) \nabla f(x)^\top]` of a function that varies along a few directions has these as its range. A
+model estimates H, and the next one draws its trees over :math:`H^{1/2} x`, where they cut mostly across the directions
+found so far, so that its own estimate is better.
 
-The trees of each round are drawn anew and know nothing of the targets, so that the kernel's limit is the Laplace kernel
-of :math:`H^{1/2} x`, exactly. Nor is there a way to do it without drawing anew: leaving out cuts across a column with
-some probability is not the process with a lower rate there, as the two parts of a cell that a dropped cut had made go
-on to be cut independently, and a cell that was never cut is cut as one.
+The trees of each round are drawn anew, independently of the targets, so that the kernel's limit is exactly the Laplace
+kernel of :math:`H^{1/2} x`. Trees cannot be adapted instead: leaving out cuts across a column with some probability is
+not the process with a lower rate there, because the two parts that an omitted cut had made are later cut independently,
+whereas a cell that was never cut is cut as one.
 
-What is biased is the choice of H. It is made by the targets that the final model sees again, noise included: the
-likelihood of that model counts `D x D` numbers (D with lengthscales only) as if they had been known, so that it is
-too good to be compared with that of another kernel, and standard deviations come out too small; the more so, the fewer
-rows there are. Gradients of a rough posterior mean are noisy, which adds about the same to all directions: what does
-not matter keeps some weight. Compare on held-out rows.
+The choice of H is biased: it is made with the targets that the final model sees again, noise included. The likelihood
+of that model treats `D x D` numbers (D with lengthscales only) as known: it is too high to be compared with that of
+another kernel, and standard deviations are too small; the more so, the fewer rows there are. Gradients of a rough
+posterior mean are noisy, which adds about the same to all directions, so that irrelevant directions keep some weight.
+Compare on held-out rows.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from gpytorch_partition.models.exact_gp import PartitionGP
 from gpytorch_partition.progress import progress
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
-# Rows that models are fitted to, and points whose gradients are averaged; more are sampled.
-_MOST_ROWS, _MOST_POINTS = 5_000, 1_000
+_MOST_ROWS = 5_000  # rows that a model is fitted to; more are sampled
+_MOST_POINTS = 1_000  # rows at which gradients are averaged; more are sampled
 
 
 def expected_gradient_projection(
@@ -68,23 +69,22 @@ def expected_gradient_projection(
     sees standardized columns, :math:`U = \operatorname{diag}(s)^{-1}`, which have the same trace. Columns that do not
     vary have the weight 0. Units of x and y do not matter.
 
-    With all of H, trees cut across mixtures of columns, about alike in all directions of its range: right where f
-    varies along a few oblique directions, and worse than `diagonal=True`, or than no projection at all, where it
-    follows single columns. Both were seen; compare on held-out rows.
+    With the full H, trees cut across mixtures of columns, about equally in all directions of its range: better where f
+    varies along a few oblique directions, and worse than `diagonal=True`, or than no projection at all, where f depends
+    on single columns. Both were seen; compare on held-out rows.
 
-    At most 5,000 rows, sampled, are fitted, and gradients are averaged over at most 1,000 of these: `2 D` posterior
-    means each, :math:`O(m)` and a point's way down m trees. Most of the time goes
-    into these, whose number grows with D.
+    At most 5,000 rows, sampled, are fitted, and gradients are averaged over at most 1,000 of these, `2 D` posterior
+    means each: :math:`O(m)` and a descent of m trees per mean, which takes most of the time.
 
     :param x: `N x D` training inputs.
     :param y: `N` targets.
-    :param num_trees: m, of each round. (Default: 200.)
-    :param num_iterations: Rounds. (Default: 4.)
-    :param lifetime: Of the trees, in units of 1/:math:`U^\top x`. (Default: 1 / the median L1 distance of
-        projected rows, in each round anew.)
-    :param step: h. Short steps see the noise of single cells, long ones miss what f does in between. (Default: 0.5.)
+    :param num_trees: Number m of trees in each round. (Default: 200.)
+    :param num_iterations: Number of rounds. (Default: 4.)
+    :param lifetime: Lifetime of the trees, in units of 1/:math:`U^\top x`. (Default: 1 / the median L1 distance of
+        projected rows, computed anew in each round.)
+    :param step: h. Short steps pick up the noise of single cells, long ones smooth f. (Default: 0.5.)
     :param diagonal: Keep only the diagonal of H: a lengthscale for each column, and no new directions.
-    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of samples and trees.
+    :param random_state: Seed of samples and trees, as in :class:`~gpytorch_partition.PartitionKernel`.
     :return: U, `D x D` float64; or the `D` numbers on its diagonal.
     :raises ValueError: If rows and targets do not match or cannot be used, all targets or all rows are the same, the
         model is flat, or a number cannot be used.
@@ -120,7 +120,7 @@ def _fitted(x: Tensor, y: Tensor, kernel: MondrianKernel) -> PartitionGP:
     likelihood = GaussianLikelihood()
     model = PartitionGP(x, y, likelihood, kernel)
     with warnings.catch_warnings():
-        # A noise at its bound is of no concern for directions.
+        # A noise at its bound does not matter for the directions.
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit_exact_gp(model, likelihood)
     return model.eval()
@@ -128,7 +128,7 @@ def _fitted(x: Tensor, y: Tensor, kernel: MondrianKernel) -> PartitionGP:
 
 @torch.no_grad()
 def _gradients(model: PartitionGP, x: Tensor, steps: Tensor) -> Tensor:
-    """Central differences (`n x D`) of the posterior mean at points; 0 where the step is."""
+    """Gradients (`n x D`) of the posterior mean at points by central differences; 0 in columns with a step of 0."""
     gradients = torch.zeros_like(x)
     with settings.iterative():
         for column in steps.nonzero().squeeze(-1).tolist():
@@ -139,7 +139,7 @@ def _gradients(model: PartitionGP, x: Tensor, steps: Tensor) -> Tensor:
 
 
 def _normalized(outer: Tensor) -> Tensor:
-    """H (`D x D`), or its diagonal (`D`), with a trace of D."""
+    """A multiple of H (`D x D`), or of its diagonal (`D`), whose trace is D."""
     trace = outer.sum() if outer.dim() == 1 else outer.trace()
     if not trace > 0:
         raise ValueError("the model is flat, it has no gradients: give a longer lifetime or a longer step")
@@ -153,7 +153,7 @@ def _root(matrix: Tensor) -> Tensor:
 
 
 def _sample(number: int, most: int, random: np.random.RandomState) -> Tensor:
-    """Numbers of rows, in ascending order: all, or so many of them."""
+    """Numbers of rows, in ascending order: all, or a random sample of `most` of them."""
     if number <= most:
         return torch.arange(number)
     return torch.from_numpy(np.sort(random.choice(number, most, replace=False)))

@@ -1,5 +1,5 @@
 r"""
-The Mondrian forest of Balog et al. 2016, section 6: the trees of a partition kernel, each fitted on its own.
+The Mondrian forest of Balog et al. 2016, section 6: the mean of the trees of a partition kernel, fitted separately.
 
 Over m partitions both models predict :math:`f(x) = \frac1m \sum_r \theta_{r, c_r(x)}`, with one parameter per cluster,
 and penalize parameters alike, with :math:`\delta = \sigma^2 / s` the ratio of noise and outputscale:
@@ -11,10 +11,10 @@ and penalize parameters alike, with :math:`\delta = \sigma^2 / s` the ratio of n
     \text{forest (4):} \quad & \sum_i \frac1m \sum_r \bigl(y_i - \theta_{r, c_r(i)}\bigr)^2
         + \frac{\delta}{m} \|\theta\|^2.
 
-They differ in nothing but where the average over trees is taken, and for m = 1 not at all. The paper's normalized
-features (equation 2) have weights :math:`w = \theta / \sqrt m`, and both penalties are :math:`\delta \|w\|^2`. As
-Gaussian models, the kernel has the prior :math:`\theta \sim N(0, m s)`, so that f has the variance s; each tree of the
-forest has :math:`\theta \sim N(0, s)`, so that its own prediction has.
+They differ only in where the average over trees is taken, and for m = 1 not at all. The paper's normalized features
+(equation 2) have weights :math:`w = \theta / \sqrt m`, and both penalties are :math:`\delta \|w\|^2`. As Gaussian
+models, the kernel has the prior :math:`\theta \sim N(0, m s)`, so that f has the variance s; each tree of the forest
+has :math:`\theta \sim N(0, s)`, so that its own prediction has the variance s.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 
 class MondrianForest:
     r"""
-    Ridge regression in each partition on its own, averaged (Balog et al. 2016, equation 4), in closed form.
+    The mean over partitions of separate ridge regressions (Balog et al. 2016, equation 4), in closed form.
 
     With :math:`n_c` rows in a cluster c and :math:`\delta = \sigma^2 / s`,
 
@@ -40,15 +40,15 @@ class MondrianForest:
         \hat\theta_c = \frac{\sum_{i \in c} y_i}{n_c + \delta}, \qquad
         \mathrm{Var}(\theta_c \mid y) = \frac{\sigma^2}{n_c + \delta}.
 
-    The mean of targets is 0 a priori, which is also what clusters without rows predict: center the targets. This is
+    The prior mean is 0, which is also what clusters without rows predict: center the targets. This is
     the baseline of figures 9 and 10, without the hierarchical smoothing of Lakshminarayanan et al. 2016; trees with
     weights at all heights are fitted one by one by :class:`~gpytorch_partition.inference.tree_gaussian.TreeGaussian`.
 
-    Fitting costs the labels and :math:`O(N m)`. Held are the training inputs, `16 p` bytes for p clusters, and the
-    codes of rows that the kernel's partitions remember: one kernel serves the forest and its own joint fit.
+    Fitting costs the labels and :math:`O(N m)`. Memory is that of the training inputs, `16 p` bytes for p clusters, and
+    the codes of rows that the kernel caches: one kernel serves the forest and its own joint fit.
 
-    :param kernel: A kernel of flat partitions of equal weight: Mondrian, random binning, fast clusters, a user's own, a
-        forest's leaves or sampled heights.
+    :param kernel: A kernel of flat partitions of equal weight: Mondrian, random binning, fast clusters, a user's own,
+        or a random forest with `heights` of `"leaf"` or `"sampled"`.
     :param x: `N x D` training inputs, all columns.
     :param y: `N` finite targets.
     :param outputscale: s, the prior variance of a cluster's parameter, in the square of the unit of the targets.
@@ -95,12 +95,12 @@ class MondrianForest:
     def variance(self, x: Tensor) -> Tensor:
         """
         The variance of the mixture of the trees' posteriors (`N_test`, float64), without noise: the mean of their
-        variances, and the variance of their means.
+        variances plus the variance of their means.
 
         :param x: `N_test x D` points, all columns.
         :raises ValueError: If they cannot be labelled.
         """
-        deviations = self._means - self._means.median()  # whose squares keep their digits
+        deviations = self._means - self._means.median()  # smaller numbers, whose squares lose fewer digits
         table = torch.stack([deviations, deviations**2 + self._variances], -1)
         mean, square = self._averages(x, table).unbind(-1)
         return square - mean**2
@@ -118,7 +118,7 @@ class MondrianForest:
                 "the kernel's partitions have changed since the forest was fitted (another lifetime?): fit it anew, or "
                 "give it a copy of the kernel, such as kernel.cut(lifetime)"
             )
-        # Remembered rows define the feature space, however many points there are.
+        # Caches the training rows as those that number the clusters, even if there are more points than rows.
         partition.incidences(self._x, self._x)
         return partition.incidences(x, self._x)[0]
 
@@ -126,7 +126,7 @@ class MondrianForest:
 @torch.no_grad()
 def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale: float, noise: float) -> Tensor:
     r"""
-    The parameters of the kernel's joint fit (Balog et al. 2016, equation 3), to set beside those of the forest.
+    The parameters of the kernel's joint fit (Balog et al. 2016, equation 3), to be compared with those of the forest.
 
     With :math:`\alpha = (s K + \sigma^2 I)^{-1} y` the posterior mean is :math:`s Z S Z^\top \alpha` with
     :math:`S = I / m`, so that :math:`f(x) = \frac1m \sum_r \theta_{r, c_r(x)}` for
@@ -137,7 +137,7 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
     `max_cholesky_size` rows, above by conjugate gradients to GPyTorch's `eval_cg_tolerance`, whose default of .01 left
     an error of 4 % in 295 parameters of 1,500 rows.
 
-    :param kernel: As for :class:`MondrianForest`, and as there the other parameters.
+    :param kernel: As for :class:`MondrianForest`, and so are the other parameters.
     :param x: `N x D` training inputs, all columns.
     :param y: `N` finite targets.
     :param outputscale: s, the prior variance of f.

@@ -1,8 +1,8 @@
 r"""
-Linear models on the features of a Mondrian kernel, trained by gradient descent from one lifetime to the next.
+Linear models on the features of a Mondrian kernel, trained by gradient descent at increasing lifetimes.
 
-As the lifetime grows, cells are only ever cut in parts. A part inherits the weight of the cell that it comes from, so
-that all predictions are as before, and descent goes on from there (Balog et al. 2016, section 4.2.2). One walk along
+As the lifetime grows, cells are only ever cut into parts. A part inherits the weight of the cell that it comes from, so
+that predictions do not change, and descent continues from there (Balog et al. 2016, section 4.2.2). One pass over
 increasing lifetimes tries all their Laplace kernels :math:`\exp(-\lambda \|x - x'\|_1)`: a way to choose the kernel
 width of a support vector machine, which has no marginal likelihood.
 """
@@ -30,17 +30,17 @@ from gpytorch_partition.progress import progress
 @dataclass(frozen=True, eq=False)
 class LifetimeCells:
     r"""
-    The columns of the features of one lifetime: its cells with training rows, then the columns of the one before.
+    The feature columns of one lifetime: its cells with training rows, then the columns of the previous lifetime.
 
-    A part of a cell in which there are no training rows has no column of its own. Points in it keep the column of that
-    cell, whose weight no training row changes any more: they are treated as before the cut.
+    A part of a cell that has no training rows has no column of its own. Points in it keep the column of the whole cell,
+    whose weight no training row changes any more: predictions for them are those before the cut.
 
-    Holds the codes of the training rows from the first features on, 4 bytes per (row, tree).
+    Memory is that of the codes of the training rows, once features are computed: 4 bytes per (row, tree).
 
-    :param full_kernel: The kernel of the trees at their longest lifetime.
+    :param full_kernel: The kernel with the trees up to its `max_lifetime`.
     :param lifetime: :math:`\lambda`, in units of 1/x.
     :param train_x: `N x D` training rows.
-    :param previous: The cells of the lifetime before; None for the first.
+    :param previous: The cells of the previous lifetime; None for the first.
     """
 
     full_kernel: MondrianKernel
@@ -55,7 +55,7 @@ class LifetimeCells:
 
     def features(self, x: Tensor) -> csr_matrix:
         r"""
-        Points as rows of :math:`1 / \sqrt m`, one for each tree.
+        The features of points: in each row m entries of :math:`1 / \sqrt m`, one per tree.
 
         :param x: `N2 x D` points.
         :return: `N2 x p`; at the first lifetime, cells without training rows have no entry.
@@ -68,7 +68,7 @@ class LifetimeCells:
         if self.previous is None:
             return columns, num_columns
         unseen = (columns < 0).any(1)
-        # Of no rows, too, for the number of columns.
+        # Called even if no row is unseen, for the number of columns.
         before, num_before = self.previous._columns(x[torch.from_numpy(unseen)])
         before = np.where(before >= 0, before + num_columns, -1)
         columns[unseen] = np.where(columns[unseen] >= 0, columns[unseen], before)
@@ -80,7 +80,7 @@ class LifetimeModel:
     """
     The linear model of one lifetime.
 
-    :param cells: What its features are.
+    :param cells: The cells that its features stand for.
     :param estimator: The fitted scikit-learn estimator.
     :param score: Its score on the validation rows; None without these.
     """
@@ -95,7 +95,7 @@ class LifetimeModel:
         return self.cells.lifetime
 
     def features(self, x: Tensor) -> csr_matrix:
-        """What the estimator expects (`N2 x p`) for points (`N2 x D`), as in :meth:`LifetimeCells.features`."""
+        """The features (`N2 x p`) of points (`N2 x D`) that the estimator takes (:meth:`LifetimeCells.features`)."""
         return self.cells.features(x)
 
     def predict(self, x: Tensor) -> np.ndarray:
@@ -136,7 +136,7 @@ class LifetimePath:
     @property
     def best(self) -> LifetimeModel:
         """
-        The model of the largest score, of the shortest lifetime among equals.
+        The model of the largest score; of equal ones, that of the shortest lifetime.
 
         :raises RuntimeError: If there were no validation rows.
         """
@@ -155,30 +155,30 @@ def fit_along_lifetimes(
     random_state: int | np.random.RandomState | None = None,
 ) -> LifetimePath:
     r"""
-    Train one linear model after another on the cells of the same trees at increasing lifetimes.
+    Train linear models on the cells of the same trees at increasing lifetimes, each from the weights of the last.
 
-    The first begins as the estimator does, all others with the weights of the one before: each cell with that of the
-    cell that it is a part of (Balog et al. 2016, section 4.2.2). Then come `epochs` passes over the rows, each in a
-    new random order. An estimator's own shuffling is switched off, so that `random_state` is all that the result
-    depends on. What else an estimator remembers goes on, such as its count of steps, by which learning rates fall.
+    The first starts like the estimator, every other one with the weights of the previous lifetime: each cell with that
+    of the cell that it is a part of (Balog et al. 2016, section 4.2.2). Then follow `epochs` passes over the rows, each
+    in a new random order. The estimator's own shuffling is switched off, so that randomness comes from `random_state`
+    alone. Its other state carries over, such as the count of steps by which learning rates fall.
 
-    Features have the length 1 whatever the lifetime, so that one penalty and one learning rate serve all. Targets
-    of a regression should be standardized; with scikit-learn's default learning rate it takes many epochs.
+    Feature vectors have length 1 at every lifetime, so that one penalty and one learning rate serve all. Targets of
+    a regression should be standardized; with scikit-learn's default learning rate it takes many epochs.
 
-    Per lifetime, costs the labels of the rows and :math:`O(N m)` per epoch. Holds 4 bytes per (row, tree) and lifetime,
-    some 40 per (row, tree) meanwhile, and for each lifetime 8 per weight and class, of which there is one for each cell
-    of this lifetime and of all before it.
+    Per lifetime, costs the labels of the rows and :math:`O(N m)` per epoch. Memory is 4 bytes per (row, tree) and
+    lifetime, some 40 per (row, tree) during training, and for each lifetime 8 per weight and class: one weight for each
+    cell of this lifetime and of all before it.
 
-    :param kernel: The trees, with a `max_lifetime` of the longest lifetime or more.
-    :param estimator: A linear model of scikit-learn that learns by `partial_fit`, such as
+    :param kernel: The kernel with the trees, whose `max_lifetime` is at least the longest lifetime.
+    :param estimator: A linear model of scikit-learn with `partial_fit`, such as
         :class:`sklearn.linear_model.SGDClassifier` (by default a support vector machine) or
-        :class:`sklearn.linear_model.SGDRegressor`. It is copied, and what it may have learned is left behind.
+        :class:`sklearn.linear_model.SGDRegressor`. It is cloned: what it may have learned is not used.
     :param x: `N x D` training rows.
     :param y: `N` targets or class labels, an array or a tensor.
     :param lifetimes: In units of 1/x, positive and increasing, up to the kernel's `max_lifetime`.
     :param epochs: Passes over the rows at each lifetime. (Default: 5.)
     :param validation: Rows and targets to compute scores on. (Default: None, no scores.)
-    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the orders of rows.
+    :param random_state: Seed of the orders of rows, as in :class:`~gpytorch_partition.PartitionKernel`.
     :return: A model per lifetime, the scores, and the best model.
     :raises TypeError: If the kernel has no lifetimes, or the estimator no `partial_fit`.
     :raises RuntimeError: If the kernel is unfitted.
@@ -223,13 +223,13 @@ def fit_along_lifetimes(
 
 def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_matrix) -> None:
     """
-    Give each cell of a later lifetime the weight of the cell that it is a part of: no prediction changes.
+    Give each cell of a later lifetime the weight of the cell that it is a part of, which changes no prediction.
 
-    Any training row in a cell tells which cell it was in before. :math:`O(N m + p)`.
+    The earlier cell of a later one is looked up by any training row in it: :math:`O(N m + p)`.
 
-    :param estimator: Of one weight per column of `features`, in all arrays that it calls coefficients; it is changed.
-    :param features: `N x p` features of the training rows at the lifetime that the weights are of.
-    :param later_features: `N x (q + p)` features of the same rows at the next lifetime, of q new columns.
+    :param estimator: Estimator with one weight per column of `features`, in all attributes named `*coef*`; changed.
+    :param features: `N x p` features of the training rows at the earlier lifetime.
+    :param later_features: `N x (q + p)` features of the same rows at the later lifetime, with q new columns.
     """
     num_new = later_features.shape[1] - features.shape[1]
     parent = np.concatenate([np.empty(num_new, dtype=np.int64), np.arange(features.shape[1])])
@@ -241,13 +241,13 @@ def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_ma
 
 
 def _fresh(estimator: Any) -> Any:
-    """An unfitted copy that takes rows in the order in which they come."""
+    """An unfitted copy that does not shuffle rows."""
     copied = clone(estimator)
     return copied.set_params(shuffle=False) if "shuffle" in copied.get_params() else copied
 
 
 def _descend(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, random: np.random.RandomState) -> None:
-    """So many passes over the rows, in random orders."""
+    """`epochs` passes over the rows, each in a random order."""
     options = {"classes": np.unique(y)} if is_classifier(estimator) else {}
     for _ in range(epochs):
         order = random.permutation(len(y))

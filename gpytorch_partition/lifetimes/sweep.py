@@ -1,4 +1,4 @@
-"""The marginal likelihood at every lifetime of one set of Mondrian trees, and what follows from it."""
+"""The marginal likelihood at many lifetimes of one set of Mondrian trees: best lifetime, posterior, averages."""
 
 from __future__ import annotations
 
@@ -28,32 +28,29 @@ from gpytorch_partition.partitions.mondrian.partition import GrownRows, Mondrian
 from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells
 from gpytorch_partition.progress import progress
 
-# A distribution (its method `cdf`), or a distribution function.
+# A prior of the lifetime: a distribution with the method `cdf`, or a distribution function.
 Prior = Any
 
-# The lifetimes that are tried if nothing is said: so many, over three decades up to the longest.
-_NUM_LIFETIMES, _SHORTEST = 30, 1e-3
-# Cells at the longest lifetime for which the regression is followed cut by cut.
-_MOST_CELLS = 10_000
-# Lanczos steps go on until the likelihood changes by less than this: nats, and shares of its standard error.
-_SETTLED_NATS, _SETTLED_ERRORS = 0.05, 0.1
-# How many times as long as one with a standard error an exact likelihood may take.
-_EXACTNESS = 4
-# Lifetimes of less posterior probability are left out of averages.
-_NEGLIGIBLE = 1e-4
+_NUM_LIFETIMES = 30  # lifetimes in the default grid
+_SHORTEST = 1e-3  # shortest lifetime of the default grid, as a share of the longest
+_MOST_CELLS = 10_000  # cells at the longest lifetime with which the regression can be followed cut by cut
+_TOLERANCE_NATS = 0.05  # change of the log marginal likelihood, in nats, at which Lanczos steps stop ...
+_TOLERANCE_ERRORS = 0.1  # ... or in standard errors of its own, whichever is larger
+_EXACT_TIME_FACTOR = 4  # time that an exact likelihood may take, over the time of an estimate by Lanczos
+_NEGLIGIBLE = 1e-4  # posterior probability of a lifetime below which averages leave it out
 
 
 @dataclass(frozen=True, eq=False)
 class LifetimeSweep:
     """
-    What :func:`lifetime_sweep` found, for L lifetimes in ascending order.
+    The results of :func:`lifetime_sweep`, for L lifetimes in ascending order.
 
     :param lifetimes: `L`, in units of 1/x.
     :param log_marginal_likelihood: `L`, in nats, of all rows together.
-    :param standard_error: `L`, of the likelihoods: 0 where they are exact, else that of probe vectors, which all
+    :param standard_error: `L` standard errors of the likelihoods: 0 where exact, else from probe vectors that all
         lifetimes share.
     :param validation_error: `L` root mean squared errors of the validation rows, in units of y; None without such rows.
-    :param edges: `L + 1` lifetimes between which each lifetime stands for its neighbors.
+    :param edges: `L + 1` bounds of the intervals that the lifetimes represent.
     """
 
     lifetimes: Tensor
@@ -73,10 +70,10 @@ class LifetimeSweep:
         The posterior probabilities of the lifetimes (`L`): :math:`p(y | \lambda_i) [F(e_{i + 1}) - F(e_i)]`, normalized
         (Balog et al. 2016, supplement B), with e the :attr:`edges`.
 
-        :param prior: Of the lifetime, by its distribution function F or as a distribution of PyTorch or SciPy that has
-            one; the first and the last lifetime then stand for all shorter and all longer ones. (Default: uniform in
+        :param prior: Prior of the lifetime: its distribution function F, or a distribution of PyTorch or SciPy with a
+            `cdf`; the first and the last lifetime then represent all shorter and all longer ones. (Default: uniform in
             the logarithm between the first and the last edge.)
-        :raises ValueError: If it gives no probability to any lifetime.
+        :raises ValueError: If the prior gives no probability to any lifetime.
         """
         masses = _distribution_function(self.edges, prior).diff()
         logits = self.log_marginal_likelihood + masses.log()
@@ -90,11 +87,11 @@ class LifetimeSweep:
 
         The predictive distribution is the mixture of those of all lifetimes (supplement B); returned are its moments,
         :math:`\sum_i w_i \mu_i` and :math:`\sum_i w_i (v_i + \mu_i^2) - \mu^2`. Add the noise to the variances for
-        those of new targets. Costs a prediction, with its solves, for each lifetime of more than a ten-thousandth of
-        the posterior probability.
+        those of new targets. Costs a prediction, with its solves, for each lifetime with a posterior probability above
+        1e-4.
 
         :param x: `N_test x D` points.
-        :param prior: Of the lifetime, as in :meth:`posterior`, and so are the errors.
+        :param prior: Prior of the lifetime, as in :meth:`posterior`, and so are the errors.
         """
         weights = self.posterior(prior)
         weights = torch.where(weights > _NEGLIGIBLE, weights, 0)
@@ -119,35 +116,33 @@ def lifetime_sweep(
 ) -> LifetimeSweep:
     r"""
     The marginal likelihood of :math:`y \sim N(0, s K_\lambda + \sigma^2 I)` at every lifetime, from one set of trees,
-    and the best lifetime written into the kernel (Balog et al. 2016, section 4).
+    and the best lifetime set in the kernel (Balog et al. 2016, section 4).
 
-    Rows are led down the trees once. The likelihood at a lifetime with p cells is exact by a p x p Cholesky factor
-    (:class:`~gpytorch_partition.lifetimes.cluster_ridge.ClusterRidge`) where that takes no more than a few times as
-    long as an estimate, and co-occurrences are counted once, :math:`O(N m^2)`: those of every shorter lifetime are sums
-    of their rows and columns, at no cost in N. As p grows about geometrically along the lifetimes, all factors,
-    :math:`O(p^3)`, cost a few times the last. Where cells are too many, one Lanczos run per lifetime takes over, which
-    has a standard error; up to 2,000 rows dense algebra does.
+    Rows are sorted into the trees once. At a lifetime with p cells the likelihood is exact, by a p x p Cholesky factor
+    (:class:`~gpytorch_partition.lifetimes.cluster_ridge.ClusterRidge`), if that takes no more than a few times as long
+    as an estimate. Co-occurrences are then counted once, :math:`O(N m^2)`: those of shorter lifetimes are sums of their
+    rows and columns, at a cost that does not depend on N. As p grows about geometrically with the lifetime, all factors
+    together, :math:`O(p^3)`, cost a few times the last. With too many cells for this, each lifetime takes one Lanczos
+    run, whose estimate has a standard error, or, up to 2,000 rows, dense algebra.
 
-    At every cut: :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the end.
+    At every cut: :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest lifetime.
 
     :param kernel: The kernel, whose `max_lifetime` is the longest that is tried; its :attr:`~MondrianKernel.lifetime`
         is set to the best.
     :param x: `N x D` training points.
-    :param y: `N` training targets, whose mean is taken to be zero: centre them. Far from it their squares leave little
-        but rounding.
+    :param y: `N` training targets, centered: their prior mean is 0, and a mean far from it costs digits to rounding.
     :param outputscale: s.
     :param noise: :math:`\sigma^2`.
-    :param lifetimes: To try, in units of 1/x; or `"cuts"`, every lifetime at which a cut separates rows. (Default: 30
-        from a thousandth of the longest lifetime to that, evenly in the logarithm.)
-    :param validation: Points (`N_val x D`) and targets (`N_val`) whose error is wanted at every lifetime. Between cuts
-        of the training rows the likelihood is constant; errors may still change, where other points leave the cells.
-    :return: The likelihoods, and what follows from them: the posterior over the lifetime, and predictions that are
-        averages over it.
-    :raises TypeError: If the kernel is no :class:`~gpytorch_partition.MondrianKernel`.
-    :raises RuntimeError: If it is unfitted.
+    :param lifetimes: Lifetimes to try, in units of 1/x; or `"cuts"`, every lifetime at which a cut separates rows.
+        (Default: 30, evenly in the logarithm, from a thousandth of the longest lifetime to the longest.)
+    :param validation: Points (`N_val x D`) and targets (`N_val`) to compute errors of at every lifetime. Between cuts
+        of the training rows the likelihood is constant, but errors may change where other points leave the cells.
+    :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it.
+    :raises TypeError: If the kernel is not a :class:`~gpytorch_partition.MondrianKernel`.
+    :raises RuntimeError: If the kernel is unfitted.
     :raises ValueError: If rows and targets do not match or are not finite, outputscale or noise are not positive, or
-        lifetimes are none, not positive, or longer than the kernel's `max_lifetime`; for cuts, if cells are too many;
-        if noise is so little that rounding leaves no factor of p x p counts.
+        lifetimes are none, not positive, or longer than the kernel's `max_lifetime`; for cuts, if there are too many
+        cells; if the noise is so small that rounding makes the Cholesky factor fail.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -169,7 +164,7 @@ def lifetime_sweep(
 
 
 class _Data(NamedTuple):
-    """The kernel as it was, the training rows as its trees see them, and what is given."""
+    """The data of a sweep: a copy of the kernel, training data, the trees over these rows, outputscale and noise."""
 
     kernel: MondrianKernel
     x: Tensor
@@ -185,7 +180,7 @@ class _Data(NamedTuple):
         return cls(kernel, x, y, rows, Regression(outputscale, noise, kernel.num_partitions, len(y), squares))
 
     def covariance(self, cells: Cells) -> PartitionLinearOperator:
-        """:math:`K` at a lifetime, given its cells, in float64 whatever the dtype of the rows."""
+        """The covariance K at the lifetime of these cells, in float64 whatever the dtype of the rows."""
         rows, one = Incidence(self.rows.codes(cells), cells.num_clusters), torch.ones((), dtype=torch.float64)
         share = one.view(1) / self.regression.num_partitions
         effects = FlatLinearOperator(share, num_clusters=cells.num_clusters)
@@ -203,7 +198,7 @@ class _Data(NamedTuple):
 
 
 class _Validation(NamedTuple):
-    """Rows that are left out: where they leave the trees of the training rows, and their targets."""
+    """Held-out rows: where they leave the trees of the training rows, and their targets."""
 
     events: Attachments
     y: Tensor
@@ -219,7 +214,7 @@ class _Validation(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """One lifetime: likelihood, its standard error, and the effects of cells if they are wanted."""
+    """The result of one lifetime; effects of cells only where there are validation rows or they cost nothing."""
 
     log_likelihood: float
     standard_error: float = 0.0
@@ -227,7 +222,7 @@ class _Found(NamedTuple):
 
 
 def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[float]) -> LifetimeSweep:
-    """The longest first, so that counts are made once."""
+    """The sweep over given lifetimes: from the longest on, because counts of shorter ones are sums of its counts."""
     ridge: tuple[ClusterRidge, Cells] | None = None
     found, errors = [], []
     for lifetime in progress(lifetimes[::-1], "sweeping lifetimes"):
@@ -250,16 +245,16 @@ def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[flo
 
 
 def _is_primal(data: _Data, cells: Cells) -> bool:
-    """Whether an exact likelihood by the p x p matrix of clusters is worth its time."""
+    """Whether the likelihood is computed exactly, by the p x p matrix of clusters."""
     num_rows, size = data.regression.num_rows, cells.num_clusters
     if _is_dense(data):
         return size <= num_rows
     estimate = costs.krylov_seconds(num_rows, data.regression.num_partitions, 2 + default_num_probes(num_rows))
-    return costs.cholesky_seconds(size) < _EXACTNESS * estimate
+    return costs.cholesky_seconds(size) < _EXACT_TIME_FACTOR * estimate
 
 
 def _is_dense(data: _Data) -> bool:
-    """Whether rows are few enough for dense algebra."""
+    """Whether there are few enough rows for dense algebra."""
     return data.regression.num_rows <= linear_settings.max_cholesky_size.value()
 
 
@@ -296,7 +291,7 @@ def _by_rows(data: _Data, cells: Cells, with_effects: bool) -> _Found:
 
 
 def _by_lanczos(data: _Data, covariance: PartitionLinearOperator) -> tuple[float, float]:
-    """The likelihood and its standard error, by as many steps as it takes to settle."""
+    """The likelihood and its standard error, by Lanczos steps until the likelihood settles."""
     num_rows, outputscale, noise = data.regression.num_rows, data.regression.outputscale, data.regression.noise
     targets, seed = data.y.double().unsqueeze(-1), settings.probe_seed.value()
     before = value = error = math.inf
@@ -304,7 +299,7 @@ def _by_lanczos(data: _Data, covariance: PartitionLinearOperator) -> tuple[float
         likelihood = SpectralLikelihood(measure)
         before, value = value, likelihood.value(outputscale, noise, 0.0)
         error = likelihood.standard_error(outputscale, noise)
-        if abs(value - before) <= max(_SETTLED_NATS, _SETTLED_ERRORS * error):
+        if abs(value - before) <= max(_TOLERANCE_NATS, _TOLERANCE_ERRORS * error):
             break
     return value, error
 
@@ -316,7 +311,7 @@ def _effects(data: _Data, cells: Cells, alpha: Tensor) -> Tensor:
 
 
 def _at_cuts(data: _Data, held_out: _Validation | None) -> LifetimeSweep:
-    """Every lifetime at which something changes, and one before the first cut."""
+    """The sweep over every lifetime at which a cut separates rows, and one before the first cut."""
     trees, terminal = data.rows.trees, data.rows.terminal
     if trees.num_leaves > _MOST_CELLS:
         raise ValueError(
@@ -344,7 +339,7 @@ def _at_cuts(data: _Data, held_out: _Validation | None) -> LifetimeSweep:
 
 
 def _distribution_function(edges: Tensor, prior: Prior | None) -> Tensor:
-    """F at the edges; nothing lies outside them."""
+    """The distribution function F at the edges; all probability lies between the first and the last."""
     if prior is None:
         return edges.log()
     edges = edges.clone()
@@ -357,7 +352,7 @@ def _distribution_function(edges: Tensor, prior: Prior | None) -> Tensor:
 
 
 def _edges(lifetimes: list[float]) -> Tensor:
-    """Where each lifetime's neighborhood ends: halfway, in the logarithm, to the next."""
+    """The bounds of the intervals that lifetimes represent: in the logarithm, halfway to the next lifetime."""
     logs = torch.tensor(lifetimes, dtype=torch.float64).log()
     if len(logs) == 1:
         return (logs + torch.tensor([-0.5, 0.5], dtype=torch.float64)).exp()

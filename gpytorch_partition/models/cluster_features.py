@@ -1,4 +1,4 @@
-r"""The sparse features of a partition kernel, :math:`K = \Phi \Phi^\top`, for linear models of other libraries."""
+r"""Sparse features of a partition kernel, :math:`K = \Phi \Phi^\top`, for linear models of other libraries."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 
 def cluster_features(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> csr_matrix:
     r"""
-    Points as rows of :math:`1 / \sqrt m`, one for the cluster of each partition (Balog et al. 2016, equation 2).
+    The feature matrix of points: an entry :math:`1 / \sqrt m` for the cluster of each partition (Balog et al. 2016,
+    equation 2).
 
-    Columns are the clusters that hold training rows, partition by partition. The features of training rows give the
-    kernel, :math:`\Phi \Phi^\top = K`, and so do those of other points with theirs: a cluster without training rows
-    gives no entry. A linear model of such rows is a kernel machine at linear cost.
+    Columns are the clusters that hold training rows, partition by partition. Products of features are the kernel,
+    :math:`\Phi \Phi^\top = K`, among training rows and between these and other points: a cluster without training rows
+    has no column and no entry. A linear model on these features is a kernel machine at linear cost.
 
-    Costs the labels of both sets of rows, and :math:`O(N m)`; 12 bytes per (point, partition) are held.
+    Costs the labels of both sets of rows, and :math:`O(N m)`; memory is 12 bytes per (point, partition).
 
-    :param kernel: Of partitions that weigh the same: a :class:`~gpytorch_partition.MondrianKernel`, a
-        :class:`~gpytorch_partition.RandomBinningKernel`, a :class:`~gpytorch_partition.FastClusterKernel`, a
-        :class:`~gpytorch_partition.RandomForestKernel` of `heights="sampled"` or `"leaf"`, or one of your own.
+    :param kernel: A kernel of partitions of equal weight: :class:`~gpytorch_partition.MondrianKernel`,
+        :class:`~gpytorch_partition.RandomBinningKernel`, :class:`~gpytorch_partition.FastClusterKernel`,
+        :class:`~gpytorch_partition.RandomForestKernel` with `heights="sampled"` or `"leaf"`, or a user's own.
     :param x: `N x D` points, all columns (`active_dims` is applied here).
     :param train_x: `N2 x D` training rows; they may be x itself.
     :return: `N x p` float64, with at most m entries in a row, exactly m where x are the training rows.
-    :raises TypeError: If the kernel is no kernel of partitions that weigh the same.
+    :raises TypeError: If the kernel is not a kernel of partitions of equal weight.
     :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If x or `train_x` are not floating point matrices of the right width, if they hold what the
-        partitions cannot place, or if there is no training row.
+    :raises ValueError: If x or `train_x` are not floating point matrices of the right width, if they hold values
+        that the partitions cannot place, or if there is no training row.
 
     Example:
         >>> import torch
@@ -50,13 +51,13 @@ def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tupl
     """
     The columns (`N x m`) of the entries of :func:`cluster_features`, -1 for none, and the number p of columns.
 
-    :param kernel: As there, and so are the errors.
+    :param kernel: As in :func:`cluster_features`, and so are the errors.
     :param x: `N x D` points.
     :param train_x: `N2 x D` training rows.
     """
     _check(kernel, x, train_x)
     x, train_x = kernel.columns.select(x), kernel.columns.select(train_x)
-    # Asked for first, so that the training rows define the feature space also where there are fewer of them.
+    # Coded first, so that the training rows define the feature space even if there are fewer of them.
     trained, _ = kernel.partition.incidences(train_x, train_x)
     rows, _ = kernel.partition.incidences(x, train_x)
     counts = np.bincount(trained.codes.cpu().numpy().ravel(), minlength=trained.num_clusters)
@@ -65,7 +66,7 @@ def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tupl
 
 
 def one_hot(columns: np.ndarray, num_columns: int) -> csr_matrix:
-    r"""Rows (`N x p`) of :math:`1 / \sqrt m` at their columns (`N x m`, -1 for none)."""
+    r"""The sparse matrix (`N x p`) with entries :math:`1 / \sqrt m` in the given columns (`N x m`, -1 for none)."""
     kept = columns >= 0
     starts = np.concatenate([[0], np.cumsum(kept.sum(1))])
     values = np.full(starts[-1], columns.shape[1] ** -0.5)

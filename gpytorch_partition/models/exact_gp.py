@@ -1,4 +1,4 @@
-"""The ready-made model: an exact Gaussian process with a constant mean and a scaled kernel."""
+"""A GPyTorch exact Gaussian process with a constant mean and a scaled partition kernel."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class PartitionGP(ExactGP):
     r"""
     An exact Gaussian process, :math:`f \sim GP(c, s\, k)`, for a partition kernel k or a sum with one.
 
-    Three hyperparameters are trained, beside those that k may have: the constant c, the outputscale s, and the noise
-    in the likelihood. A kernel that is not a partition kernel itself is put into an
+    Three hyperparameters are trained, besides those of k: the constant c, the outputscale s, and the noise in the
+    likelihood. A kernel that is not a partition kernel itself is put into an
     :class:`~gpytorch_partition.kernels.IterativeKernel`, so that sums are solved and predict as partition kernels do.
     The model takes the dtype and the device of `train_x`.
 
     Above `max_cholesky_size` training rows the likelihood and the predictions cost products with the kernel,
     :math:`O(N m)` each for a partition kernel, and memory linear in N; up to there they are dense.
 
-    :param train_x: `N x D` training inputs. NaN is a missing value, for kernels of trees that take it; the model
-        holds, and reads at any time, inputs that :func:`~gpytorch_partition.encode_missing` has encoded.
+    :param train_x: `N x D` training inputs. NaN is a missing value, for kernels of trees that accept it; the model
+        stores inputs encoded by :func:`~gpytorch_partition.encode_missing`, and accepts encoded ones in calls.
     :param train_y: `N` training targets. Standardized ones suit the default initial values and the noise's lower bound
         of 1e-4.
     :param likelihood: A Gaussian likelihood, which holds the noise.
     :param kernel: k.
     :raises TypeError: If the inputs are not a tensor of float32 or float64.
-    :raises ValueError: If inputs, now or in a call, hold NaN and a kernel is one of GPyTorch's, which would take the
-        code for a number.
+    :raises ValueError: If inputs, here or in a call, hold NaN and a kernel is one of GPyTorch's, which would take the
+        code of a missing value for a number.
     :raises RuntimeError: If the likelihood is not Gaussian.
 
     Example:
@@ -64,7 +64,7 @@ class PartitionGP(ExactGP):
         return super().__call__(*map(self._encoded, inputs), **kwargs)
 
     def _encoded(self, x: Tensor) -> Tensor:
-        """Points without NaN, if all kernels know what a missing value is; this package's check for themselves."""
+        """Points with NaN encoded, if all kernels are this package's, which check themselves whether they accept it."""
         if torch.is_tensor(x) and bool(x.isnan().any()):
             for kernel in _innermost(self.covar_module):
                 if not isinstance(kernel, ClusterKernel):
@@ -81,7 +81,7 @@ class PartitionGP(ExactGP):
 
 
 def _innermost(kernel: Kernel) -> Iterator[Kernel]:
-    """The kernels that other kernels are made of; one of this package is asked as a whole."""
+    """The kernels that a kernel is composed of; one of this package counts as a whole."""
     parts = [part for part in kernel.children() if isinstance(part, Kernel | torch.nn.ModuleList)]
     if not parts or isinstance(kernel, ClusterKernel):
         yield kernel

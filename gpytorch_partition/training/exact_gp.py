@@ -1,4 +1,4 @@
-"""A user's exact GP fitted by one call: from the whole likelihood surface where there is one, else by L-BFGS."""
+"""Training of a GPyTorch exact GP by one call: from one decomposition of its kernel if possible, else by L-BFGS."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from gpytorch_partition.training.scaled_covariance import (
 
 METHODS = ("auto", "dense", "feature_space", "krylov", "l-bfgs")
 
-# More Lanczos steps are taken until the fitted values change by less than this, relatively.
-_SETTLED = 1e-2
+_TOLERANCE = 1e-2  # relative change of the fitted values at which Lanczos steps stop
 
 
 def fit_exact_gp(
@@ -48,12 +47,12 @@ def fit_exact_gp(
 
     With partitions and weights fixed, :math:`A = s K + \sigma^2 I` has the Krylov spaces of K for every s and
     :math:`\sigma^2`: one Lanczos run from the targets, a constant, and probe vectors gives the likelihood everywhere
-    (Golub & Meurant 2010), and a search in one dimension finds its maximum. Priors of the model
-    count (the posterior density is then maximized), constraints are kept, values that are not trained stay, and
-    several sets of targets on the same rows (a batched model) share the run.
+    (Golub & Meurant 2010), and a search in one dimension finds its maximum. Priors of the model are respected (the
+    posterior density is then maximized), and so are constraints; values that are not trained stay; and several sets of
+    targets on the same rows (a batched model) share the run.
 
     Costs a few dozen products with K, 300 at most, in float64 for 4 columns (more below 100,000 rows, where there are
-    more probe vectors); holds up to 130 numbers per row meanwhile, and four for each probe vector. Up to
+    more probe vectors), and temporary memory for up to 130 numbers per row, and four for each probe vector. Up to
     `max_cholesky_size` rows (2,000) the likelihood is exact, by one eigendecomposition. Above, its standard error is
     returned with it.
 
@@ -72,8 +71,8 @@ def fit_exact_gp(
     :param num_probes: Probe vectors of the log determinant for `"krylov"`. (Default: 100 for 2,000 rows, falling to 2
         from 100,000 rows on: a standard error of about 1e-3 nats per datum or less, and three times that with a noise
         as small as a ten-thousandth of the outputscale.)
-    :param max_iterations: Of L-BFGS, where it takes over.
-    :return: The likelihood reached, how, and which values sit at a bound (with a warning for each).
+    :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
+    :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
     :raises ValueError: If the method is unknown, `num_probes` is not positive, a training target is NaN or infinite, or
         training inputs hold NaN.
 
@@ -132,7 +131,7 @@ def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Margi
 
 
 def _fastest(scaled: ScaledCovariance) -> str:
-    """What is expected to take the least time."""
+    """The method that is expected to take the least time."""
     if scaled.num_rows <= linear_settings.max_cholesky_size.value():
         return "dense"
     rows, num_columns = scaled.covariance.left, scaled.residuals.shape[1] + 1 + default_num_probes(scaled.num_rows)
@@ -143,7 +142,7 @@ def _fastest(scaled: ScaledCovariance) -> str:
 
 
 def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Iterator[SpectralMeasure]:
-    """A measure to fit to, or ever better ones."""
+    """Spectral measures to fit to: one if exact, else one after every few Lanczos steps, each more accurate."""
     covariance, targets = scaled.covariance, scaled.residuals
     if method == "dense":
         yield dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets)
@@ -155,7 +154,7 @@ def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> 
 
 
 def _standard_error(measure: SpectralMeasure, maxima: list[Maximum]) -> float:
-    """Of the sum over targets, which share the probe vectors."""
+    """The standard error of the sum over targets, which share the probe vectors."""
     likelihood = SpectralLikelihood(measure)
     return sum(likelihood.standard_error(found.outputscale, found.noise) for found in maxima)
 
@@ -170,7 +169,7 @@ def _maxima(scaled: ScaledCovariance, measure: SpectralMeasure) -> list[Maximum]
 
 def _is_settled(before: list[Maximum], now: list[Maximum]) -> bool:
     def close(a: float, b: float) -> bool:
-        return abs(a - b) <= _SETTLED * abs(b)
+        return abs(a - b) <= _TOLERANCE * abs(b)
 
     return bool(before) and all(
         close(a.outputscale, b.outputscale) and close(a.noise, b.noise) for a, b in zip(before, now)

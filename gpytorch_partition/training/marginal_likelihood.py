@@ -1,4 +1,4 @@
-"""Hyperparameters by maximum marginal likelihood, with a word about values that end up where they should not."""
+"""Training by L-BFGS on the marginal likelihood, and warnings about values that end at a bound of a constraint."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from gpytorch_partition.progress import progress
 # that are right on average but not the derivatives of the very same estimate, so long line searches chase noise.
 _STOP = {"ftol": 1e-5, "gtol": 1e-4, "maxls": 5}
 
-# How close to a bound is "at" it, for targets of variance 1 (the noise's lower bound is 1e-4).
-_HAIR = 1e-4
+# Distance at which a value is "at" its bound, for targets of variance 1 (the noise's lower bound is 1e-4).
+_BOUND_TOLERANCE = 1e-4
 
+# What it means for predictions that a hyperparameter is at a bound.
 _MEANINGS = {
     "noise": "the model reproduces the training targets, so predictive intervals may be too narrow",
     "outputscale": "the kernel explains nothing, so predictions are the constant mean",
@@ -34,16 +35,14 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class MarginalLikelihoodFit:
-    """What :func:`maximize_marginal_likelihood` found."""
+    """The result of :func:`maximize_marginal_likelihood` or :func:`~gpytorch_partition.fit_exact_gp`."""
 
     log_marginal_likelihood: float  #: in nats, of all rows together
     num_iterations: int  #: of L-BFGS, or steps of Lanczos
     converged: bool  #: False if the iterations were used up
-    at_bounds: dict[str, float]  #: the values that sit at a bound of their constraint, by name
-    method: str = "l-bfgs"  #: how it was found
-    standard_error: float | None = (
-        None  #: of the log marginal likelihood, in nats, where probe vectors tell; 0 if exact
-    )
+    at_bounds: dict[str, float]  #: the values at a bound of their constraint, by name
+    method: str = "l-bfgs"  #: the method that was used
+    standard_error: float | None = None  #: of the log marginal likelihood, in nats; 0 if exact, None if not estimated
 
 
 def maximize_marginal_likelihood(
@@ -55,19 +54,19 @@ def maximize_marginal_likelihood(
     Every parameter of the model that requires a gradient is trained, from its current value. Up to 2,000 rows the
     likelihood is exact; above, probe vectors that do not change make it a deterministic function
     (:class:`gpytorch_partition.settings.probe_seed`). Runs inside :class:`gpytorch_partition.settings.iterative`;
-    to choose settings of your own, call it inside one: `with iterative(), cg_tolerance(1e-3): ...`.
+    to change its settings, call it inside another one: `with iterative(), cg_tolerance(1e-3): ...`.
 
-    Costs one likelihood with its gradient per evaluation, usually 10 to 30 of them for noise, outputscale and mean.
+    Costs one likelihood and its gradient per evaluation, usually 10 to 30 evaluations for noise, outputscale and mean.
 
     :param model: The model; it is left in the mode (training or evaluation) in which it came.
     :param likelihood: The model's likelihood.
     :param max_iterations: L-BFGS iterations at most.
-    :return: The likelihood reached, and which values sit at a bound.
+    :return: The likelihood reached, and the values at a bound of their constraint.
     :raises ValueError: If no parameter requires a gradient.
     :raises FloatingPointError: If the likelihood is not a number, with the hyperparameters that make it so.
 
-    A :class:`~sklearn.exceptions.ConvergenceWarning` names values at a bound of their constraint and says what that
-    means, or that the iterations did not suffice.
+    A :class:`~sklearn.exceptions.ConvergenceWarning` is given for each value at a bound, with what that means, and if
+    the iterations did not suffice.
 
     Example:
         >>> from gpytorch.likelihoods import GaussianLikelihood
@@ -118,11 +117,11 @@ class _Objective:
             raise ValueError("expected a model with parameters to train, got one in which none requires a gradient")
 
     def position(self) -> np.ndarray:
-        """Where the parameters are."""
+        """The values of the parameters, as one vector."""
         return parameters_to_vector(self.parameters).detach().cpu().double().numpy()
 
     def move_to(self, position: np.ndarray) -> None:
-        """Set the parameters."""
+        """Set the parameters to the values in one vector."""
         like = self.parameters[0]
         vector_to_parameters(torch.as_tensor(position, dtype=like.dtype, device=like.device), self.parameters)
 
@@ -150,16 +149,16 @@ def _constrained(model: ExactGP) -> Iterator[tuple[str, torch.Tensor, float, flo
 
 
 def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
-    """The trained values of a model that sit at a bound of their constraint, by name."""
-    hair = _HAIR * min(1.0, float(model.train_targets.var(correction=0)) or 1.0)
+    """The trained values of a model that are at a bound of their constraint, by name."""
+    distance = _BOUND_TOLERANCE * min(1.0, float(model.train_targets.var(correction=0)) or 1.0)
     for name, values, lower, upper in _constrained(model):
         for extreme, bound in ((values.min(), lower), (values.max(), upper)):
-            if abs(float(extreme) - bound) <= max(hair, 0.1 * abs(bound)) < float("inf"):
+            if abs(float(extreme) - bound) <= max(distance, 0.1 * abs(bound)) < float("inf"):
                 yield name, float(extreme)
 
 
 def warn_of(fit: MarginalLikelihoodFit, stacklevel: int) -> None:
-    """Warn of values at a bound, and of an end before the likelihood stopped improving."""
+    """Warn of values at a bound, and of iterations that ended before the likelihood stopped improving."""
     for name, value in fit.at_bounds.items():
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
         message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."

@@ -1,6 +1,6 @@
 r"""
-Models :math:`y \sim N(\mu, s K + \sigma^2 I)` in which K has nothing to train: recognized in a GPyTorch model by
-what it evaluates to, and written to.
+GPyTorch models of the form :math:`y \sim N(\mu, s K + \sigma^2 I)` with nothing to train in K: whether a model has
+this form, which is decided by what it evaluates to, and how its values are read and written.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from torch import Tensor
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Interval, LogPrior, Maximum
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
-# How far inside its bounds a value is written, relative to them: a softplus does not reach its own.
-_HAIR = 1e-6
+# Distance from its bounds at which a value at a bound is written, relative to them: a softplus cannot reach its own.
+_BOUND_MARGIN = 1e-6
 
 
 class NotApplicableError(Exception):
-    """The model has another form; the message says which."""
+    """The model is not of the required form; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class ScaledCovariance:
 
     :param model: The model.
     :param covariance: `N x N` K, of unit scale.
-    :param residuals: `N x t` targets less the mean, as far as that is fixed.
-    :param likelihood: Holds the noise.
-    :param scale: Holds the outputscale; None if it is 1.
-    :param mean: Holds the constant mean; None if it is not trained.
+    :param residuals: `N x t` targets, less the prior mean if that is not trained.
+    :param likelihood: The likelihood, which holds the noise.
+    :param scale: The kernel that holds the outputscale; None if it is 1.
+    :param mean: The module that holds the constant mean; None if it is not trained.
     """
 
     model: ExactGP
@@ -54,7 +54,7 @@ class ScaledCovariance:
         return self.residuals.shape[0]
 
     def bounds(self, target: int) -> Bounds:
-        """Where the values for a target may lie."""
+        """The intervals in which the values for a target may lie."""
         noise = _interval(self.likelihood.noise_covar, "noise", target)
         outputscale = (1.0, 1.0) if self.scale is None else _interval(self.scale, "outputscale", target)
         return Bounds(outputscale, noise, 0.0 if self.mean is None else None)
@@ -95,11 +95,11 @@ def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
     """
     if type(likelihood) is not GaussianLikelihood:
         raise NotApplicableError(f"its likelihood is a {type(likelihood).__name__}, not one level of Gaussian noise")
-    scale, mean = _the_one(model, ScaleKernel), _the_one(model, ConstantMean)
+    scale, mean = _only_module(model, ScaleKernel), _only_module(model, ConstantMean)
     mean = mean if mean is not None and mean.raw_constant.requires_grad else None
     _check_trained(model, likelihood, scale, mean)
-    with _elsewhere(scale, mean):
-        _checked_prior(model, scale, mean)  # what holds at two sets of values is no coincidence
+    with _perturbed(scale, mean):
+        _checked_prior(model, scale, mean)  # the form must hold at other values too, not by coincidence at the current
     prior_mean, covariance = _checked_prior(model, scale, mean)
     targets = model.train_targets if mean is not None else model.train_targets - prior_mean.detach()
     residuals = targets.reshape(-1, targets.shape[-1]).mT
@@ -110,7 +110,7 @@ def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
 
 @contextmanager
 def unchanged_by_errors(model: ExactGP) -> Iterator[None]:
-    """Undo what was done to a model's parameters if an error is raised."""
+    """Restore the model's parameters if an error is raised inside the context."""
     before = [parameter.detach().clone() for parameter in model.parameters()]
     try:
         yield
@@ -121,8 +121,8 @@ def unchanged_by_errors(model: ExactGP) -> Iterator[None]:
 
 
 @contextmanager
-def _elsewhere(*modules: Any) -> Iterator[None]:
-    """The trained values of modules, moved for a while."""
+def _perturbed(*modules: Any) -> Iterator[None]:
+    """The trained values of modules, changed inside the context only."""
     parameters = [p for module in modules if module is not None for p in module.parameters(recurse=False)]
     before = [parameter.detach().clone() for parameter in parameters]
     try:
@@ -135,7 +135,7 @@ def _elsewhere(*modules: Any) -> Iterator[None]:
 
 
 def _checked_prior(model: ExactGP, scale: ScaleKernel | None, mean: ConstantMean | None) -> tuple[Tensor, Any]:
-    """Mean and covariance of the prior at the training inputs, if they are what the modules say."""
+    """Mean and covariance of the prior at the training inputs; an error if the modules alone do not explain them."""
     prior = model.train()(*model.train_inputs)
     covariance = prior.lazy_covariance_matrix.evaluate_kernel()
     _check_covariance(covariance, scale)
@@ -144,8 +144,8 @@ def _checked_prior(model: ExactGP, scale: ScaleKernel | None, mean: ConstantMean
     return prior.mean, covariance
 
 
-def _the_one(model: ExactGP, kind: type) -> Any:
-    """The model's only module of a kind; None if there is none."""
+def _only_module(model: ExactGP, kind: type) -> Any:
+    """The model's only module of a class; None if there is none."""
     modules = [module for module in model.modules() if isinstance(module, kind)]
     if len(modules) > 1:
         raise NotApplicableError(f"it has {len(modules)} modules of type {kind.__name__}")
@@ -172,7 +172,7 @@ def _check_covariance(covariance: Any, scale: ScaleKernel | None) -> None:
 
 
 def _check_targets(found: ScaledCovariance) -> None:
-    """One value of each trained hyperparameter per target."""
+    """Require one value of each trained hyperparameter per target."""
     num_targets = found.residuals.shape[1]
     for name, parameter in found.model.named_parameters():
         if parameter.requires_grad and parameter.numel() != num_targets:
@@ -193,7 +193,7 @@ def _interval(module: Any, name: str, target: int) -> Interval:
 
 
 def _set(module: Any, name: str, values: list[float]) -> None:
-    """Write values, those at a bound just inside it."""
+    """Write values; those at a bound are moved just inside it."""
     current = getattr(module, name)
     new = torch.tensor(values, dtype=current.dtype, device=current.device).view(current.shape)
     constraint = getattr(module, f"raw_{name}_constraint", None)
@@ -203,8 +203,8 @@ def _set(module: Any, name: str, values: list[float]) -> None:
 
 
 def _inside(values: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """Values moved inside their bounds, so far that the difference is not lost to rounding."""
+    """Values moved inside their bounds, far enough that the difference is not lost to rounding."""
     width = upper - lower
-    least = lower + (_HAIR * torch.minimum(lower.abs(), width)).clamp_min(torch.finfo(values.dtype).tiny ** 0.5)
+    least = lower + (_BOUND_MARGIN * torch.minimum(lower.abs(), width)).clamp_min(torch.finfo(values.dtype).tiny ** 0.5)
     # Where a bound is infinite these are nan, which fmax and fmin pass over.
-    return torch.fmin(torch.fmax(values, least), upper - _HAIR * width)
+    return torch.fmin(torch.fmax(values, least), upper - _BOUND_MARGIN * width)

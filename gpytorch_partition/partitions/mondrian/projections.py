@@ -1,12 +1,12 @@
 r"""
-What Mondrian trees see of points: their columns, or linear maps of these, the same for all trees or one for each.
+Linear maps of points before Mondrian trees cut them: none, one map for all trees, or one for each tree.
 
-A Mondrian process cuts along axes. Led over :math:`U^\top x` instead of x it cuts across the columns of U (O'Reilly &
-Tran 2022, "Stochastic geometry to generalize the Mondrian process"), and where its limit was
-:math:`\exp(-\lambda \lVert x - x' \rVert_1)`, it becomes :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`.
+A Mondrian process cuts across axes. Drawn over :math:`U^\top x` instead of x, it cuts across the columns of U (O'Reilly
+& Tran 2022, "Stochastic geometry to generalize the Mondrian process"), and its limiting kernel
+:math:`\exp(-\lambda \lVert x - x' \rVert_1)` becomes :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`.
 
-A label must not depend on the other points of a call, but matrix products round one way or another by their sizes.
-So maps are sums over columns here, one product and one addition after another, elementwise in float64.
+A label must not depend on the other points of a call, but the rounding of matrix products depends on their sizes.
+So maps are computed here as sums over columns, one product and one addition after another, elementwise in float64.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from gpytorch_partition.inputs.bits import bits_of, floats_of
 
 ROTATIONS = "rotations"
 
-# Coordinates stay within this, so that sums of them do not overflow.
+# Coordinates are clamped to this magnitude, so that sums of them do not overflow.
 LARGEST = 1e300
 
 
 class Projections(NamedTuple):
-    """Linear maps of points around a center; none where trees see the columns as they are."""
+    """Linear maps of points around a center; without matrices, trees see the columns as they are."""
 
     matrices: Tensor  # (r, D, K), or (r, 1, D) for diagonals, float64: r = 0 for none, 1 for all trees, or m
     center: Tensor  # (D,) float64, the point that is mapped to the origin
@@ -39,9 +39,9 @@ class Projections(NamedTuple):
         Maps around the center of the rows' box.
 
         :param x: `N x D` rows, float64.
-        :param projection: What :func:`check_projection` lets pass.
-        :param num_trees: How many trees there are.
-        :param random: Source of the rotations.
+        :param projection: A projection that :func:`check_projection` accepts.
+        :param num_trees: Number of trees.
+        :param random: Random state that rotations are drawn from.
         """
         if projection is None:
             return cls(x.new_empty(0, 0, 0), x.new_empty(0))
@@ -56,7 +56,7 @@ class Projections(NamedTuple):
 
     @classmethod
     def from_bits(cls, matrices: Tensor, center: Tensor) -> Projections:
-        """From the bit patterns that are kept as state."""
+        """The projections from the bit patterns that are saved as state."""
         return cls(floats_of(matrices), floats_of(center))
 
     def bits(self) -> tuple[Tensor, Tensor]:
@@ -65,7 +65,7 @@ class Projections(NamedTuple):
 
     @property
     def differ(self) -> bool:
-        """Whether every tree has a map of its own."""
+        """Whether each tree has its own map."""
         return len(self.matrices) > 1
 
     @property
@@ -74,7 +74,7 @@ class Projections(NamedTuple):
 
     def seen(self, x: Tensor, trees: slice) -> Tensor:
         """
-        Points (`n x D`) as trees see them: `1 x n x K` where all see the same, else `trees x n x K`, float64.
+        The mapped points (`n x D`): `1 x n x K` if all trees share a map, else `trees x n x K`, float64.
 
         :math:`O(n D K)` for each map, :math:`O(n D)` for a diagonal.
         """
@@ -86,7 +86,7 @@ class Projections(NamedTuple):
         return _weighted_sum(columns.T.unsqueeze(-1), matrices.transpose(0, 1).unsqueeze(2))
 
     def walls(self, x: Tensor) -> Tensor:
-        """Walls (`2 x K`) that hold rows (`N x D`): their box, and around the origin where trees' maps differ."""
+        """Bounds (`2 x K`) of mapped rows (`N x D`): their box, symmetric around the origin if trees' maps differ."""
         if not self.differ:
             seen = self.seen(x, slice(0, 1))[0]
             return torch.stack([seen.amin(0), seen.amax(0)])
@@ -95,11 +95,11 @@ class Projections(NamedTuple):
 
     def coordinates(self, x: Tensor, row: Tensor, dimension: Tensor, tree: Tensor) -> Tensor:
         """
-        Single coordinates (`M`), bit by bit those of :meth:`seen`.
+        Single mapped coordinates (`M`), bit for bit those of :meth:`seen`.
 
         :param x: `n x D` points.
         :param row: `M` numbers of points.
-        :param dimension: `M` numbers of columns that trees see.
+        :param dimension: `M` numbers of mapped columns.
         :param tree: `M` numbers of trees.
         """
         if not len(self.matrices):
@@ -119,7 +119,7 @@ class Projections(NamedTuple):
 
 def check_projection(projection: Tensor | str | None, num_columns: int, num_trees: int) -> None:
     """
-    Refuse what is no map of points with D columns.
+    Refuse anything but a map of points with D columns.
 
     :param projection: `D x K` matrix, `m x D x K` matrices, `D` numbers on a diagonal, `"rotations"` or None.
     :param num_columns: D.
@@ -149,9 +149,9 @@ def rotations(number: int, num_columns: int, random: np.random.RandomState) -> T
     The Q factors of normal matrices, with the signs for which the factor R has a positive diagonal (Mezzadri 2007,
     "How to generate random matrices from the classical compact groups").
 
-    :param number: How many.
+    :param number: Number of matrices.
     :param num_columns: D.
-    :param random: Source of the numbers.
+    :param random: Random state that they are drawn from.
     """
     q, r = np.linalg.qr(random.normal(size=(number, num_columns, num_columns)))
     signs = np.where(np.diagonal(r, axis1=1, axis2=2) < 0, -1.0, 1.0)
@@ -159,7 +159,7 @@ def rotations(number: int, num_columns: int, random: np.random.RandomState) -> T
 
 
 def _weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
-    """The sum over the first dimension of products, in the same order and rounding for any shape."""
+    """The sum of products over the first dimension, in the same order and with the same rounding for any shape."""
     total = torch.zeros_like(values[0] * weights[0])
     for value, weight in zip(values, weights):
         total.add_(value * weight).clamp_(-LARGEST, LARGEST)
