@@ -1,8 +1,8 @@
 """
 Random partition kernels for GPyTorch.
 
-A partition ensemble puts every point in one cluster per partition; the kernel is how often two points share a
-cluster; so every product, solve, determinant and prediction is a sum over clusters.
+Each of m partitions puts every point in one cluster. The kernel is the fraction of partitions in which two points share
+a cluster, so that every product, solve, determinant and prediction is a sum over clusters.
 """
 
 from gpytorch_partition import settings as settings

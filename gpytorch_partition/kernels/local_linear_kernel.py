@@ -1,4 +1,4 @@
-"""The local linear kernel: functions that are linear within every cluster, with slopes of its own."""
+"""The local linear kernel: a partition kernel times a linear one, for functions that are linear within clusters."""
 
 from __future__ import annotations
 

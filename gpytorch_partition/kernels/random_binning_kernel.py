@@ -1,4 +1,4 @@
-"""The random binning kernel: clusters are the bins of randomly shifted grids of random pitch."""
+"""The random binning kernel: clusters are the bins of grids with random spacings and shifts."""
 
 from __future__ import annotations
 

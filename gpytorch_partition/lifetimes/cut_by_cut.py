@@ -50,7 +50,7 @@ def along_cuts(terminal: ClusterRidge, cells: Cells, trees: MondrianTrees) -> It
         before = trees.cells(float(times[start - 1]) if start else 0.0)
         after = trees.cells(block[-1] if block else 0.0)
         ridge = terminal.coarsened(cells.place_in(after), after.num_clusters)
-        complement = _Complement(ridge, _is_cut(before, after))
+        complement = _SchurComplement(ridge, _is_cut(before, after))
         for time in block if start else [0.0, *block]:
             now = trees.cells(time)
             yield complement.at(time, now, after.place_in(now))
@@ -62,8 +62,11 @@ def _is_cut(before: Cells, after: Cells) -> Tensor:
     return torch.bincount(place, minlength=before.num_clusters)[place] > 1
 
 
-class _Complement:
-    """The Schur complement of the cells that a block of cuts splits, with all other cells eliminated."""
+class _SchurComplement:
+    """
+    The regression on the cells that a block of cuts splits, with all others eliminated: their effects are
+    `alone` - `spread` times those of the split cells.
+    """
 
     def __init__(self, ridge: ClusterRidge, is_cut: Tensor) -> None:
         self.regression, counts, sums = ridge.regression, ridge.counts, ridge.sums

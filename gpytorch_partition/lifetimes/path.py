@@ -205,7 +205,7 @@ def fit_along_lifetimes(
     if validation is not None:
         kernel.partition.check_points(kernel.columns.select(validation[0]))
         validation = validation[0], _checked_targets(*validation, "validation rows")
-    random, learner = random_state_of(random_state), _fresh(estimator)
+    random, learner = random_state_of(random_state), _unfitted_copy(estimator)
     models: list[LifetimeModel] = []
     cells: LifetimeCells | None = None
     before: csr_matrix | None = None
@@ -214,7 +214,7 @@ def fit_along_lifetimes(
         features = cells.features(x)
         if before is not None:
             inherit_weights(learner, before, features)
-        _descend(learner, features, y, epochs, random)
+        _train(learner, features, y, epochs, random)
         score = None if validation is None else float(learner.score(cells.features(validation[0]), validation[1]))
         models.append(LifetimeModel(cells, deepcopy(learner), score))
         before = features
@@ -240,13 +240,13 @@ def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_ma
     estimator.n_features_in_ = len(parent)
 
 
-def _fresh(estimator: Any) -> Any:
+def _unfitted_copy(estimator: Any) -> Any:
     """An unfitted copy that does not shuffle rows."""
     copied = clone(estimator)
     return copied.set_params(shuffle=False) if "shuffle" in copied.get_params() else copied
 
 
-def _descend(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, random: np.random.RandomState) -> None:
+def _train(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, random: np.random.RandomState) -> None:
     """`epochs` passes over the rows, each in a random order."""
     options = {"classes": np.unique(y)} if is_classifier(estimator) else {}
     for _ in range(epochs):

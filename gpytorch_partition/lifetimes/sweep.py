@@ -213,7 +213,7 @@ class _Validation(NamedTuple):
         return float((by_event[self.events.codes].sum(-1) - self.y).square().mean().sqrt())
 
 
-class _Found(NamedTuple):
+class _LifetimeResult(NamedTuple):
     """The result of one lifetime; effects of cells only where there are validation rows or they cost nothing."""
 
     log_likelihood: float
@@ -229,7 +229,7 @@ def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[flo
         cells = data.rows.trees.cells(lifetime)
         if _is_primal(data, cells):
             ridge = _counted(data, cells) if ridge is None else _coarser(ridge, cells)
-            found.append(_Found(ridge[0].log_marginal_likelihood, 0.0, ridge[0].effects))
+            found.append(_LifetimeResult(ridge[0].log_marginal_likelihood, 0.0, ridge[0].effects))
         else:
             found.append(_by_rows(data, cells, held_out is not None))
         if held_out is not None:
@@ -272,7 +272,7 @@ def _coarser(finer: tuple[ClusterRidge, Cells], cells: Cells) -> tuple[ClusterRi
     return ridge.coarsened(before.place_in(cells), cells.num_clusters), cells
 
 
-def _by_rows(data: _Data, cells: Cells, with_effects: bool) -> _Found:
+def _by_rows(data: _Data, cells: Cells, with_effects: bool) -> _LifetimeResult:
     """The likelihood from the covariance of the rows: dense for few, one Lanczos run for many."""
     covariance, regression = data.covariance(cells), data.regression
     if _is_dense(data):
@@ -281,13 +281,13 @@ def _by_rows(data: _Data, cells: Cells, with_effects: bool) -> _Found:
         factor = torch.linalg.cholesky(noisy)
         alpha = torch.cholesky_solve(data.y.double().unsqueeze(-1), factor)
         normal = torch.distributions.MultivariateNormal(torch.zeros_like(noisy[0]), scale_tril=factor)
-        return _Found(float(normal.log_prob(data.y.double())), 0.0, _effects(data, cells, alpha))
+        return _LifetimeResult(float(normal.log_prob(data.y.double())), 0.0, _effects(data, cells, alpha))
     value, standard_error = _by_lanczos(data, covariance)
     if not with_effects:
-        return _Found(value, standard_error)
+        return _LifetimeResult(value, standard_error)
     noisy = covariance._mul_constant(regression.outputscale).add_diagonal(torch.tensor(regression.noise).double())
     alpha = noisy.solve(data.y.double().unsqueeze(-1))
-    return _Found(value, standard_error, _effects(data, cells, alpha))
+    return _LifetimeResult(value, standard_error, _effects(data, cells, alpha))
 
 
 def _by_lanczos(data: _Data, covariance: PartitionLinearOperator) -> tuple[float, float]:

@@ -1,1 +1,1 @@
-"""Hyperparameters chosen from data: by marginal likelihood, or by the predictive density of held-out rows."""
+"""Training of hyperparameters: by marginal likelihood, or by the predictive density of held-out rows."""

@@ -1,6 +1,6 @@
 r"""
-GPyTorch models of the form :math:`y \sim N(\mu, s K + \sigma^2 I)` with nothing to train in K: whether a model has
-this form, which is decided by what it evaluates to, and how its values are read and written.
+Recognition of GPyTorch models :math:`y \sim N(\mu, s K + \sigma^2 I)` with nothing to train in K, by what they
+evaluate to; and reading and writing of their hyperparameters.
 """
 
 from __future__ import annotations
