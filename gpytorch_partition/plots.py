@@ -1,4 +1,4 @@
-"""Pictures of predictions; they need matplotlib, which `pip install "gpytorch_partition[plot]"` brings."""
+"""Matplotlib figures of predictions and their calibration (`pip install "gpytorch_partition[plot]"` for matplotlib)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gpytorch_partition.estimators.scores import coverage, half_width, root_mean
 
 Prediction = tuple[np.ndarray, np.ndarray]  # means and standard deviations
 
-# Okabe & Ito's colors, told apart with any color vision.
+# Okabe & Ito's palette, distinguishable with any color vision.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _GRAY = "#6E6E6E"
-_NOTE = {"va": "bottom", "fontsize": 9, "color": _GRAY}
-_MOST_ROWS_SHOWN = 150
-_LEVELS = np.linspace(0, 1, 41)[1:-1]
+_NOTE_STYLE = {"va": "bottom", "fontsize": 9, "color": _GRAY}
+_MAX_ROWS_DRAWN = 150  # rows per panel
+_NOMINAL_COVERAGES = np.linspace(0, 1, 41)[1:-1]  # shares
 
 
 def plot_comparison(
@@ -29,9 +29,9 @@ def plot_comparison(
     target: str = "target",
 ) -> Any:
     """
-    One panel per model with predicted against true targets, and one with everybody's calibration.
+    One panel per model with predicted against true targets, and one with the calibration curves of all models.
 
-    There are six colors, which begin again after the sixth model.
+    The palette has six colors, which repeat after the sixth model.
 
     :param y: `N` targets.
     :param predictions: Means and standard deviations (`N` each, in units of the targets) of the models to show, by
@@ -39,7 +39,7 @@ def plot_comparison(
     :param references: Those of models that only the calibration panel shows.
     :param title: Title of the figure. (Default: none.)
     :param target: What the targets are, for the axes. (Default: `"target"`.)
-    :return: The :class:`matplotlib.figure.Figure`, which belongs to no window.
+    :return: The :class:`matplotlib.figure.Figure`, which is not registered with pyplot and opens no window.
     :raises ImportError: Without matplotlib.
 
     Example:
@@ -72,7 +72,7 @@ def plot_comparison(
 
 def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarray, *, color: str = _COLORS[0]) -> None:
     """
-    Predicted against true targets, with central 90 % intervals; those that miss stand out.
+    Predicted against true targets, with central 90 % intervals; those that miss their target are black.
 
     Of more than 150 rows, 150 evenly spread over the targets are drawn.
 
@@ -80,7 +80,7 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
     :param y: `N` targets.
     :param mean: `N` means.
     :param std: `N` standard deviations, noise included, in units of the targets.
-    :param color: Of the points. (Default: blue.)
+    :param color: Color of the points. (Default: blue.)
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -89,7 +89,7 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
         >>> [text.get_text() for text in panel.get_legend().get_texts()]
         ['within its 90 % interval: 100 %', 'outside: 0 %']
     """
-    shown = _spread(y)
+    shown = _drawn_rows(y)
     missed = np.abs(y - mean) > half_width(0.9) * std
     panel.axline((float(y.mean()), float(y.mean())), slope=1, color=_GRAY, linewidth=1, zorder=1)
     for rows, tint, label in (
@@ -108,7 +108,8 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
             label=label,
         )
     if len(shown) < len(y):
-        panel.text(0.98, 0.02, f"{len(shown)} of {len(y):,} rows drawn", ha="right", transform=panel.transAxes, **_NOTE)
+        note = f"{len(shown)} of {len(y):,} rows drawn"
+        panel.text(0.98, 0.02, note, ha="right", transform=panel.transAxes, **_NOTE_STYLE)
     _legend_above(panel)
     panel.grid(alpha=0.25)
 
@@ -117,9 +118,9 @@ def plot_calibration(
     panel: Any, y: np.ndarray, predictions: Mapping[str, Prediction], references: Mapping[str, Prediction]
 ) -> None:
     """
-    How many targets the central intervals really hold, against how many they should.
+    Calibration curves: the share of targets inside the central intervals, against their nominal coverage.
 
-    The band is where 95 % of such curves lie, pointwise, if the intervals are right and the rows independent.
+    The band holds 95 % of such curves, pointwise, if the intervals are right and the rows independent.
 
     :param panel: A matplotlib `Axes`.
     :param y: `N` targets.
@@ -133,18 +134,19 @@ def plot_calibration(
         >>> panel.get_title(loc="left")
         'Calibration of central intervals'
     """
-    margin = half_width(0.95) * np.sqrt(_LEVELS * (1 - _LEVELS) / len(y))
+    nominal = _NOMINAL_COVERAGES
+    margin = half_width(0.95) * np.sqrt(nominal * (1 - nominal) / len(y))
     band = {"color": _GRAY, "alpha": 0.15, "linewidth": 0, "label": f"chance alone (95 %, {len(y):,} rows)"}
-    panel.fill_between(_LEVELS, _LEVELS - margin, _LEVELS + margin, **band)
+    panel.fill_between(nominal, nominal - margin, nominal + margin, **band)
     panel.axline((0, 0), slope=1, color=_GRAY, linewidth=1)
     curves = [(name, pair, "-") for name, pair in predictions.items()]
     curves += [(name, pair, "--") for name, pair in references.items()]
     for (name, (mean, std), style), color in zip(curves, cycle(_COLORS)):
-        panel.plot(_LEVELS, coverage(y, mean, std, _LEVELS), style, color=color, linewidth=1.8, label=name)
+        panel.plot(nominal, coverage(y, mean, std, nominal), style, color=color, linewidth=1.8, label=name)
     _set_title(panel, "Calibration of central intervals", above=0)
     panel.set(xlabel="nominal share inside", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))
     panel.legend(loc="upper left", fontsize=9, framealpha=0.9)
-    panel.text(0.98, 0.03, "above the line: intervals too wide\nbelow: too narrow", ha="right", **_NOTE)
+    panel.text(0.98, 0.03, "above the line: intervals too wide\nbelow: too narrow", ha="right", **_NOTE_STYLE)
     panel.grid(alpha=0.25)
 
 
@@ -158,22 +160,22 @@ def _set_title(panel: Any, text: str, above: int = 1) -> None:
 
 
 def _legend_above(panel: Any) -> None:
-    """A legend in one line above the panel, where it hides nothing."""
+    """A legend in one line above the panel, where it covers no points."""
     place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
     panel.legend(ncols=2, fontsize=9, frameon=False, handletextpad=0.2, columnspacing=1.2, **place)
 
 
-def _spread(y: np.ndarray) -> np.ndarray:
-    """Numbers of at most 150 rows, evenly spread over the sorted targets."""
+def _drawn_rows(y: np.ndarray) -> np.ndarray:
+    """Indices of at most 150 rows, evenly spread over the sorted targets."""
     order = np.argsort(y, kind="stable")
-    if len(y) <= _MOST_ROWS_SHOWN:
+    if len(y) <= _MAX_ROWS_DRAWN:
         return order
-    return order[np.linspace(0, len(y) - 1, _MOST_ROWS_SHOWN).round().astype(int)]
+    return order[np.linspace(0, len(y) - 1, _MAX_ROWS_DRAWN).round().astype(int)]
 
 
 def _limits(y: np.ndarray, predictions: list[Prediction]) -> tuple[float, float]:
-    """One range for all panels that holds the targets shown and their intervals."""
-    rows = _spread(y)
+    """The range of the vertical axes of all panels, which holds the targets drawn and their intervals."""
+    rows = _drawn_rows(y)
     ends = [mean[rows] + side * half_width(0.9) * std[rows] for mean, std in predictions for side in (-1, 1)]
     low, high = float(np.min([y[rows], *ends])), float(np.max([y[rows], *ends]))
     return low - 0.03 * (high - low), high + 0.03 * (high - low)

@@ -1,4 +1,4 @@
-"""Word of long work: a progress bar on a terminal, and a logged forecast everywhere; nothing for work that is short."""
+"""Progress bars on a terminal, and a logged forecast for work that takes minutes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-# Seconds from which on work is announced.
+# Seconds: work that is expected to take longer is announced by a warning in the log.
 LONG = 120
 
 
@@ -21,10 +21,10 @@ def progress(items: Iterable[Item], description: str, total: int | None = None) 
     r"""
     Iterate over `items` behind a progress bar that appears after two seconds, and only on a terminal.
 
-    If the first item took so long that all will take minutes, a warning is logged.
+    If the first item took so long that the others will take more than 120 seconds, a warning is logged.
 
     :param items: What to iterate over.
-    :param description: What the bar says is being done.
+    :param description: Label of the bar and of the warning.
     :param total: Number of items, where `items` has no length.
 
     Example:
@@ -33,10 +33,10 @@ def progress(items: Iterable[Item], description: str, total: int | None = None) 
     """
     if total is None and isinstance(items, Sized):
         total = len(items)
-    start, seconds = monotonic(), 0.0
+    start = monotonic()
     for number, item in enumerate(tqdm(items, desc=description, total=total, disable=None, delay=2.0, leave=False)):
         if number == 1:
-            seconds = (monotonic() - start) * ((total or 1) - 1)
-        if number == 1 and seconds > LONG:
-            logger.warning("%s: up to %.0f minutes to go", description, seconds / 60)
+            remaining = (monotonic() - start) * ((total or 1) - 1)
+            if remaining > LONG:
+                logger.warning("%s: up to %.0f minutes to go", description, remaining / 60)
         yield item

@@ -1,4 +1,4 @@
-"""Settings of the solvers, in GPyTorch's manner: a context manager each, with its value inside the context."""
+"""Solver settings, as context managers in the manner of `gpytorch.settings`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRECONDITIONERS = ("nystrom", "partition", "none")
 VARIANCES = ("auto", "feature_space", "conjugate_gradients", "samples")
 
 
-class preconditioner(_value_context):  # noqa: N801 (settings are spelled as GPyTorch's)
+class preconditioner(_value_context):  # noqa: N801 (named in lower case, as GPyTorch's settings)
     """
     Which preconditioner conjugate gradients use from linear_operator's `min_preconditioning_size` rows on, 2,000 by
     default (Default: `"nystrom"`).
@@ -27,8 +27,8 @@ class preconditioner(_value_context):  # noqa: N801 (settings are spelled as GPy
     See :mod:`gpytorch_partition.operators.preconditioners` for what each costs and gains.
 
     :param value: One of these.
-    :raises ValueError: If it is none of them. With `"partition"`, solves for trees (`heights="all"`) and sums raise
-        one.
+    :raises ValueError: If it is none of them. With `"partition"`, solves with trees (`heights="all"`) and with sums of
+        kernels raise one too.
 
     Example:
         >>> with preconditioner("none"):
@@ -49,8 +49,8 @@ class preconditioner_rank(_value_context):  # noqa: N801
     Rank of the Nystrom preconditioner (Default: 100).
 
     A rank of l costs l products with the kernel and O(N l^2) once, O(N l) in every iteration and right-hand side, and
-    l numbers held per row, three times as many during the set-up. Where 128 or more samples are solved for, for
-    variances or by name, a rank of 4 l is used, up to 2 GiB.
+    l numbers held per row, three times as many during the set-up. Where 128 or more posterior samples are solved for,
+    for variances or because they were asked for, a rank of 4 l is used, up to 2 GiB.
 
     Example:
         >>> with preconditioner_rank(50):
@@ -66,7 +66,7 @@ class probe_seed(_value_context):  # noqa: N801
     Seed of the probe vectors of log determinants and of the Nystrom sketch (Default: 0).
 
     One seed gives the same probes at every call, which makes the marginal likelihood a smooth deterministic function
-    of the hyperparameters (fit for L-BFGS) without reading the global random state. Any integer will do.
+    of the hyperparameters (as L-BFGS needs) without reading the global random state. Any integer is allowed.
 
     Example:
         >>> with probe_seed(7):
@@ -82,10 +82,10 @@ class variance_tolerance(_value_context):  # noqa: N801
     Relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
 
     Each test point's solve runs until its latent variance is certain to be within this fraction of the exact one;
-    errors are on the side of too large a variance. A pathwise sample's solve runs until the variance of its error,
-    averaged over the training rows by their precision, is about this fraction of its own at most; in float32 rounding
-    allows no noise below some 1e-7 outputscales. A smaller one costs more iterations, O(N m) each for a test point or a
-    sample.
+    variances are never too small. A pathwise sample's solve runs until the variance of its error, averaged over the
+    training rows by their precision, is at most about this fraction of the sample's own variance; in float32, rounding
+    requires a noise above some 1e-7 outputscales. A smaller tolerance costs more iterations, O(N m) each for a test
+    point or a sample.
 
     :param value: Above 0 and below 1.
     :raises ValueError: If it is not.
@@ -106,10 +106,11 @@ class variance_tolerance(_value_context):  # noqa: N801
 
 class num_variance_samples(_value_context):  # noqa: N801
     r"""
-    Pathwise samples that predictive variances are estimated from (Default: 512).
+    Number of pathwise samples that predictive variances are estimated from (Default: 512).
 
-    Each costs a solve, however many points there are. A variance (without the noise) is within :math:`\sqrt{2 / n}` of
-    the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512 samples.
+    Each costs one solve, however many test points there are. A variance (without the noise) is within
+    :math:`\sqrt{2 / n}` of the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512
+    samples.
 
     Raises `ValueError` for less than two.
 
@@ -131,13 +132,13 @@ class predictive_variances(_value_context):  # noqa: N801
     """
     How predictive variances are computed above `max_cholesky_size` training rows (Default: `"auto"`).
 
-    - `"feature_space"`: exact, from counts of clusters
+    - `"feature_space"`: exact, from co-occurrence counts of clusters
       (:class:`~gpytorch_partition.inference.feature_space.feature_space.FeatureSpace`); for one partition kernel with
-      one level of noise. Chosen for up to 20,000 clusters, if the `40 p^2` bytes that they take meanwhile fit in half
-      of the memory; 12,000 clusters take half a minute.
-    - `"conjugate_gradients"`: a solve per point, to :class:`variance_tolerance`, never too small.
+      one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in
+      half of the memory; 12,000 clusters take half a minute.
+    - `"conjugate_gradients"`: one solve per test point, to :class:`variance_tolerance`, never too small.
     - `"samples"`: from :class:`num_variance_samples` pathwise samples, solved to :class:`variance_tolerance`.
-    - `"auto"`: what is expected to be fastest; samples only for more points than samples.
+    - `"auto"`: the method expected to be fastest; samples only for more test points than samples.
 
     Raises `ValueError` for any other value.
     """
@@ -152,9 +153,9 @@ class predictive_variances(_value_context):  # noqa: N801
 
 class iterative:  # noqa: N801
     r"""
-    Solver settings that make the marginal likelihood and its gradient right for partition kernels.
+    Solver settings that make the marginal likelihood and its gradient accurate for partition kernels.
 
-    GPyTorch's own defaults (relative residual 1, 20 Lanczos steps) and solver leave the gradient with respect to the
+    GPyTorch's own solver and defaults (relative residual 1, 20 Lanczos steps) leave the gradient with respect to the
     noise 28 % off and the likelihood .05 nats per datum too high on a forest kernel, because the spectrum of these
     kernels decays slowly. BoTorch, once imported, turns iterative solvers off altogether. Inside this context:
 
@@ -163,10 +164,10 @@ class iterative:  # noqa: N801
     - up to 100 Lanczos steps in log determinants;
     - joint covariances of more than 512 training and test rows stay lazy, whatever BoTorch has set.
 
-    As all settings of GPyTorch these belong to the process, not to a thread.
+    Like all settings of GPyTorch, these are global to the process, not local to a thread.
 
-    Settings given inside the context win over these; the context entered again inside itself changes nothing, so
-    that they also win inside functions that enter it. Cost: about 3 times the products of GPyTorch's defaults.
+    Settings given inside the context override these, also inside functions that enter the context again: entering it
+    inside itself changes nothing. Cost: about 3 times as many products as with GPyTorch's defaults.
 
     Example:
         >>> import gpytorch, linear_operator

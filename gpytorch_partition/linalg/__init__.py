@@ -1,1 +1,1 @@
-"""Iterative linear algebra on closures; knows nothing of partitions."""
+"""Solvers, quadratures and threads for matrices that are known by their products only; independent of partitions."""

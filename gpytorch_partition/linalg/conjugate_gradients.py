@@ -1,10 +1,10 @@
 """
-Preconditioned conjugate gradients that stop column by column, and the Lanczos matrices they give on the way.
+Preconditioned conjugate gradients for many right-hand sides, each stopped by its own residual, with Lanczos matrices.
 
-Accelerated coordinate descent on the dual (Lin, Lu & Xiao 2014; one row at a time, with running cluster sums) takes a
-number of passes that does not grow with N, where iterations here grow like N^.4. Compiled, it was measured against
-these with a Nystrom preconditioner on flat partitions: as fast for one column and slower for sixteen up to 256,000
-rows, 1.4 times as fast at 1,000,000. It cannot do trees at that price, so there is one solver.
+An alternative was tried: accelerated coordinate descent on the dual (Lin, Lu & Xiao 2014; one row at a time, with
+running cluster sums) needs a number of passes that does not grow with N, while iterations here grow like N^.4. Compared
+with this solver and a Nystrom preconditioner on flat partitions, a compiled version was as fast for one column and
+slower for sixteen up to 256,000 rows, 1.4 times as fast at 1,000,000. It cannot do trees at that cost, so it was left.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from torch import Tensor
 
 Closure = Callable[[Tensor], Tensor]
 
-# Lanczos matrices have this many steps at least, as in GPyTorch. More are needed only while the solve itself is far
-# off: with the residual of a probe at 0.1 the quadrature's error was below 2e-4 nats per datum on every kernel tried.
-_MIN_TRIDIAGONAL = 20
-# Restarts from the true residual when rounding made the recursive one too optimistic.
+# Fewest steps of a Lanczos matrix, as in GPyTorch. More are needed only while the solve itself is inaccurate: with
+# the residual of a probe at 0.1 the quadrature's error was below 2e-4 nats per datum on every kernel tried.
+_MIN_LANCZOS_STEPS = 20
+# Most restarts from the true residual, where rounding has made the recursively updated one too small.
 _MAX_RESTARTS = 3
 
 
 class CGState(NamedTuple):
-    """What a stopping rule may look at; norms and forms are `*batch x 1 x t`."""
+    """What a stopping rule is given; norms and quadratic forms are `*batch x 1 x t`."""
 
     residual_norm: Tensor  # norm of the residual
     rhs_norm: Tensor  # norm of the right-hand side
-    quadratic_form: Tensor  # 2 b^T x - x^T A x so far (from zero: b^T x), a lower bound of b^T A^{-1} b
-    solution: Tensor  # *batch x N x t, so far
+    quadratic_form: Tensor  # current 2 b^T x - x^T A x (started from zero: b^T x), a lower bound of b^T A^{-1} b
+    solution: Tensor  # *batch x N x t, current
     residual: Tensor  # *batch x N x t
 
 
 class CGResult(NamedTuple):
-    """What conjugate gradients return."""
+    """The result of :func:`conjugate_gradients`."""
 
     solution: Tensor  # *batch x N x t
-    # *batch x 1 x t, 2 b^T x - x^T A x, a lower bound of b^T A^{-1} b: from zero, b^T x as a sum of positive terms
+    # *batch x 1 x t, 2 b^T x - x^T A x, a lower bound of b^T A^{-1} b: started from zero, a sum of positive terms
     quadratic_form: Tensor
     tridiagonal: Tensor | None  # num_tridiag x *batch x k x k Lanczos matrices of P^{-1/2} A P^{-1/2}
     iterations: int
@@ -72,27 +72,27 @@ def conjugate_gradients(
     max_tridiag_iterations: int = 0,
 ) -> CGResult:
     r"""
-    Solve :math:`A X = B` for symmetric positive definite A given by its product.
+    Solve :math:`A X = B` for a symmetric positive definite A that is known by its products.
 
     Preconditioned conjugate gradients (Saad 2003). Every column stops by its own residual, not by the
     mean over columns, and no threshold is absolute, so that scaling A, B or the preconditioner changes nothing. When
-    all columns have stopped, the true residual is computed; columns that rounding had deceived start again from where
-    they are.
+    all columns have stopped, the true residual is computed; columns whose recursive residual rounding had made too
+    small restart from their solution.
 
     One product, one application of the preconditioner and six vector operations per iteration and column; columns
-    that have stopped are multiplied along until the last one has. Holds four times the size of `rhs`, itself
+    that have stopped stay in the products until the last one stops. Holds four times the size of `rhs`, itself
     included, and up to three times more within an iteration.
 
     :param matmul: :math:`V \mapsto A V`, for `*batch x N x t`.
     :param rhs: `*batch x N x t` right-hand sides.
-    :param stop: Which columns are done (`*batch x 1 x t`), given the :class:`CGState`.
+    :param stop: The stopping rule: from the :class:`CGState` to which columns are done (`*batch x 1 x t`).
     :param preconditioner: :math:`V \mapsto P^{-1} V`. (Default: none.)
-    :param initial_guess: Where to start, of a shape that expands to that of `rhs`. (Default: zero.)
-    :param max_iterations: After these many iterations a :class:`NumericalWarning` tells the residual reached.
+    :param initial_guess: The solution to start from, of a shape that expands to that of `rhs`. (Default: zero.)
+    :param max_iterations: After so many iterations a :class:`NumericalWarning` gives the residual reached.
         (Default: 1000.)
     :param num_tridiag: For the first `num_tridiag` columns, not all zero, return the Lanczos matrix as well.
         (Default: 0.)
-    :param max_tridiag_iterations: Size of these matrices at most, 1 or more if any are wanted; they have at least 20
+    :param max_tridiag_iterations: Largest size of these matrices, 1 or more if any are wanted; they have at least 20
         rows where that and N allow it. (Default: 0.)
     :raises ValueError: If a right-hand side is not finite.
 
@@ -103,7 +103,7 @@ def conjugate_gradients(
                 [0.6364]])
     """
     if not torch.isfinite(rhs).all():
-        raise ValueError("expected finite right-hand sides, got NaN or infinity: look at the targets and the means")
+        raise ValueError("expected finite right-hand sides, got NaN or infinity: check the targets and the means")
     run = _Run(matmul, rhs, stop, preconditioner, num_tridiag, max_tridiag_iterations, initial_guess)
     for _ in range(1 + _MAX_RESTARTS):
         run.iterate(max_iterations)
@@ -128,7 +128,7 @@ class _Run:
         max_tridiag: int,
         initial_guess: Tensor | None,
     ) -> None:
-        # Row by row: mixed strides cost a factor of ten in every vector operation.
+        # Contiguous, since mixed strides make every vector operation ten times as slow.
         rhs = rhs.contiguous()
         self.matmul, self.rhs, self.stop = matmul, rhs, stop
         self.precondition = preconditioner or torch.clone
@@ -154,7 +154,7 @@ class _Run:
         self.direction = direction
 
     def iterate(self, max_iterations: int) -> None:
-        """Run until every column is done."""
+        """Iterate until every column is done."""
         while self.iterations < max_iterations and bool(self._active().any()):
             self._step()
             self.iterations += 1
@@ -176,9 +176,9 @@ class _Run:
         self.done = self._finished()
 
     def _active(self) -> Tensor:
-        """Columns that take part in the next step: unfinished ones, and Lanczos ones in their first steps."""
+        """Columns of the next step: unfinished ones, and those with Lanczos matrices in their first steps."""
         active = ~self.done
-        if self.is_first_run and self.iterations < min(_MIN_TRIDIAGONAL, self.max_tridiag):
+        if self.is_first_run and self.iterations < min(_MIN_LANCZOS_STEPS, self.max_tridiag):
             exhausted = self.residual_norm <= 4 * torch.finfo(self.rhs.dtype).eps * self.rhs_norm
             active[..., : self.num_tridiag] |= ~exhausted[..., : self.num_tridiag]
         return active
@@ -189,18 +189,18 @@ class _Run:
         return self.stop(state) | (self.residual_norm == 0)
 
     def is_solved(self) -> bool:
-        """Whether the true residual satisfies the stopping rule; if not, start again from it."""
-        claimed = self.residual_norm
+        """Whether the true residual satisfies the stopping rule; if not, prepare a restart from it."""
+        recursive_norm = self.residual_norm
         self.residual = self.rhs - self.matmul(self.solution)
-        deceived = ~self._finished() & (self.residual_norm > 2 * claimed)
-        if not bool(deceived.any()):
+        unsolved = ~self._finished() & (self.residual_norm > 2 * recursive_norm)
+        if not bool(unsolved.any()):
             return True
-        self.done, self.is_first_run = ~deceived, False
+        self.done, self.is_first_run = ~unsolved, False
         self._begin(self.residual)
         return False
 
     def _record(self, alpha: Tensor, beta: Tensor) -> None:
-        """Keep the coefficients of the Lanczos columns; a restart is another Krylov space."""
+        """Keep the coefficients of the columns with Lanczos matrices; a restart begins another Krylov space."""
         if self.is_first_run and len(self.coefficients) < self.max_tridiag:
             self.coefficients.append((alpha[..., : self.num_tridiag], beta[..., : self.num_tridiag]))
 
@@ -217,7 +217,7 @@ class _Run:
         inverse = torch.where(live, 1 / torch.where(live, alpha, 1), 0)
         diagonal = inverse.clone()
         diagonal[..., 1:, :] += beta[..., :-1, :] * inverse[..., :-1, :]
-        # Steps after a column's Krylov space is exhausted are uncoupled ones on the diagonal: their log is zero.
+        # Steps after a column's Krylov space is exhausted become uncoupled 1s on the diagonal, whose logarithm is zero.
         diagonal = torch.where(live, diagonal, 1)
         off = (beta.sqrt() * inverse)[..., :-1, :] * live[..., 1:, :]
         diagonal, off = diagonal.movedim(-1, 0), off.movedim(-1, 0)
@@ -225,7 +225,7 @@ class _Run:
 
 
 def _ratio(numerator: Tensor, denominator: Tensor, where: Tensor) -> Tensor:
-    """The quotient in the columns that still move, zero in the others."""
+    """The quotient in the columns that are active and not converged, zero in the others."""
     safe = where & (denominator > 0) & (numerator > 0)
     return torch.where(safe, numerator / torch.where(safe, denominator, 1), 0)
 

@@ -1,5 +1,5 @@
 r"""
-Lanczos on closures: what a matrix does to a block of vectors and to probe vectors, from products with it alone.
+Block Lanczos and stochastic Lanczos quadrature, for a matrix that is known by its products only.
 
 The Krylov spaces of K and of :math:`s K + \sigma^2 I` are the same, so one run serves every s and :math:`\sigma^2`.
 """
@@ -13,18 +13,18 @@ from torch import Tensor
 
 Closure = Callable[[Tensor], Tensor]
 
-# Vectors of the basis that later ones are orthogonalized against, beside the last two blocks. Copies come of
-# eigenvalues that have been found, large ones, whose eigenvectors lie in the span of the first few dozen vectors.
-_KEPT = 64
+# Number of first basis vectors that later ones are orthogonalized against, besides the last two blocks. Spurious
+# copies are those of converged eigenvalues: large ones, with eigenvectors in the span of the first few dozen vectors.
+_NUM_KEPT = 64
 
 
 class LanczosRun:
     r"""
-    Block Lanczos from a few vectors, and single Lanczos from each of many probes, in one product per step.
+    Block Lanczos from a few vectors and single-vector Lanczos from each of many probes, in one product per step.
 
     The first 64 vectors of the block's basis are kept, and later ones orthogonalized, twice, against them and the last
-    two blocks: without that, copies of the large eigenvalues return after a few dozen steps. Probes are left to
-    themselves: copies share the weight of the eigenvalue that they are copies of, which a quadrature does not notice.
+    two blocks: without that, spurious copies of the large eigenvalues appear after a few dozen steps. Probes are not
+    reorthogonalized: copies share the weight of their eigenvalue, which does not change a quadrature.
 
     Each step costs one product with K for b + q columns and :math:`O(N b (64 + b))`. Holds `64 + 2 b + 2 q` numbers
     per row.
@@ -32,7 +32,7 @@ class LanczosRun:
     :param matmul: :math:`V \mapsto K V` for positive semidefinite K, `N x t`.
     :param block: `N x b` vectors that start the block.
     :param probes: `N x q` probe vectors of any length.
-    :param generator: Source of the vectors that go on where a Krylov space is exhausted.
+    :param generator: Source of the random vectors that continue the basis where a Krylov space is exhausted.
 
     Example:
         >>> K = torch.diag(torch.tensor([1.0, 2.0, 4.0]))
@@ -45,10 +45,10 @@ class LanczosRun:
 
     def __init__(self, matmul: Closure, block: Tensor, probes: Tensor, generator: torch.Generator) -> None:
         self.matmul, self.generator = matmul, generator
-        # In float64, so that vectors of very different lengths and nearly parallel ones keep what tells them apart.
+        # float64 resolves vectors of very different lengths and nearly parallel ones.
         vectors, triangle = torch.linalg.qr(block.double())
         self._store, self._size, self._newest = probes.new_empty(16 * block.shape[1], block.shape[0]), 0, 0
-        self._width, self.dimension = block.shape[1], 0  # of a block, and of the block's Krylov space
+        self._width, self.dimension = block.shape[1], 0  # columns of a block; dimension of its Krylov space
         self.diagonal: list[Tensor] = []  # b x b blocks Q_j^T K Q_j
         self.below: list[Tensor] = []  # b x b blocks Q_{j+1}^T K Q_j
         self.probe_norms = probes.norm(dim=0)
@@ -59,7 +59,7 @@ class LanczosRun:
 
     @property
     def basis(self) -> Tensor:
-        """What is kept of the orthonormal basis, row by row: the first vectors, and the last two blocks."""
+        """The vectors kept of the orthonormal basis, as rows: the first 64, and the last two blocks."""
         return self._store[: self._size]
 
     @property
@@ -68,7 +68,7 @@ class LanczosRun:
         return len(self._alphas)
 
     def extend(self, num_steps: int) -> None:
-        """Take more steps, N in all at most; once the block's basis is complete, only the probes go on."""
+        """Take more steps, at most N in all; once the block's basis is complete, only the probes continue."""
         for _ in range(min(num_steps, self._store.shape[1] - self.num_steps)):
             last = self.basis[self._size - self._newest :].mT
             product = self.matmul(torch.cat([last, self._probe], -1))
@@ -81,30 +81,31 @@ class LanczosRun:
         self.below.append(self._append(product))
 
     def _append(self, columns: Tensor) -> Tensor:
-        """Append an orthonormal basis of what columns have beyond the basis; return their coordinates in it."""
+        """Append an orthonormal basis of the columns' parts orthogonal to the basis; return their coordinates in it."""
         lengths = columns.norm(dim=0).clamp_min(torch.finfo(columns.dtype).tiny)
         vectors, coordinates = columns / lengths, torch.diag(lengths)
         for _ in range(2):
             vectors, triangle = torch.linalg.qr(vectors - self.basis.mT @ (self.basis @ vectors))
             coordinates = triangle @ coordinates
-        # Strongest directions first: what is left of dependent columns comes last, and no others with it.
-        turn, sizes, _ = torch.linalg.svd(coordinates / lengths)
-        room = min(columns.shape[1], self._store.shape[1] - self.dimension)
-        vectors, coordinates = (vectors @ turn)[:, :room], (turn.mT @ coordinates)[:room]
-        lost = sizes[:room] <= 10 * torch.finfo(columns.dtype).eps
-        if bool(lost.any()):
-            vectors, coordinates = self._renewed(vectors, lost), coordinates.masked_fill(lost.unsqueeze(-1), 0)
+        # Largest singular values first, so that the null directions of dependent columns come last and unmixed.
+        rotation, singular, _ = torch.linalg.svd(coordinates / lengths)
+        num_new = min(columns.shape[1], self._store.shape[1] - self.dimension)
+        vectors, coordinates = (vectors @ rotation)[:, :num_new], (rotation.mT @ coordinates)[:num_new]
+        is_null = singular[:num_new] <= 10 * torch.finfo(columns.dtype).eps
+        if bool(is_null.any()):
+            vectors = self._with_random_directions(vectors, is_null)
+            coordinates = coordinates.masked_fill(is_null.unsqueeze(-1), 0)
         self._keep(vectors)
         return coordinates.double()
 
     def _keep(self, vectors: Tensor) -> None:
-        """Append vectors (`N x b`) to those kept, in a store that grows by half."""
+        """Append vectors (`N x b`) to those kept, in a buffer that grows by half when it is full."""
         self._newest = vectors.shape[1]
         self.dimension += self._newest
-        most = _KEPT + 2 * self._width
+        most = _NUM_KEPT + 2 * self._width
         if self._size + self._newest > most:
             dropped = self._size + self._newest - most
-            self._store[_KEPT : self._size - dropped] = self._store[_KEPT + dropped : self._size].clone()
+            self._store[_NUM_KEPT : self._size - dropped] = self._store[_NUM_KEPT + dropped : self._size].clone()
             self._size -= dropped
         if self._size + self._newest > self._store.shape[0]:
             larger = self._store.new_empty(self._store.shape[0] * 3 // 2 + self._newest, self._store.shape[1])
@@ -113,13 +114,13 @@ class LanczosRun:
         self._store[self._size : self._size + self._newest] = vectors.mT
         self._size += self._newest
 
-    def _renewed(self, vectors: Tensor, lost: Tensor) -> Tensor:
-        """Random directions, orthogonal to everything, for those in which nothing was left (the last ones)."""
+    def _with_random_directions(self, vectors: Tensor, is_null: Tensor) -> Tensor:
+        """The vectors with the null ones (the last) replaced by random ones, orthogonal to all others."""
         fresh = torch.randn(vectors.shape, generator=self.generator, dtype=vectors.dtype, device=vectors.device)
-        renewed = torch.where(lost, fresh, vectors)
+        renewed = torch.where(is_null, fresh, vectors)
         for _ in range(2):
             renewed = torch.linalg.qr(renewed - self.basis.mT @ (self.basis @ renewed)).Q
-        return torch.where(lost, renewed, vectors)
+        return torch.where(is_null, renewed, vectors)
 
     def _step_probes(self, product: Tensor) -> None:
         """The three-term recurrence (Golub & Meurant 2010) of each probe."""
@@ -137,7 +138,7 @@ class LanczosRun:
         The matrix Gauss-Radau quadrature of the block tridiagonal matrix, with b nodes at 0, the left end of the
         spectrum of a positive semidefinite K (Golub & Meurant 2010, theorem 6.4), in float64. Of
         :math:`f(x) = (x + \lambda)^{-1}` it is an upper bound, where the Gauss quadrature of :meth:`probe_quadratures`
-        is one of log determinants: what Lanczos has not resolved yet makes a likelihood too small, never too large.
+        is one of log determinants: unresolved parts of the spectrum make a likelihood too small, never too large.
         """
         matrix = _block_tridiagonal(self.diagonal, self.below[:-1])
         last = self.below[-1]
@@ -174,6 +175,6 @@ def _corner(matrix: Tensor, last: Tensor) -> Tensor:
 
 
 def _rounding(matrix: Tensor) -> Tensor:
-    """How far rounding moves eigenvalues."""
+    """A bound on the change of eigenvalues by rounding."""
     number = torch.finfo(matrix.dtype)
     return (10 * len(matrix) * number.eps * matrix.diagonal().max()).clamp_min(number.tiny)

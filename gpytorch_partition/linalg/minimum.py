@@ -1,4 +1,4 @@
-"""Minima of smooth functions of a few numbers, found beside PyTorch's threads."""
+"""L-BFGS-B for smooth functions of a few numbers, without competing with PyTorch for the cores."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def minimum_of(
     options: Mapping[str, Any] | None = None,
 ) -> OptimizeResult:
     """
-    SciPy's L-BFGS-B, while the algebra of SciPy and NumPy stays on one thread.
+    SciPy's L-BFGS-B, with the BLAS of SciPy and NumPy limited to one thread.
 
-    Matrices of the search are of the size of the position, but OpenBLAS wakes all its threads for them, which then wait
-    actively on the cores that PyTorch needs for the objective: on two cores the default model of 1,100 rows took 1.7
-    times as long.
+    L-BFGS-B multiplies matrices of the size of the position, but OpenBLAS wakes all its threads for them, which then
+    spin on the cores that PyTorch needs for the objective: on two cores the default model of 1,100 rows took 1.7 times
+    as long.
 
     :param objective: From a position (`k`, float64) to a value and its gradient (`k`).
     :param start: `k` numbers.
-    :param bounds: `k` pairs of limits; None is none. (Default: none.)
-    :param callback: SciPy's: called with each position, or result if its parameter is called `intermediate_result`.
+    :param bounds: `k` pairs of limits; None for no limit. (Default: none.)
+    :param callback: SciPy's: called with each position, or with a result if its parameter is `intermediate_result`.
     :param options: SciPy's: `maxiter`, `ftol`, `gtol`, `maxls`.
     :return: SciPy's result.
 

@@ -1,4 +1,4 @@
-"""A randomized Nystrom approximation of a matrix that is known by its products only."""
+"""A randomized Nystrom approximation of a matrix that is known by its products only, for a preconditioner."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
-# Columns multiplied at once: enough to share the reading of the matrix, few enough to bound the workspace.
-_COLUMNS = 32
+# Columns of the sketch in a product: enough to share the reading of the matrix, few enough to bound the workspace.
+_COLUMNS_PER_PRODUCT = 32
 
 
 class NystromFactor(NamedTuple):
     r"""
-    :math:`K \approx L L^\top + \lambda_\ell I`, exact in the directions found, flat in all others.
+    :math:`K \approx L L^\top + \lambda_\ell I`, exact in the directions found, constant in all others.
 
     :math:`L = U (\Lambda - \lambda_\ell)^{1/2}` from the :math:`\ell` leading eigenpairs; the eigenvalue
-    :math:`\lambda_\ell` stands for those not found. Partition kernels have a floor under their spectrum (a row is
-    most similar to itself), which a low-rank factor alone would put at zero: log determinants estimated through it
-    are then noisier than without any preconditioner.
+    :math:`\lambda_\ell` stands for those not found. The spectrum of partition kernels is bounded below (a row is
+    most similar to itself), where a low-rank factor alone would be zero: log determinants estimated through it
+    would be noisier than without any preconditioner.
     """
 
     root: Tensor  # L, *batch x N x rank
@@ -45,7 +45,7 @@ def nystrom_factor(
     :param shape: `*batch x N` of the vectors.
     :param rank: Number :math:`\ell` of eigenpairs, cut to N.
     :param generator: Source of the random sketch, on the device of the vectors.
-    :param dtype: Of the vectors.
+    :param dtype: Dtype of the vectors.
 
     Example:
         >>> K = torch.diag(torch.tensor([9.0, 4.0, 0.5, 0.5]))
@@ -55,7 +55,7 @@ def nystrom_factor(
     """
     rank = min(rank, shape[-1])
     sketch = torch.randn(*shape, rank, generator=generator, dtype=dtype, device=generator.device)
-    image = torch.cat([matmul(columns) for columns in sketch.split(_COLUMNS, -1)], -1)
+    image = torch.cat([matmul(columns) for columns in sketch.split(_COLUMNS_PER_PRODUCT, -1)], -1)
     jitter = torch.finfo(dtype).eps * image.norm(dim=(-2, -1), keepdim=True)
     image = image.add_(jitter * sketch)
     core = (sketch.mT @ image).double()

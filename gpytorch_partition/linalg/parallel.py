@@ -1,4 +1,4 @@
-"""Work that falls apart into independent pieces, on as many threads as PyTorch uses."""
+"""Independent pieces of work on a thread pool, with as many threads as PyTorch uses."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 
 Piece = TypeVar("Piece")
 
-# PyTorch runs an elementwise operation on up to this many numbers on the calling thread. Pieces made of such
-# operations stay in the cache and need no barriers, which cost more than the work where cores are shared.
+# Numbers in a tensor up to which PyTorch runs an elementwise operation on the calling thread. Pieces of this size stay
+# in the cache and need no barriers, which cost more than the work itself where cores are shared.
 SERIAL_NUMEL = 2**15
 
 
 def for_each(work: Callable[[Piece], None], pieces: Iterable[Piece]) -> None:
     """
-    Do the work on each piece, several at a time: PyTorch's operations release Python's lock.
+    Call `work` on each piece, several at a time: PyTorch's operations release Python's global interpreter lock.
 
-    :param work: What to do; calls must not write to the same place.
-    :param pieces: What to do it on.
+    :param work: The function; its calls must not write to the same memory.
+    :param pieces: Its arguments.
 
     Example:
         >>> squares = torch.zeros(3)

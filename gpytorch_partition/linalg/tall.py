@@ -1,4 +1,4 @@
-"""Products with tall matrices, in the order that is faster on a CPU."""
+"""Products with tall matrices, transposed where that is faster on a CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 def wide_product(tall: Tensor, values: Tensor) -> Tensor:
     r"""
-    :math:`R^\top V` (`*batch x k x t`), 2 to 4 times as fast for a dozen columns as written that way.
+    :math:`R^\top V` (`*batch x k x t`): for a dozen columns, 2 to 4 times as fast as `tall.mT @ values`.
 
     :param tall: `*batch x N x k` R.
     :param values: `*batch x N x t` V.
@@ -17,7 +17,7 @@ def wide_product(tall: Tensor, values: Tensor) -> Tensor:
 
 def tall_product(tall: Tensor, weights: Tensor) -> Tensor:
     r"""
-    :math:`R W` (`*batch x N x t`), 2 times as fast for a dozen columns as written that way.
+    :math:`R W` (`*batch x N x t`): for a dozen columns, 2 times as fast as `tall @ weights`.
 
     :param tall: `*batch x N x k` R.
     :param weights: `*batch x k x t` W.
