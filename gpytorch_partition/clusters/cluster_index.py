@@ -1,5 +1,5 @@
 """
-From labels to compact codes: which column of the one-hot matrix :math:`Z` a cluster's label stands for.
+Cluster indices: maps from the labels of clusters to their codes, the columns of the one-hot matrix :math:`Z`.
 
 Labels are whatever a partition returns (a leaf number, the key of a Mondrian cell, a user's integers). Codes number
 the clusters of all partitions one after another, in the smallest integers that PyTorch can index with.
@@ -13,12 +13,12 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-# The number of clusters, or those of the parts of a joint feature space.
+# A number of clusters, or the numbers of clusters of the parts of a joint feature space.
 ClusterSizes: TypeAlias = int | tuple["ClusterSizes", ...]
 
 
 class ClusterIndex(Protocol):
-    """Maps labels to codes; `num_clusters` is the number p of codes, of all parts that `sizes` may tell apart."""
+    """Maps labels to codes; `num_clusters` is their number p, and `sizes` tells the parts of a joint index apart."""
 
     num_clusters: int
     dtype: torch.dtype
@@ -38,7 +38,7 @@ class BoundedClusterIndex:
     one addition.
 
     :param sizes: `m` numbers of clusters.
-    :param num_rows: Rows that will be coded, which decides between 32-bit and 64-bit codes.
+    :param num_rows: Number of rows that will be coded, which decides between 32-bit and 64-bit codes.
 
     Example:
         >>> BoundedClusterIndex(torch.tensor([2, 3]), num_rows=1).codes(torch.tensor([[1, 0], [0, 2]]))
@@ -66,8 +66,8 @@ class SeenClusterIndex:
     Codes of partitions whose labels are any integers: the rank among the labels of the rows it is built from.
 
     A label that none of these rows has gets its partition's *null code*, the last one, which none of these rows has
-    either: its sum over these rows is zero, so a product of new rows against them is exact. Two new rows that share
-    an unseen cluster must be compared through an index of their own.
+    either: the sum of the null cluster over these rows is zero, so a product of new rows with them is exact. The
+    covariance of two new rows that share an unseen cluster needs an index built from the new rows.
 
     Built in :math:`O(N m \log N)`; holds 8 bytes per distinct label; a look-up costs :math:`O(\log N)`.
 
@@ -103,7 +103,7 @@ class SeenClusterIndex:
         return self.num_clusters
 
     def joined(self, other: SeenClusterIndex) -> SeenClusterIndex:
-        """An index of the labels of both."""
+        """The index of the labels of both indices."""
         if not (self.values and other.values):
             return self if self.values else other
         pairs = zip(self.values, other.values, strict=True)
@@ -134,7 +134,7 @@ class JointClusterIndex:
 
     :param indices: One index per group of partitions.
     :param widths: How many partitions each has.
-    :param num_rows: Rows that will be coded, which decides between 32-bit and 64-bit codes.
+    :param num_rows: Number of rows that will be coded, which decides between 32-bit and 64-bit codes.
 
     Example:
         >>> seen = SeenClusterIndex(torch.tensor([[70], [90]]))

@@ -1,4 +1,4 @@
-r"""How often rows fall in two clusters at once: the counts :math:`G = Z^\top Z`, exactly, and :math:`Z^\top V`."""
+r"""Co-occurrence counts :math:`G = Z^\top Z` (how many rows two clusters share), and streamed sums :math:`Z^\top V`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.parallel import for_each
 
-# Rows counted at once: their codes stay in the cache, unless the tables of pairs of partitions are larger still.
-_CHUNK = 2**18
-# The counts of so many clusters take 34 GB; beyond, it is trees with far too many leaves.
+# Rows counted at once, so that their codes stay in the cache; as many as a table has entries if that is more.
+_ROWS_PER_CHUNK = 2**18
+# Most clusters: their counts take 34 GB. More clusters come from trees with far too many leaves.
 MOST_CLUSTERS = 2**16
 
 
@@ -19,7 +19,7 @@ def zero_counts(num_clusters: int, device: torch.device | None = None, most: int
     """
     Zeros (`p x p`, float64) to add counts to.
 
-    :raises ValueError: For more clusters than there may be at most.
+    :raises ValueError: For more than `most` clusters.
     """
     if num_clusters > most:
         raise ValueError(
@@ -35,12 +35,12 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1) -> None:
     r"""
     Add :math:`Z^\top Z` of some rows to the counts, in place.
 
-    One table per pair of partitions: :math:`N m^2 / 2` increments, `O(N m)` workspace in pieces, and for each thread a
-    table of `16 C^2` bytes, C the most clusters of a partition. Counts are whole numbers in float64, exact up to 2^53.
+    One table of counts per pair of partitions: :math:`N m^2 / 2` increments, `O(N m)` workspace in chunks, and a table
+    per thread of `16 C^2` bytes, C the most clusters of a partition. Counts are whole numbers, exact up to 2^53.
 
     :param counts: `p x p` float64.
     :param codes: `N x m` columns of Z; the codes of one partition lie in a range of their own.
-    :param sign: -1 to take the rows away again.
+    :param sign: -1 to subtract the counts of the rows instead.
 
     Example:
         >>> counts = torch.zeros(4, 4, dtype=torch.float64)
@@ -56,13 +56,13 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1) -> None:
     low, high = codes.amin(0), codes.amax(0)
     blocks = [slice(a, b + 1) for a, b in zip(low.tolist(), high.tolist())]
     largest = max(block.stop - block.start for block in blocks) ** 2
-    for chunk in codes.split(max(_CHUNK, largest)):
+    for chunk in codes.split(max(_ROWS_PER_CHUNK, largest)):
         local = (chunk - low).T.to(torch.int32 if largest < 2**31 else torch.int64).contiguous()
         for_each(partial(_count_pairs, counts, local, blocks, sign), range(len(blocks)))
 
 
 def _count_pairs(counts: Tensor, local: Tensor, blocks: list[slice], sign: int, first: int) -> None:
-    """The tables of one partition with itself and all later ones."""
+    """Add the tables of one partition with itself and with all later ones."""
     for second in range(first, len(blocks)):
         here, there = blocks[first], blocks[second]
         size = there.stop - there.start
@@ -75,7 +75,7 @@ def _count_pairs(counts: Tensor, local: Tensor, blocks: list[slice], sign: int, 
 
 def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
     r"""
-    The counts of coarser partitions, whose clusters are unions: sums of rows and columns, no row of data is touched.
+    The counts of coarser partitions, whose clusters are unions: sums of rows and columns of G.
 
     A cut of trees at a depth, or at an earlier lifetime, is a coarser partition. :math:`O(p^2)` time.
 
@@ -96,7 +96,7 @@ def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
 
 def streamed_cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> Tensor:
     r"""
-    :math:`Z^\top V` (`p x t`, float64) of rows that are seen once: nothing is sorted. :math:`O(N m t)` time.
+    :math:`Z^\top V` (`p x t`, float64) of rows that are summed once, so that none are sorted. :math:`O(N m t)` time.
 
     :param codes: `N x m` columns of Z.
     :param values: `N x t` values.

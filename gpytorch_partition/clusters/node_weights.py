@@ -1,4 +1,4 @@
-"""Weights of the nodes of trees: how much a node counts for all pairs of points that share it."""
+"""Weights of tree nodes: how much each node adds to the covariance of the points below it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
     r"""
     Weights of nodes that average the random forest kernel over all heights at which its trees can be cut.
 
-    Algorithm 1 of Davies & Ghahramani (2014) cuts each tree at a height d drawn from 0 ... h, h the depth of
+    Algorithm 1 of Davies & Ghahramani (2014) cuts each tree at a height d drawn from 0 ... h, with h the depth of
     that tree. A leaf at depth l falls in the cluster of its ancestor at depth :math:`\min(d, l)`, so the
     exact expectation is a sum over the nodes above both points with
 
@@ -30,10 +30,10 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
         >>> height_average_weights(lay_out_trees(left, right, torch.tensor([0, 5])))
         tensor([0.3333, 0.6667, 0.3333, 0.3333, 0.3333], dtype=torch.float64)
     """
-    cuts = layout.of_node(layout.heights) + 1
-    hits = torch.ones_like(layout.depth)
-    hits[layout.leaf_nodes] = (cuts - layout.depth)[layout.leaf_nodes]
-    return hits.double() / cuts
+    num_heights = layout.of_node(layout.heights) + 1
+    num_cuts = torch.ones_like(layout.depth)  # heights at which the node is a cluster
+    num_cuts[layout.leaf_nodes] = (num_heights - layout.depth)[layout.leaf_nodes]
+    return num_cuts.double() / num_heights
 
 
 def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
@@ -65,8 +65,8 @@ def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
 
 def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
     r"""
-    Weights of nodes that average the random forest kernel over heights drawn from a softmax, that of each tree
-    restricted to the tree's own heights.
+    Weights of nodes that average the random forest kernel over heights drawn from a softmax, restricted in each tree
+    to the tree's own heights.
 
     A tree of height h is cut at depth d with the probability :math:`u_d = e^{l_d} / \sum_{e \le h} e^{l_e}`, so that
 
@@ -88,11 +88,11 @@ def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
         >>> softmax_node_weights(layout, torch.tensor([0.5, 0.25, 0.25]).log())
         tensor([0.5000, 0.5000, 0.2500, 0.2500, 0.2500])
     """
-    # The logarithm of the sum over depths below 0, 1, ..., H + 1.
+    # Entry d is the logarithm of the sum over the depths below d, for d = 0, 1, ..., H + 1.
     below = torch.cat([logits.new_full((1,), -torch.inf), logits.logcumsumexp(0)])
     total = layout.of_node(below[layout.heights + 1])
     is_leaf = layout.node_high - layout.node_low == 1
-    # A leaf has what the inner nodes above it leave of 1.
+    # The weight of a leaf is 1 less the weights of the inner nodes above it.
     inner = (logits.index_select(0, layout.depth) - total).exp()
     above = (below.index_select(0, layout.depth) - total).clamp_max(0)
     return torch.where(is_leaf, -above.expm1(), inner)
@@ -100,15 +100,15 @@ def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
 
 def impurity_decrease_weights(layout: TreeLayout, impurities: Tensor, floor: float) -> Tensor:
     r"""
-    Weights of nodes by how much their own split from their siblings explained:
+    Weights of nodes by the decrease of impurity from their parents:
 
     .. math:: w_v = \max(i_{\text{parent}(v)} - i_v, 0) + \text{floor}.
 
-    A root has no parent, and the floor as its weight: it stands for a constant. :math:`O(V)` time and memory.
+    A root has no parent, so its weight is the floor: it stands for a constant function. :math:`O(V)` time and memory.
 
     :param layout: The trees.
     :param impurities: `V` impurities i, as shares of the root's.
-    :param floor: The least weight, of nodes that explained nothing.
+    :param floor: The least weight, that of nodes without a decrease.
     :return: `V` weights, in the dtype of `impurities`.
 
     Example:
@@ -123,10 +123,10 @@ def impurity_decrease_weights(layout: TreeLayout, impurities: Tensor, floor: flo
 
 def height_average_levels(layout: TreeLayout) -> Tensor:
     r"""
-    The weights of depths nearest to :func:`height_average_weights`: those of a depth that is drawn from 0 ... h for a
-    tree drawn at random, h its own height, and then cuts all trees.
+    The weights of depths, shared by all trees, that come nearest to :func:`height_average_weights`: the probabilities
+    of a depth drawn uniformly from 0 ... h, with h the height of a tree drawn at random.
 
-    The same kernel if all trees have the same height; with different ones, tall trees are cut a little higher up.
+    The same kernel if all trees have the same height; otherwise tall trees are cut a little nearer to their roots.
 
     :param layout: The trees.
     :return: `H + 1` weights (float64), H the height of the tallest tree.

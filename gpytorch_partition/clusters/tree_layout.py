@@ -1,14 +1,14 @@
 """
-Trees of clusters: nodes as intervals of leaves, and sums from the leaves up to all nodes and back down.
+Trees of clusters: their nodes as intervals of leaves, and sums from the leaves up to all nodes and back down.
 
 Leaves are numbered depth-first, tree after tree. A node is then the interval of its leaves, an ancestor an interval
 around it, and a level of a tree a row of intervals side by side.
 
-Sums take trees a few at a time, so that their table stays in the cache. It holds the leaves, in their own order, and
-then the inner nodes from the deepest level to the roots: a level goes up as the sum of what its two children hold, and
-comes down as an addition of what its parents hold. All of it gathers; scatters run on one core in PyTorch. Sums grow
-like the tree, so float32 keeps its digits; the textbook's two cumulative sums over depth-first leaves need float64 and
-were measured 10 to 30 times slower.
+Sums are made for a few trees at a time, so that their table of values stays in the cache. Its rows are the leaves, in
+their own order, and then the inner nodes from the deepest level to the roots: on the way up a level is the sum of its
+two children, on the way down its parents are added. Both are gathers, since scatters run on one core in PyTorch. Every
+sum is made along the tree, so float32 keeps its digits; the textbook's two cumulative sums over depth-first leaves need
+float64 and were measured 10 to 30 times slower.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Nodes whose table is worked on at once: a few megabytes with a dozen columns.
-_NODES_AT_ONCE = 2**18
+# Nodes of the trees that are summed together: a table of a few megabytes with a dozen columns.
+_NODES_PER_GROUP = 2**18
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +85,15 @@ class TreeLayout:
         return TreeSums(self)
 
     def of_node(self, values: Tensor) -> Tensor:
-        """The value (`V`) that each node has from its tree's value (`m`)."""
+        """Values of the trees (`m`), repeated for each of their nodes (`V`)."""
         return values.to(self.parent.device).repeat_interleave(self.tree_nodes.diff())
 
     def of_leaf(self, values: Tensor) -> Tensor:
-        """The value (`p`) that each leaf has from its tree's value (`m`)."""
+        """Values of the trees (`m`), repeated for each of their leaves (`p`)."""
         return values.to(self.parent.device).repeat_interleave(self.tree_leaves.diff())
 
     def to(self, device: Any = None, dtype: Any = None) -> TreeLayout:
-        """The layout on another device; a dtype does not concern numbers of nodes and is ignored."""
+        """The layout on another device; a dtype is ignored, since the tensors are node numbers."""
         if device is None or torch.device(device) == self.parent.device:
             return self
         return TreeLayout(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
@@ -176,7 +176,7 @@ def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
 
 class TreeSums:
     r"""
-    The order of binary trees' nodes, and the two sums in it.
+    Sums over the nodes of binary trees, upwards and downwards, in an order of the nodes made for them.
 
     A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Held are 32 bytes per node.
 
@@ -194,8 +194,8 @@ class TreeSums:
     """
 
     def __init__(self, layout: TreeLayout) -> None:
-        self._groups = [_TreeGroup(layout, first, last) for first, last in pairwise(_cuts(layout.tree_nodes))]
-        self.nodes = torch.cat([group.nodes for group in self._groups])  # layout number of the node in each place
+        self._groups = [_TreeGroup(layout, first, last) for first, last in pairwise(_group_starts(layout.tree_nodes))]
+        self.nodes = torch.cat([group.nodes for group in self._groups])  # the node number of each row of the table
 
     def up(self, leaf_values: Tensor) -> Tensor:
         """For every node the sum over its leaves: `V x t` in the order of `nodes` from `p x t`."""
@@ -237,7 +237,7 @@ class TreeSums:
 
 
 class _TreeGroup:
-    """The order of the nodes of some trees."""
+    """Some trees that are summed together: the order of their nodes, and their sums."""
 
     def __init__(self, layout: TreeLayout, first: int, last: int) -> None:
         self.leaves = slice(*layout.tree_leaves[[first, last]].tolist())
@@ -281,11 +281,11 @@ class _TreeGroup:
         return above.add_(node_values[:num_leaves])
 
 
-def _cuts(tree_nodes: Tensor) -> list[int]:
-    """Numbers of trees at which a new group begins: as many trees as have so many nodes, but at least one."""
+def _group_starts(tree_nodes: Tensor) -> list[int]:
+    """The first tree of each group, and m: a group has one tree, or several of `_NODES_PER_GROUP` nodes at most."""
     ends = tree_nodes[1:].tolist()
     cuts, start = [0], 0
     for tree, end in enumerate(ends, start=1):
-        if tree < len(ends) and ends[tree] - start > _NODES_AT_ONCE:
+        if tree < len(ends) and ends[tree] - start > _NODES_PER_GROUP:
             cuts, start = [*cuts, tree], end
     return [*cuts, len(ends)]

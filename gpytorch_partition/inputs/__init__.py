@@ -1,1 +1,1 @@
-"""What comes in: checked rows, missing values, columns, standardization and seeds."""
+"""Inputs of models and kernels: checked rows, missing values, columns, standardization, bit patterns and seeds."""

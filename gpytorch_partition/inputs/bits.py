@@ -1,4 +1,4 @@
-"""Floating point numbers as their bit patterns: what no change of dtype can round, and compares NaN too."""
+"""Floating point tensors as integer bit patterns: `.float()` and `.double()` do not round them, and NaN equals NaN."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors hold the same values, NaN included."""
+    """Whether two tensors have the same shape, dtype, device and bits, NaN included."""
     if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
         return False
     if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
@@ -18,7 +18,7 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
 
 def bits_of(values: Tensor) -> Tensor:
     """
-    Floats as integers of their bit patterns: buffers that no change of dtype can round.
+    Floats as the integers of their bit patterns, for buffers that no change of dtype may round.
 
     :param values: `*shape` float32 or float64.
     :return: `*shape` int32 or int64.
@@ -31,5 +31,5 @@ def bits_of(values: Tensor) -> Tensor:
 
 
 def floats_of(bits: Tensor) -> Tensor:
-    """The floats (`*shape`) whose bit patterns (`*shape` int32 or int64) :func:`bits_of` took."""
+    """The inverse of :func:`bits_of`: floats (`*shape`) from bit patterns (`*shape` int32 or int64)."""
     return bits.view(torch.float64 if bits.dtype == torch.int64 else torch.float32)

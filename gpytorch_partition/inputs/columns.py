@@ -1,4 +1,4 @@
-"""Which columns of the inputs a kernel sees, as state."""
+"""Selection of the input columns that a kernel sees, kept in its state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Columns(torch.nn.Module):
     r"""
     The columns that `active_dims` names, selected by the kernel itself.
 
-    GPyTorch's own buffer `active_dims` stays None: a wrapper copies it and, while it evaluates, sets it to None, which
-    it remains when an error interrupts the evaluation, so that later calls see the wrong columns.
+    GPyTorch's own buffer `active_dims` stays None: a wrapper kernel copies it, sets it to None while it evaluates and
+    does not restore it after an error, so that later calls would see the wrong columns.
 
-    :param dims: Numbers of columns, from 0. (Default: None, all columns.)
+    :param dims: Column indices, from 0. (Default: None, all columns.)
     :raises ValueError: If they are not distinct integers from 0, or none.
 
     Example:
@@ -26,7 +26,7 @@ class Columns(torch.nn.Module):
 
     def __init__(self, dims: Sequence[int] | Tensor | None = None) -> None:
         super().__init__()
-        # No columns stands for all of them.
+        # An empty tensor stands for all columns.
         self.numbers: Tensor
         self.register_buffer("numbers", torch.empty(0, dtype=torch.int64) if dims is None else _checked(dims))
 

@@ -1,5 +1,5 @@
 """
-Missing values: NaN, and the number that stands for NaN where it cannot pass.
+Missing values: NaN, or the number that encodes NaN where GPyTorch does not accept it.
 
 NaN is not equal to itself, so GPyTorch does not recognize training inputs that hold it ("You must train on the training
 inputs!").
@@ -16,15 +16,15 @@ MISSING = torch.finfo(torch.float32).max
 
 def encode_missing(x: Tensor) -> Tensor:
     r"""
-    Points with the largest float32 (3.4e38) instead of NaN, which kernels of trees read as a missing value.
+    Points with the largest float32 (3.4e38) instead of NaN, which tree kernels read as a missing value.
 
-    For models of your own, :class:`gpytorch.models.ExactGP` refuses to be trained on inputs that hold NaN, since NaN
-    is not equal to itself: give it the encoded inputs, in training and in prediction.
+    A :class:`gpytorch.models.ExactGP` of your own refuses to be trained on inputs that hold NaN, since NaN is not equal
+    to itself: give it the encoded inputs, in training and in prediction.
     :class:`~gpytorch_partition.models.PartitionGP` and the estimators do so themselves. Costs a copy of x.
 
     :param x: `*batch x N x D` float32 or float64 points.
     :return: The same without NaN; infinities stay.
-    :raises TypeError: If x is anything else: narrower numbers have no room for the code.
+    :raises TypeError: If x is anything else: narrower dtypes cannot hold the code.
 
     Example:
         >>> x = torch.tensor([[0.5, torch.nan], [0.1, 2.0]])

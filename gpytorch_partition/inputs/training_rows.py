@@ -1,4 +1,4 @@
-"""The rows that a source of partitions is built on: what they must be, and a word about their scales."""
+"""Checks of the rows that a partition is built on: types, values, scales of columns and distances between rows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.missing import MISSING
 
-_SCALE_RATIO = 100.0
-_NUM_PAIRS = 2**13
+_MAX_SCALE_RATIO = 100.0  # of the standard deviations of two columns
+_NUM_PAIRS = 2**13  # pairs of rows
 
 
 def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
     r"""
-    The rows in float64, if they can be used at all.
+    The rows in float64, after checking that a partition can be built on them.
 
     :param x: `N x D` floating point tensor.
-    :param owner: Who asks, for the error.
-    :param missing: Whether NaN may stand for missing values. (Default: no.)
+    :param owner: Name of the class or function that checks, for the error.
+    :param missing: Whether NaN is allowed, as a missing value. (Default: no.)
     :return: `N x D` float64, detached.
-    :raises ValueError: If x is anything else, is empty, or holds infinity or what is not allowed.
+    :raises ValueError: If x is anything else, is empty, or holds infinity, or NaN that is not allowed.
     """
     if not torch.is_tensor(x) or not x.is_floating_point():
         kind = x.dtype if torch.is_tensor(x) else type(x).__name__
@@ -36,17 +36,17 @@ def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
 
 def warn_of_unequal_scales(x: Tensor, owner: str) -> None:
     """
-    Give a `UserWarning` when the standard deviations of the columns that vary differ by more than 100 times.
+    Issue a `UserWarning` if the standard deviations of the columns that vary differ by more than 100 times.
 
     :param x: `N x D` rows.
-    :param owner: Who measures distances across columns, for the warning.
+    :param owner: Name of the class that measures distances across columns, for the warning.
     """
     scales = x.std(0, correction=0)
     scales = scales[scales > 0]
-    if scales.numel() and scales.max() > _SCALE_RATIO * scales.min():
+    if scales.numel() and scales.max() > _MAX_SCALE_RATIO * scales.min():
         warnings.warn(
             f"{owner} compares columns with each other, but their standard deviations range from "
-            f"{scales.min():.3g} to {scales.max():.3g}: the small ones will hardly matter. "
+            f"{scales.min():.3g} to {scales.max():.3g}: columns with small ones will hardly matter. "
             "Standardize the columns to mean 0 and standard deviation 1 first.",
             UserWarning,
             stacklevel=3,
@@ -55,11 +55,11 @@ def warn_of_unequal_scales(x: Tensor, owner: str) -> None:
 
 def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> float:
     r"""
-    The median of :math:`\lVert x - x' \rVert_1` over those of 8192 random pairs of rows that differ.
+    The median of :math:`\lVert x - x' \rVert_1` over 8192 random pairs of rows, without pairs of equal rows.
 
     :param x: `N x D` rows.
     :param random: Source of the pairs.
-    :param wanted: What it is for, for the error.
+    :param wanted: Name of the parameter whose default the median sets, for the error.
     :raises ValueError: If all rows are the same.
     """
     pairs = torch.from_numpy(random.randint(x.shape[0], size=(2, _NUM_PAIRS))).to(x.device)
@@ -67,6 +67,7 @@ def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> fl
     distances = distances[distances > 0]
     if not distances.numel():
         raise ValueError(
-            f"the default {wanted} goes by the median distance, but all rows are the same: give a {wanted}"
+            f"the default {wanted} follows from the median distance between rows, but all rows are the same: "
+            f"give a {wanted}"
         )
     return distances.median().item()

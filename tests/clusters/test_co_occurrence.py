@@ -36,7 +36,7 @@ def test_counts_are_exact(num_rows, dtype):
 
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_chunks_threads_and_signs(monkeypatch, num_threads):
-    monkeypatch.setattr(co_occurrence, "_CHUNK", 16)
+    monkeypatch.setattr(co_occurrence, "_ROWS_PER_CHUNK", 16)
     monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
     codes = _codes(20_000)
     expected = _one_hot(codes).mT @ _one_hot(codes)

@@ -224,7 +224,7 @@ def test_a_chain_as_deep_as_it_has_splits():
 
 @pytest.mark.parametrize("nodes_at_once", [1, 40, 2**18])
 def test_groups_of_trees_of_any_size_give_the_same_sums(nodes_at_once, monkeypatch):
-    monkeypatch.setattr(tree_sums, "_NODES_AT_ONCE", nodes_at_once)
+    monkeypatch.setattr(tree_sums, "_NODES_PER_GROUP", nodes_at_once)
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(60, 2, generator=generator)
     forest = grow_forest(x, x[:, 0], num_trees=7, min_samples_leaf=5, random_state=0)
