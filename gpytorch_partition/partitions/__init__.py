@@ -1,4 +1,4 @@
-"""Where clusters come from: one file per source, one contract (:class:`Partition`)."""
+"""Sources of clusters: random partitions of the input space, one file each, with the base class :class:`Partition`."""
 
 from gpytorch_partition.inputs.missing import encode_missing as encode_missing
 from gpytorch_partition.partitions.callable import CallablePartition as CallablePartition

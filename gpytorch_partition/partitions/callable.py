@@ -15,10 +15,10 @@ class CallablePartition(Partition):
     Partitions given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
     :param function: Maps points `N x D` to integer labels `N x m`, any integers. It must be a pure function
-        of each point: the same point gets the same labels whatever the other rows. It is no part of the state that
-        `state_dict` saves, and must be a module-level function for the partition to be pickled. Labels cost what the
-        function costs; NaN and infinity are its business.
-    :param num_partitions: Number m of partitions. (Default: None, that of the first labels.)
+        of each point: the same point gets the same labels whatever the other rows. It is not part of the state
+        that `state_dict` saves, and must be a module-level function for the partition to be pickled. Labels cost what
+        the function costs; it must handle NaN and infinity itself.
+    :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
     :raises TypeError: If `function` is not callable.
 
     :meth:`labels` raises a `ValueError` when the function returns anything but integers of the right shape.
@@ -46,12 +46,12 @@ class CallablePartition(Partition):
 
     @property
     def is_fitted(self) -> bool:
-        """True: there is a function to ask."""
+        """True: the function gives labels for all points."""
         return True
 
     def check_points(self, x: Tensor) -> None:
         """
-        Refuse what is not a set of points; the first ones tell how many partitions there are.
+        Raise an error for anything but points; the first ones give the number of partitions.
 
         :param x: `*batch x N x D` points.
         :raises ValueError: If x is not a floating point tensor with two dimensions or more, or the function returns
@@ -80,4 +80,4 @@ class CallablePartition(Partition):
         return labels.to(torch.int64)
 
     def _check_values(self, x: Tensor) -> None:
-        """Any value will do: what NaN means is the function's business."""
+        """Accept all values: the function handles NaN."""

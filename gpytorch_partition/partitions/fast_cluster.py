@@ -15,9 +15,8 @@ from gpytorch_partition.inputs.training_rows import checked_rows, warn_of_unequa
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.partition import Partition
 
-_DEFAULT_HEIGHT = 10
-# Distances held at a time on an accelerator, where a piece must be large enough to keep it busy.
-_ACCELERATOR_NUMEL = 2**24
+_DEFAULT_HEIGHT = 10  # binary logarithm of the largest number of centers
+_ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accelerator busy
 
 
 class FastClusterPartition(Partition):
@@ -142,13 +141,12 @@ def _squared_distances(rows: Tensor, columns: Tensor) -> Tensor:
     Squared distances (`n x C`) between rows (`n x d`) and centers (`d x C`).
 
     Each step is one correctly rounded operation per pair. A matrix product, `torch.cdist` or a fused
-    multiply-add would round differently with the shape of the block, and ties would fall one way or the
-    other.
+    multiply-add would round differently with the shape of the block, and so break ties differently.
     """
     total = torch.zeros(rows.shape[0], columns.shape[1], dtype=torch.float64, device=rows.device)
     for values, centers in zip(rows.T, columns):
-        gaps = values.unsqueeze(1) - centers
-        total.add_(gaps.mul_(gaps))
+        differences = values.unsqueeze(1) - centers
+        total.add_(differences.mul_(differences))
     return total
 
 

@@ -1,8 +1,8 @@
 """
-Forests: the leaves of an ensemble's trees as clusters, and the trees cut at a depth (Algorithm 1).
+Forest partitions: the leaves of an ensemble's trees as clusters, and the trees cut at a depth (Algorithm 1).
 
-The trees are taken over once as integers; from then on labels need neither the library that grew them nor its data.
-It is therefore imported only where trees are grown or taken over.
+The trees are converted to integer tensors once; from then on labels need neither the library that grew them nor its
+data. So that library is imported only where trees are grown or converted.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from gpytorch_partition.partitions.partition import Partition
 if TYPE_CHECKING:
     from sklearn.ensemble import BaggingRegressor
 
-_ACCELERATOR_NUMEL = 2**24
-# Rows of a tree by default: a share of all, within bounds. More than the most cost time and memory in proportion for
-# little: with 40,000 of 200,000 rows of flight delays the RMSE was .754, with 20,000 it was .760.
-_SHARE, _FEWEST_SAMPLES, _MOST_SAMPLES = 0.2, 128, 20_000
+_ACCELERATOR_NUMEL = 2**24  # (row, tree) pairs in a piece of work, large enough to keep an accelerator busy
+# Rows that a tree is grown on by default: a share of all, within bounds. More rows than the upper bound cost time and
+# memory in proportion for a small gain: of 200,000 rows of flight delays, 40,000 had an RMSE of .754, 20,000 of .760.
+_SAMPLE_SHARE = 0.2  # of all rows
+_MIN_SAMPLES = 128  # rows
+_MAX_SAMPLES = 20_000  # rows
 
 
 class ForestPartition(Partition):
@@ -40,18 +42,18 @@ class ForestPartition(Partition):
     The trees of an ensemble as m nested partitions; a point's label is its leaf (Davies & Ghahramani 2014,
     section 4.3.1).
 
-    Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves to the last
-    bit, points on thresholds included: points are rounded as the ensemble rounds them (to float32 but for histogram
+    Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves exactly,
+    for points on thresholds as well: points are rounded as the ensemble rounds them (to float32 but for histogram
     gradient boosting and LightGBM) and compared in its precision. Points may be of any floating dtype and any finite
     magnitude; NaN stands for a missing value where the ensemble takes it (:attr:`handles_missing`). Columns of
     categories hold the numbers that the ensemble was fitted on (of a data frame's categories, LightGBM and XGBoost see
     the codes); unknown ones go where the ensemble sends them.
 
     The trees are those that the ensemble's own `predict` uses: up to the best iteration of a LightGBM model and of an
-    XGBoost estimator (not of its `Booster`) that stopped early. They weigh what the ensemble gives them (AdaBoost, and
-    DART of XGBoost).
+    XGBoost estimator (not of its `Booster`) that stopped early. They have the ensemble's own weights (AdaBoost, DART of
+    XGBoost).
 
-    Taking over V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
+    Converting V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
     workspace. Held are 16 bytes per node (5 more where values may be missing, 4 more each for float64, for categories
     and for impurities), and 36 more from the first labels on.
 
@@ -81,8 +83,8 @@ class ForestPartition(Partition):
 
     feature: Tensor  # (V,) column that each node compares
     threshold: Tensor  # (V,) bit patterns of float32 or float64: larger values go right; infinity at leaves
-    child_nodes: Tensor  # (V, 2) left and right child; a leaf is its own
-    missing_left: Tensor  # (V,) whether NaN goes left; empty if there must be none
+    child_nodes: Tensor  # (V, 2) left and right child; a leaf is its own child
+    missing_left: Tensor  # (V,) whether NaN goes left; empty if NaN is not accepted
     category_set: Tensor  # (V,) row of `category_sets`, or -1 for a threshold; empty if there are no categories
     category_sets: Tensor  # (S, W) words of 32 bits: which ranges of numbers go left
     category_bounds: Tensor  # bit patterns of float64: where ranges begin, column by column
@@ -107,9 +109,9 @@ class ForestPartition(Partition):
         self.register_buffer("num_columns", torch.zeros(1, dtype=torch.int64))
         self._layout: TreeLayout | None = None
         if ensemble is not None:
-            self._take_over(trees_of(ensemble))
+            self._set_trees(trees_of(ensemble))
 
-    def _take_over(self, trees: Trees) -> None:
+    def _set_trees(self, trees: Trees) -> None:
         self.feature, self.child_nodes = torch.from_numpy(trees.column), torch.from_numpy(trees.children)
         self.threshold = bits_of(torch.from_numpy(trees.threshold))
         self.tree_nodes, self.tree_weights = (
@@ -146,7 +148,7 @@ class ForestPartition(Partition):
 
     @property
     def handles_missing(self) -> bool:
-        """Whether NaN has a leaf, as a missing value."""
+        """Whether NaN is accepted, as a missing value."""
         return self.missing_left.numel() > 0
 
     @property
@@ -164,7 +166,7 @@ class ForestPartition(Partition):
 
     @property
     def layout(self) -> TreeLayout:
-        """How the leaves nest: the same nodes, as intervals of leaves. Computed once, in :math:`O(V)`, and held."""
+        """The trees with their nodes as intervals of leaves. Computed once, in :math:`O(V)`, and held."""
         if self._layout is None:
             left, right = self.child_nodes.to(torch.int64).unbind(1)
             self._layout = lay_out_trees(left, right, self.tree_nodes)
@@ -225,19 +227,19 @@ class ForestPartition(Partition):
         row_starts = torch.arange(0, x.numel(), x.shape[1], device=x.device, dtype=code_dtype(x.numel(), 0))
         row_starts = row_starts.repeat(roots.numel())
         node = roots.to(torch.int32).repeat_interleave(x.shape[0])
-        may_miss = self.handles_missing and bool(values.isnan().any())
+        may_be_missing = self.handles_missing and bool(values.isnan().any())
         for _ in range(height):
             value = values.index_select(0, row_starts + self.feature.index_select(0, node))
             goes_right = value > threshold.index_select(0, node)
             if self.category_sets.numel():
-                goes_right = self._sorted_by_category(value, node, goes_right)
-            if may_miss:
+                goes_right = self._routed_by_category(value, node, goes_right)
+            if may_be_missing:
                 goes_right = torch.where(value.isnan(), ~self.missing_left.index_select(0, node), goes_right)
             node = children.index_select(0, node.mul_(2).add_(goes_right))
         return node
 
     def _values(self, x: Tensor) -> Tensor:
-        """Points in the precision of the ensemble, NaN where missing; in columns of categories, which range it is."""
+        """Points in the precision of the ensemble, NaN where missing; of categories the number of the range."""
         x = decode_missing(x)
         values, bounds = x.to(floats_of(self.threshold).dtype), floats_of(self.category_bounds)
         if self.zero_is_missing.numel():
@@ -250,19 +252,19 @@ class ForestPartition(Partition):
                 values[:, column] = torch.where(value.isnan(), value, rank)
         return values
 
-    def _sorted_by_category(self, value: Tensor, node: Tensor, goes_right: Tensor) -> Tensor:
-        """Which rows go right, where nodes with a set of categories decide by it."""
+    def _routed_by_category(self, value: Tensor, node: Tensor, goes_right: Tensor) -> Tensor:
+        """Which rows go right, decided by the set of categories at nodes that have one."""
         row = self.category_set.index_select(0, node).long()
         category = value.nan_to_num().clamp(0, 32 * self.category_sets.shape[1] - 1).long()
         word = self.category_sets[row.clamp_min(0), category >> 5]
         return torch.where(row < 0, goes_right, (word >> (category & 31)) & 1 == 0)
 
     def _check_values(self, x: Tensor) -> None:
-        """Missing values have leaves where the ensemble takes them."""
-        super()._check_values(_without_missing(x) if self.handles_missing else x)
+        """Accept missing values where the ensemble does."""
+        super()._check_values(_with_missing_as_zero(x) if self.handles_missing else x)
 
     def _check_saved(self, name: str, saved: Tensor, buffer: Tensor) -> None:
-        """Thresholds have the precision of the ensemble."""
+        """Thresholds may be float32 or float64, as in the ensemble."""
         if name.endswith("threshold") and saved.dtype == torch.int64:
             buffer = buffer.to(torch.int64)
         super()._check_saved(name, saved, buffer)
@@ -366,18 +368,18 @@ def grow_forest(
     r"""
     A forest whose kernel is accurate and calibrated: extremely randomized trees, each on a few of the rows.
 
-    Trees that are grown on the targets which the Gaussian process then sees again take noise for signal. When
-    each tree sees a small subsample, drawn without replacement, every row is new to most trees.
+    Trees that are grown on the same targets as the Gaussian process is trained on fit their noise, which it then takes
+    for signal. If each tree is grown on a small subsample, drawn without replacement, every row is new to most trees.
 
     The defaults were chosen on six regression sets of at most 2,000 training rows, with all heights averaged
     and noise and scale by maximum likelihood, among subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10
-    rows, and a third or all of the columns at each split. They had the best mean predictive density, together
-    with subsamples of 40 % that need twice the leaves, and 90 % intervals that held 90 % of the test rows.
+    rows, and a third or all of the columns at each split. They had the best mean predictive density, equal
+    to that of subsamples of 40 %, which need twice the leaves, and 90 % intervals that held 90 % of the test rows.
     Smooth targets gain from trying all columns.
 
-    Each tree costs :math:`O(N D)`, as scikit-learn checks and rounds all rows for each, and about
+    Each tree costs :math:`O(N D)`, as scikit-learn checks and rounds all rows for every tree, and about
     :math:`O(n d \log n)` for its n rows with d columns tried. A tree holds at most 2 n / `min_samples_leaf` nodes;
-    while it grows, a float32 copy of the rows.
+    while it grows, also a float32 copy of the rows.
 
     :param x: `N x D` training rows; NaN is a missing value.
     :param y: `N` or `N x k` targets: real numbers, or indicators of k classes.
@@ -417,7 +419,7 @@ def grow_forest(
     return forest.fit(rows.cpu().numpy(), targets)
 
 
-def _without_missing(x: Tensor) -> Tensor:
+def _with_missing_as_zero(x: Tensor) -> Tensor:
     """Points with 0 for missing values; infinities stay."""
     return decode_missing(x).nan_to_num(posinf=torch.inf, neginf=-torch.inf)
 
@@ -450,26 +452,26 @@ def _checked_targets(y: Tensor, num_rows: int) -> np.ndarray:
         got = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__
         raise ValueError(f"grow_forest expected targets (N or N x k) for N = {num_rows} rows, got {got}.")
     if not torch.isfinite(y).all():
-        raise ValueError("grow_forest expected finite targets, got NaN or infinity: drop these rows.")
+        raise ValueError("grow_forest expected finite targets, got NaN or infinity: drop the rows that have them.")
     targets = y.detach().cpu().to(torch.float64).numpy()
     return targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
 
 
 def _num_columns(max_features: float | int, num_columns: int) -> int | float:
-    """Columns tried at each split; what is out of range is scikit-learn's business (more than D are all of them)."""
+    """Columns tried at each split; scikit-learn checks the range (more than D columns are all of them)."""
     if isinstance(max_features, float) and 0 < max_features <= 1:
         return min(num_columns, max(2, int(max_features * num_columns)))
     return max_features
 
 
 def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
-    """Rows of each tree."""
+    """Number of rows that each tree is grown on."""
     if max_samples is None:
-        return min(_num_samples(_SHARE, num_rows), _MOST_SAMPLES)
+        return min(_num_samples(_SAMPLE_SHARE, num_rows), _MAX_SAMPLES)
     if isinstance(max_samples, int) and 1 <= max_samples <= num_rows:
         return max_samples
     if isinstance(max_samples, float) and 0 < max_samples <= 1:
-        return min(num_rows, max(_FEWEST_SAMPLES, round(max_samples * num_rows)))
+        return min(num_rows, max(_MIN_SAMPLES, round(max_samples * num_rows)))
     raise ValueError(
         f"grow_forest expected max_samples as a fraction in (0, 1] or a number of rows from 1 to {num_rows}, "
         f"got {max_samples!r}."

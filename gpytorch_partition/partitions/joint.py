@@ -1,4 +1,4 @@
-"""Partitions of several sources side by side: one set of labels, one feature space, one matrix of codes."""
+"""Partitions of several sources side by side, as one partition with one feature space and one matrix of codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpytorch_partition.partitions.partition import Partition
 
 
 class Source(Protocol):
-    """Partitions, and the columns that they see: what a partition kernel has."""
+    """Anything with a partition and the columns that it sees, such as a partition kernel."""
 
     @property
     def partition(self) -> Partition: ...
@@ -29,9 +29,9 @@ class JointPartition(Partition):
     r"""
     The partitions of several sources, one after another, each seeing its own columns.
 
-    Labels cost what they cost the sources. Codes are held here only, 8 bytes per (row, partition) with the members of
-    clusters: the sources are asked for labels, never for codes of their own. Where some labels are unbounded, the
-    others keep their known numbers of clusters. The state is that of the sources, which hold it themselves.
+    Labels cost as much as those of the sources. Codes are held here only, 8 bytes per (row, partition) with the members
+    of clusters: the sources compute labels, never codes of their own. Where some labels are unbounded, the others keep
+    their known numbers of clusters. The state is held by the sources.
 
     :param sources: What has a `partition` and `columns`, such as partition kernels.
 
@@ -54,7 +54,7 @@ class JointPartition(Partition):
 
     @property
     def partitions(self) -> list[Partition]:
-        """Those of the sources."""
+        """The partitions of the sources."""
         return [source.partition for source in self._sources]
 
     @property
@@ -79,7 +79,7 @@ class JointPartition(Partition):
         return {f"{number}.{name}": tensor for number, part in parts for name, tensor in part.tensors().items()}
 
     def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
-        """As of every partition; rows are forgotten when a source has changed."""
+        """As in :class:`Partition`; cached rows are dropped when a tensor of a source has been replaced."""
         if not self.has_tensors(self._coded_by):
             self._coded_by = list(self.tensors().values())
             self._remembered.clear()

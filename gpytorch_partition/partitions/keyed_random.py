@@ -1,8 +1,8 @@
 r"""
-Random numbers without a generator: each is a hash of a key, so that it is the same whoever asks, and when.
+Counter-based random numbers: each is a hash of a key, and so the same in whatever order numbers are drawn.
 
 The hash is the output function of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-generators"). A *salt* says what a number is for: numbers of one key under different salts are independent.
+generators"). A *salt* names the purpose of a number: numbers of one key with different salts are independent.
 Everything is 64-bit integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit (the
 logarithm is our own for that reason), so the numbers do not depend on the device, the number of threads or
 the position in a tensor.
@@ -13,10 +13,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_GOLDEN = 0x9E3779B97F4A7C15
+_SALT_STEP = 0x9E3779B97F4A7C15  # SplitMix64's increment: 2^64 over the golden ratio, made odd
 _LN2 = 0.6931471805599453
-# 2 atanh(f) = 2 f (1 + f^2/3 + f^4/5 + ...): with |f| < .172 the first term left out is below 1e-17.
-_ATANH = [1 / (2 * i + 1) for i in reversed(range(11))]
+# 2 atanh(f) = 2 f (1 + f^2/3 + f^4/5 + ...): with |f| < .172 the first omitted term is below 1e-17.
+_ATANH_COEFFICIENTS = [1 / (2 * i + 1) for i in reversed(range(11))]
 
 
 def hashed(keys: Tensor, salt: int) -> Tensor:
@@ -24,14 +24,14 @@ def hashed(keys: Tensor, salt: int) -> Tensor:
     New keys from keys: for a given salt a bijection of the 64-bit integers that leaves no visible pattern.
 
     :param keys: `*shape` int64.
-    :param salt: What the new keys are for, at least 0.
+    :param salt: Purpose of the new keys, an integer of 0 or more.
     :return: `*shape` int64.
 
     Example:
         >>> hashed(torch.tensor([0, 1]), salt=0)
         tensor([-2152535657050944081, -7995527694508729151])
     """
-    bits = keys + _signed((salt + 1) * _GOLDEN)
+    bits = keys + _signed((salt + 1) * _SALT_STEP)
     bits = (bits ^ _shifted_right(bits, 30)) * _signed(0xBF58476D1CE4E5B9)
     bits = (bits ^ _shifted_right(bits, 27)) * _signed(0x94D049BB133111EB)
     return bits ^ _shifted_right(bits, 31)
@@ -42,7 +42,7 @@ def uniforms(keys: Tensor, salt: int) -> Tensor:
     Numbers uniform in the open interval (0, 1): the odd multiples of :math:`2^{-53}`.
 
     :param keys: `*shape` int64.
-    :param salt: What the numbers are for.
+    :param salt: Purpose of the numbers.
     :return: `*shape` float64.
 
     Example:
@@ -57,7 +57,7 @@ def exponentials(keys: Tensor, salt: int) -> Tensor:
     Numbers with the exponential distribution of mean 1; divide them by a rate.
 
     :param keys: `*shape` int64.
-    :param salt: What the numbers are for.
+    :param salt: Purpose of the numbers.
     :return: `*shape` float64, all positive.
 
     Example:
@@ -68,7 +68,7 @@ def exponentials(keys: Tensor, salt: int) -> Tensor:
 
 
 def _log(values: Tensor) -> Tensor:
-    """Natural logarithm to about 1e-16 from elementwise sums, products and quotients alone."""
+    """Natural logarithm, accurate to about 1e-16, from elementwise sums, products and quotients only."""
     mantissa, exponent = torch.frexp(values)
     small = mantissa < 0.5**0.5
     mantissa = torch.where(small, 2 * mantissa, mantissa)
@@ -76,13 +76,13 @@ def _log(values: Tensor) -> Tensor:
     f = (mantissa - 1) / (mantissa + 1)
     square = f * f
     series = torch.zeros_like(f)
-    for coefficient in _ATANH:
+    for coefficient in _ATANH_COEFFICIENTS:
         series.mul_(square).add_(coefficient)
     return exponent * _LN2 + 2 * f * series
 
 
 def _shifted_right(bits: Tensor, places: int) -> Tensor:
-    """Logical shift: PyTorch's own fills up with the sign."""
+    """Logical shift; PyTorch's own is arithmetic and repeats the sign bit."""
     return (bits >> places) & (2 ** (64 - places) - 1)
 
 

@@ -1,4 +1,4 @@
-"""Landmark points: a few hundred of the training rows that stand for all of them."""
+"""Inducing points, called landmarks: a few hundred training rows through which a low-rank kernel acts on all rows."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.partition import Partition
 
+_DEFAULT_NUM_LANDMARKS = 500
+
 
 class LandmarkPartition(Partition):
     r"""
-    All points in one cluster, with landmarks in it.
+    One cluster of all points, with the inducing points (landmarks) of a low-rank kernel.
 
-    The partition by itself says nothing; what tells points apart are the loadings that a kernel gives them, by their
-    covariance with the landmarks. Labels cost nothing; 8 bytes are held per number of a landmark and 4 per row.
+    The partition alone does not distinguish points; the loadings that a kernel gives them do: covariances with the
+    inducing points. Labels cost nothing; 8 bytes are held per coordinate of an inducing point and 4 per row.
 
-    :param landmarks: `k x D` points. (Default: None, an unfitted partition for `load_state_dict`.)
+    :param landmarks: `k x D` inducing points. (Default: None, an unfitted partition for `load_state_dict`.)
     :raises ValueError: If they are not finite, or none.
 
     Example:
@@ -28,10 +30,10 @@ class LandmarkPartition(Partition):
     """
 
     num_partitions = 1
-    # Loadings are kept with the rows, a few hundred numbers each: of training rows, and of two sets of others.
+    # Loadings are cached with the rows, a few hundred numbers per row: of training rows and of two other sets.
     num_remembered = 3
 
-    bits: Tensor  # (k, D) the landmarks, as float64
+    bits: Tensor  # (k, D) bit patterns of the inducing points, float64
 
     def __init__(self, landmarks: Tensor | None = None) -> None:
         super().__init__()
@@ -40,17 +42,17 @@ class LandmarkPartition(Partition):
 
     @property
     def landmarks(self) -> Tensor:
-        """The landmarks, `k x D` float64."""
+        """The inducing points, `k x D` float64."""
         return floats_of(self.bits)
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there are landmarks."""
+        """Whether there are inducing points."""
         return self.bits.numel() > 0
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the landmarks."""
+        """Number D of columns of the inducing points."""
         return self.bits.shape[1] if self.is_fitted else None
 
     @property
@@ -62,26 +64,22 @@ class LandmarkPartition(Partition):
         return torch.zeros(x.shape[0], 1, dtype=torch.int64, device=x.device)
 
 
-# Landmarks if none are asked for.
-_DEFAULT = 500
-
-
 def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.RandomState) -> Tensor:
     r"""
-    Different rows, drawn uniformly: in :math:`O(N)`, and :math:`O(N \log N)` where most rows repeat others.
+    Inducing points: distinct rows, drawn uniformly. :math:`O(N)`, or :math:`O(N \log N)` where most rows repeat others.
 
-    Of 10,000 rows of kin40k, elevators and protein, with 125 to 1,000 landmarks on Matern kernels whose lengthscales
-    were learned, centers of k-means were better by up to .07 in the root mean squared error for 125 landmarks of
-    kin40k, and no better on the others or from 500 on; the greedy choice of the largest conditional variance went for
-    outliers, and was worse by .01 on elevators and .06 on protein.
+    Other choices were tried on 10,000 rows of kin40k, elevators and protein, with 125 to 1,000 inducing points and
+    Matern kernels with learned lengthscales: centers of k-means had a lower root mean squared error by up to .07 for
+    125 points on kin40k, and were no better on the others or from 500 on; the greedy choice of the largest conditional
+    variance preferred outliers, and was worse by .01 on elevators and .06 on protein.
 
     :param x: `N x D` rows.
-    :param num_landmarks: Number k of landmarks. (Default: 500, or as many as rows differ.)
+    :param num_landmarks: Number k of inducing points. (Default: 500, or the number of distinct rows if that is less.)
     :param random: Source of the draws.
     :return: `k x D`.
-    :raises ValueError: If fewer rows differ, or none are asked for.
+    :raises ValueError: If k is less than 1, or more than the number of distinct rows.
     """
-    wanted = _DEFAULT if num_landmarks is None else num_landmarks
+    wanted = _DEFAULT_NUM_LANDMARKS if num_landmarks is None else num_landmarks
     if wanted < 1:
         raise ValueError(f"expected one landmark or more, got num_landmarks={num_landmarks}")
     order = random.permutation(x.shape[0])

@@ -1,4 +1,4 @@
-"""The contract of all partitions: labels, a pure function of the point, and the state that they are read from."""
+"""Base class of all partitions: labels as a pure function of the point, codes of rows, and their state."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from gpytorch_partition.progress import progress
 
 logger = logging.getLogger(__name__)
 
-_LABELS_PER_CHUNK = 2**23
+_LABELS_PER_CHUNK = 2**23  # int64 labels computed at once: 64 MiB
 
 
 class _CodedRows(NamedTuple):
     """Rows, the feature space they were coded in, and their one-hot matrix there."""
 
     x: Tensor
-    cluster_index: Any  # a ClusterIndex, or what else a source codes other rows by
+    cluster_index: Any  # a ClusterIndex, or whatever else a source uses to code other rows
     incidence: Incidence
 
 
 class Partition(torch.nn.Module):
     r"""
-    m random partitions of the input space: which cluster is a point in? (Davies & Ghahramani 2014, section 2.3)
+    m random partitions of the input space into clusters (Davies & Ghahramani 2014, section 2.3).
 
     A source of clusters implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features`
     and, if its labels are `0 ... C_r - 1`, :attr:`cluster_counts`. It keeps its state in integer buffers (floats as
     their bit patterns), which `.float()`, `.double()` and `.to()` leave as they are, so no label ever changes.
-    Everything else is read off the buffers: an empty partition becomes the saved one by `load_state_dict`.
+    Everything else is derived from the buffers: `load_state_dict` makes an unfitted partition the saved one.
 
     Held are the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes
     per (row, partition) with 32-bit codes, 4 more from the first sum over clusters on, and 8 per distinct label where
@@ -66,7 +66,7 @@ class Partition(torch.nn.Module):
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns that points must have; None when any will do."""
+        """Number D of columns that points must have; None if it does not matter."""
         return None
 
     @property
@@ -76,7 +76,7 @@ class Partition(torch.nn.Module):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there are partitions to ask."""
+        """Whether there are partitions, so that points have labels."""
         return self.num_partitions > 0
 
     @abstractmethod
@@ -94,7 +94,7 @@ class Partition(torch.nn.Module):
         :return: `*batch x N x m` int64 labels.
         :raises RuntimeError: If the partition is not fitted.
         :raises ValueError: If x is not a floating point tensor of the right width with two dimensions or more, or
-            holds NaN or infinity (which a :class:`CallablePartition` may place).
+            holds NaN or infinity (which the function of a :class:`CallablePartition` may accept).
         """
         self.check_points(x)
         rows = x.detach().reshape(-1, x.shape[-1])
@@ -107,7 +107,7 @@ class Partition(torch.nn.Module):
         r"""
         The one-hot rows of two sets of points in one feature space: the same object when the points are the same.
 
-        The codes of the last few sets of rows are remembered and recognised by their values, so that the training
+        The codes of the last few sets of rows are cached and found again by the rows' values, so that the training
         rows are labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger and x2
         is not remembered.
 
@@ -176,7 +176,7 @@ class Partition(torch.nn.Module):
         return SeenClusterIndex(cast(Tensor, labels))
 
     def _bounded_codes(self, x: Tensor, index: ClusterIndex) -> Tensor:
-        """Codes block by block: the 64-bit labels of all rows are never held."""
+        """Codes block by block, so that the 64-bit labels of all rows are never held at once."""
         rows = x.detach().reshape(-1, x.shape[-1])
         codes = torch.empty(rows.shape[0], self.num_partitions, dtype=index.dtype, device=x.device)
         for block in self._blocks(rows.shape[0]):
@@ -201,7 +201,7 @@ class Partition(torch.nn.Module):
 
     def check_points(self, x: Tensor) -> None:
         """
-        Refuse what has no labels, before any work: :math:`O(N D)`.
+        Raise an error for points that have no labels, before any work: :math:`O(N D)`.
 
         :param x: `*batch x N x D` points.
         :raises RuntimeError: If the partition is not fitted.
@@ -229,7 +229,7 @@ class Partition(torch.nn.Module):
             )
 
     def _check_values(self, x: Tensor) -> None:
-        """Refuse values that have no cluster; a source that can place NaN overrides this."""
+        """Raise an error for values that have no cluster; a source that accepts NaN overrides this."""
         if not torch.isfinite(x).all():
             raise ValueError(
                 f"{type(self).__name__} expected finite points, got NaN or infinity: drop or impute these rows."
@@ -238,11 +238,11 @@ class Partition(torch.nn.Module):
             raise ValueError(f"{type(self).__name__} has no clusters for missing values: drop or impute these rows.")
 
     def tensors(self) -> dict[str, Tensor]:
-        """What labels depend on, by name."""
+        """The tensors that labels depend on, by name."""
         return dict(self.named_buffers())
 
     def has_tensors(self, tensors: list[Tensor]) -> bool:
-        """Whether labels depend on these very tensors, as they did when these were looked up."""
+        """Whether labels still depend on exactly these tensor objects."""
         own = list(self.tensors().values())
         return len(own) == len(tensors) and all(a is b for a, b in zip(own, tensors))
 
@@ -261,7 +261,7 @@ class Partition(torch.nn.Module):
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the saved buffers whatever their shapes, all or none: a partition is what its buffers say."""
+        """Load the saved buffers, whatever their shapes, all or none: together they define the partition."""
         buffers = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
         missing = [prefix + name for name in buffers if prefix + name not in state_dict]
         if missing:
@@ -285,7 +285,7 @@ class Partition(torch.nn.Module):
 
 
 def _without_repeats(x: Tensor) -> Tensor:
-    """The rows of one batch element when all elements hold the same rows, as BoTorch sends training inputs."""
+    """The rows of one batch element if all elements hold the same rows, as BoTorch repeats training inputs."""
     if x.dim() <= 2 or x.shape[:-2].numel() == 0:
         return x
     first = x[(0,) * (x.dim() - 2)]

@@ -1,5 +1,5 @@
 r"""
-Random grids: with many of them, how often two points share a bin is the Laplace kernel, anywhere in space.
+Random binning partitions: bins of random grids, whose kernel is the Laplace kernel for points anywhere in space.
 
 In one dimension a grid of pitch :math:`\delta` with a uniform shift has two points at a distance r in one bin with
 probability :math:`\max(0, 1 - r / \delta)`. A pitch of density :math:`\delta\, k''(\delta)` makes this the kernel k
@@ -29,8 +29,8 @@ class RandomBinningPartition(Partition):
     r"""
     Bins of random grids: with many grids their kernel is :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`.
 
-    Rahimi & Recht 2007, algorithm 2. There is no box, and every column can have a lengthscale of its own. A label is
-    a 64-bit hash of the D integers that say which bin of a grid a point is in: a pure function of the point.
+    Rahimi & Recht 2007, algorithm 2. There is no bounding box, and every column can have a lengthscale of its own. A
+    label is a 64-bit hash of the D integers that number the bin in its grid: a pure function of the point.
 
     Columns with one lengthscale for all of them should be standardized: standard deviations that differ by more than
     100 times give a `UserWarning`.
@@ -38,15 +38,15 @@ class RandomBinningPartition(Partition):
     Building costs :math:`O(N D + m D)`, a label :math:`O(D)`, with bounded workspace. Held are 16 bytes per grid and
     column.
 
-    :param x: `N x D` rows, which say how many columns there are and what the default lengthscale is; `None` makes an
+    :param x: `N x D` rows, from which the number of columns and the default lengthscale are taken; `None` makes an
         unfitted partition that `load_state_dict` fits.
     :param num_partitions: Number m of grids. (Default: 200.)
     :param lengthscale: :math:`\ell`, in units of x: a number, or `D` of them; default: the median of
         :math:`\lVert x - x' \rVert_1` over those of 8192 random pairs of rows that differ.
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are not one or D length
-        scales, one is not positive and finite, or must be given because all rows are the same, if there is no grid, or
-        if `random_state` is no seed.
+    :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are not one or D
+        lengthscales, one is not positive and finite, or must be given because all rows are the same, if there is no
+        grid, or if `random_state` is no seed.
 
     Example:
         >>> from math import exp
@@ -102,7 +102,7 @@ class RandomBinningPartition(Partition):
 
     @property
     def lengthscale(self) -> Tensor:
-        r"""`D` lengthscales :math:`\ell_d`, in units of x (float64); none while the partition is not fitted."""
+        r"""`D` lengthscales :math:`\ell_d`, in units of x (float64); empty while the partition is not fitted."""
         return floats_of(self.lengthscale_bits)
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def _bins(columns: Tensor, pitches: Tensor, shifts: Tensor) -> Tensor:
     keys = torch.zeros(columns.shape[1], dtype=torch.int64, device=columns.device)
     for values, pitch, shift in zip(columns, pitches, shifts):
         number = ((values - shift) / pitch).floor_()
-        # So far out that the number overflows, every float64 has a bin of its own; -0 is 0.
+        # Where the number overflows, every float64 has a bin of its own; adding 0 turns -0 into 0.
         number = torch.where(number.isinf(), values, number + 0.0)
         keys = hashed(keys ^ bits_of(number), 0)
     return keys
