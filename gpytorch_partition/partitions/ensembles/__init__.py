@@ -1,4 +1,4 @@
-"""The trees of an ensemble, whichever library grew it: one file per library, one kind of :class:`Trees`."""
+"""Readers of the trees of fitted ensembles, one file per library, which all give the same arrays (:class:`Trees`)."""
 
 from gpytorch_partition.partitions.ensembles.readers import trees_of as trees_of
 from gpytorch_partition.partitions.ensembles.trees import ZERO as ZERO

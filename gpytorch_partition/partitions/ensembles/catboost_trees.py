@@ -1,4 +1,4 @@
-"""The trees of CatBoost, which compares in float32, read from its JSON format."""
+"""Reader of CatBoost's trees, which compare in float32, from its JSON format."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from scipy.sparse import csr_matrix
 
 from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined, whole_number_categories
 
-# CatBoost keeps hashes of categories only; of these numbers it is asked for them.
+# Candidates for categories: CatBoost stores only the hashes of categories, which are compared with those of these.
 _WHOLE_NUMBERS = range(-(2**10), 2**16)
 
 
 class _Split(NamedTuple):
-    """What a node asks: more than the threshold, or one of the categories (then to the right)?"""
+    """The test of a node: values above the threshold, or one of the categories, go right."""
 
     column: int
     threshold: float
@@ -34,15 +34,15 @@ def catboost_trees(model: Any) -> Trees:
     """
     The trees of a model of CatBoost.
 
-    A symmetric tree asks the same of all nodes of a level: of depth d, it becomes a tree of :math:`2^d` leaves (many
-    may be empty) with its first split on top, and leaf j has the node number :math:`2^d - 1 + j`. The leaves of other
-    trees are numbered from left to right, which CatBoost does otherwise. Missing values go where `nan_mode` sends them.
-    Categories are whole numbers from -1,024 to 65,535; unknown and missing ones go left. Trees that CatBoost dropped
-    for the best iteration are not in the model.
+    A symmetric tree has one split for all nodes of a level: of depth d, it becomes a tree of :math:`2^d` leaves (many
+    may be empty) with its first split at the root, and leaf j is node :math:`2^d - 1 + j`. Leaves of other trees are
+    numbered from left to right, unlike in CatBoost. Missing values go where `nan_mode` sends them. Categories are whole
+    numbers from -1,024 to 65,535; unknown and missing ones go left. Trees that CatBoost dropped for the best iteration
+    are not in the model.
 
     :param model: A `CatBoost`, `CatBoostRegressor`, `CatBoostClassifier` or `CatBoostRanker`.
-    :raises ValueError: If it is not fitted or has no trees, or a leaf cannot be found from numbers: categories that
-        are strings or whose statistics the trees compare, texts, embeddings.
+    :raises ValueError: If it is not fitted or has no trees, or numbers do not determine a leaf: categories that are
+        strings or whose statistics the trees compare, texts, embeddings.
     """
     check_fitted(model, model.is_fitted())
     description = _description(model)
@@ -56,7 +56,7 @@ def catboost_trees(model: Any) -> Trees:
 
 
 def _description(model: Any) -> dict[str, Any]:
-    """The model as CatBoost describes it; with categories, it writes the hashes of those in the pool that it gets."""
+    """CatBoost's own description of the model; of categories, it holds the hashes of those in the pool given to it."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "model.json")
         model.save_model(str(path), format="json", pool=_pool(model))
@@ -64,19 +64,19 @@ def _description(model: Any) -> dict[str, Any]:
 
 
 def _pool(model: Any) -> Any:
-    """Whole numbers in a column of categories, zero in all others; nothing if there is no such column."""
+    """A pool with whole numbers in one column of categories, zero in all others; None if there is no such column."""
     columns = model.get_cat_feature_indices()
     if not columns:
         return None
     numbers, rows = np.array(_WHOLE_NUMBERS, np.int32), np.arange(len(_WHOLE_NUMBERS))
     shape = len(rows), len(model.feature_names_)
     data = csr_matrix((numbers, (rows, np.full(len(rows), columns[0]))), shape=shape)
-    # The model's own library is there already.
+    # The model's own library has been imported already.
     return sys.modules["catboost"].Pool(data, cat_features=columns)
 
 
 class _Reader:
-    """Splits, as columns of the data and numbers."""
+    """Converts CatBoost's splits to tests on columns of the data."""
 
     def __init__(self, features: dict[str, Any]) -> None:
         self.numbers = {feature["feature_index"]: feature for feature in features.get("float_features", [])}
@@ -86,10 +86,10 @@ class _Reader:
             self.hashed.setdefault(known["hash"], []).append(int(known["value"]))
 
     def split(self, split: dict[str, Any]) -> _Split:
-        """The question of one split."""
+        """One split, converted."""
         if split["split_type"] == "FloatFeature":
             feature = self.numbers[split["float_feature_index"]]
-            # NaN is below all borders or above all; where training saw none it is above none.
+            # NaN is below all borders or above all of them; without NaN in training it is above none.
             missing_left = feature["nan_value_treatment"] != "AsTrue"
             return _Split(feature["flat_feature_index"], split["border"], missing_left)
         if split["split_type"] == "OneHotFeature":
@@ -113,7 +113,7 @@ class _Reader:
 
 
 def _symmetric_tree(splits: list[_Split]) -> Tree:
-    """All nodes of a level ask the same; bit i of a node's number within its level is the answer on level i."""
+    """All nodes of a level have one split; bit i of a node's number within its level is the side taken on level i."""
     children, repeats = [], [2**level for level in range(len(splits))]
     for level in range(len(splits)):
         left = 2 ** (level + 1) - 1 + np.arange(2**level)
@@ -123,7 +123,7 @@ def _symmetric_tree(splits: list[_Split]) -> Tree:
 
 
 def _binary_tree(root: dict[str, Any], reader: _Reader) -> Tree:
-    """Nodes depth-first."""
+    """A tree of any shape, with its nodes numbered depth-first."""
     splits: list[_Split] = []
     children: list[list[int]] = []
     waiting = [(root, -1, 0)]
@@ -139,7 +139,7 @@ def _binary_tree(root: dict[str, Any], reader: _Reader) -> Tree:
 
 
 def _tree_of(children: NDArray[np.int64], splits: list[_Split], repeats: list[int]) -> Tree:
-    """A tree whose nodes ask these questions, each that many times in a row."""
+    """A tree whose nodes have these splits, each repeated for so many nodes in a row."""
     first = np.cumsum([0, *repeats])
     categories = {
         int(node): np.array(split.categories)

@@ -1,4 +1,4 @@
-"""The trees of LightGBM, which compares in float64, read from its text format."""
+"""Reader of LightGBM's trees, which compare in float64, from its text format."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from gpytorch_partition.partitions.ensembles.trees import (
     whole_number_categories,
 )
 
-# Bits of a node's `decision_type`, and the kinds of missing values that the third and fourth stand for.
-_IS_CATEGORY, _DEFAULT_LEFT, _MISSING_SHIFT = 1, 2, 2
-_ZERO_IS_MISSING, _NAN_IS_MISSING = 1, 2
+# Bits of a node's `decision_type`.
+_CATEGORY_BIT = 1  # mask: the node tests categories
+_DEFAULT_LEFT_BIT = 2  # mask: missing values go left
+_MISSING_SHIFT = 2  # number of the first of the two bits that hold the kind of missing values
+_ZERO_IS_MISSING = 1  # a kind of missing values
+_NAN_IS_MISSING = 2  # a kind of missing values
 
 
 def lightgbm_trees(model: Any) -> Trees:
@@ -27,9 +30,8 @@ def lightgbm_trees(model: Any) -> Trees:
     The trees of a model of LightGBM that its `predict` uses: those up to the best iteration, if it stopped early.
 
     Leaf j of a tree with L leaves has the node number L - 1 + j. Shrinkage and the weights of DART are in the values
-    of the leaves, so all trees weigh the same. Missing values go where LightGBM sends them, zeros as well if it was
-    told `zero_as_missing`; categories are numbers without their fractions, and unknown, negative or missing ones go
-    right.
+    of the leaves, so all trees have the same weight. Missing values go where LightGBM sends them, zeros as well with
+    `zero_as_missing`; categories are numbers truncated to integers, and unknown, negative or missing ones go right.
 
     :param model: A `Booster`, `LGBMRegressor`, `LGBMClassifier` or `LGBMRanker`.
     :raises ValueError: If it is not fitted or has no trees, or if trees of different training runs disagree on what is
@@ -45,7 +47,7 @@ def lightgbm_trees(model: Any) -> Trees:
     return joined(
         trees,
         num_columns,
-        # The fraction is cut off toward zero.
+        # LightGBM truncates toward zero, so that numbers above -1 are category 0.
         categories=whole_number_categories(trees, num_columns, on_left=True, zero_begins=np.nextafter(-1.0, 0.0)),
         zero_is_missing=_zero_is_missing(fields, num_columns),
     )
@@ -68,9 +70,9 @@ def _tree(fields: dict[str, str]) -> Tree:
     children = np.stack([_numbers(fields, name)[:num_inner] for name in ("left_child", "right_child")], 1)
     children = np.where(children < 0, num_inner + ~children, children)
     written = _numbers(fields, "threshold", float)[:num_inner]
-    is_category, threshold = kind & _IS_CATEGORY > 0, _around_zero(written)
-    # What is not missing to LightGBM is a zero to it.
-    missing_left = np.where(kind >> _MISSING_SHIFT > 0, kind & _DEFAULT_LEFT > 0, threshold >= 0) & ~is_category
+    is_category, threshold = kind & _CATEGORY_BIT > 0, _around_zero(written)
+    # In columns without missing values LightGBM takes NaN for 0.
+    missing_left = np.where(kind >> _MISSING_SHIFT > 0, kind & _DEFAULT_LEFT_BIT > 0, threshold >= 0) & ~is_category
     return Tree(
         np.concatenate([children, np.full((num_leaves, 2), -1)]),
         _padded(_numbers(fields, "split_feature")[:num_inner], num_leaves),
@@ -85,7 +87,7 @@ def _padded(values: NDArray[Any], num_leaves: int) -> NDArray[Any]:
 
 
 def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Thresholds that treat values from -`ZERO` to `ZERO` as 0, which LightGBM makes them before it compares."""
+    """Thresholds that treat values from -`ZERO` to `ZERO` as 0, to which LightGBM rounds them before it compares."""
     threshold = np.where((threshold >= -ZERO) & (threshold < 0), np.nextafter(-ZERO, -np.inf), threshold)
     return np.where((threshold >= 0) & (threshold < ZERO), ZERO, threshold)
 
@@ -93,7 +95,7 @@ def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
 def _categories(
     fields: dict[str, str], nodes: NDArray[np.int64], threshold: NDArray[np.float64]
 ) -> dict[int, NDArray[np.int64]]:
-    """The categories that go left at the nodes whose "threshold" is the number of a set of bits."""
+    """The categories that go left, by node: the "threshold" of these nodes is the number of a set of bits."""
     starts, words = _numbers(fields, "cat_boundaries"), _numbers(fields, "cat_threshold").astype(np.uint32)
     sets = {int(node): words[starts[int(threshold[node])] : starts[int(threshold[node]) + 1]] for node in nodes}
     return {node: np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")) for node, bits in sets.items()}
@@ -103,7 +105,7 @@ def _zero_is_missing(trees: list[dict[str, str]], num_columns: int) -> NDArray[n
     found = np.zeros((3, num_columns), bool)
     for fields in trees:
         kind = _numbers(fields, "decision_type")
-        found[kind >> _MISSING_SHIFT, _numbers(fields, "split_feature")] |= kind & _IS_CATEGORY == 0
+        found[kind >> _MISSING_SHIFT, _numbers(fields, "split_feature")] |= kind & _CATEGORY_BIT == 0
     both = np.flatnonzero(found[_ZERO_IS_MISSING] & found[_NAN_IS_MISSING])
     if len(both):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Which reader takes over which ensemble: boosting libraries are known by name, so that none is imported."""
+"""The choice of the reader for an ensemble: boosting libraries are recognized by name, so that none is imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpytorch_partition.partitions.ensembles.scikit_learn import scikit_learn_tr
 from gpytorch_partition.partitions.ensembles.trees import Trees
 from gpytorch_partition.partitions.ensembles.xgboost_trees import xgboost_trees
 
-# The classes from which a library's models are derived.
+# Top-level module and base class of each library's models.
 _READERS = {
     ("lightgbm", "Booster"): lightgbm_trees,
     ("lightgbm", "LGBMModel"): lightgbm_trees,
@@ -27,9 +27,9 @@ def trees_of(ensemble: Any) -> Trees:
     :param ensemble: A random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or bagging
         of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or estimator of
         LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost.
-    :raises TypeError: If it is anything else, or an ensemble of other things than trees.
+    :raises TypeError: If it is anything else, or an ensemble of other members than trees.
     :raises ValueError: If it is not fitted or has no trees, has a negative weight, its categories are not numbers, or
-        it needs more than numbers to find a leaf (statistics of categories in CatBoost).
+        numbers do not determine a leaf (statistics of categories in CatBoost).
 
     Example:
         >>> from sklearn.tree import DecisionTreeRegressor

@@ -1,8 +1,4 @@
-"""
-The trees of scikit-learn's ensembles.
-
-Its decision trees compare in float32, those of histogram gradient boosting in float64.
-"""
+"""Reader of scikit-learn's trees, which compare in float32, and in float64 in histogram gradient boosting."""
 
 from __future__ import annotations
 
@@ -38,16 +34,16 @@ def _decision_trees(ensemble: Any) -> Trees:
     trees = [
         Tree(
             np.stack([tree.children_left, tree.children_right], 1),
-            tree.feature if seen is None else seen[tree.feature.clip(0)],
+            tree.feature if columns is None else columns[tree.feature.clip(0)],
             _rounded_down(tree.threshold),
             tree.missing_go_to_left,
         )
-        for tree, seen in members
+        for tree, columns in members
     ]
     found = joined(
         trees,
         ensemble.n_features_in_,
-        # AdaBoost keeps room for more weights than trees.
+        # AdaBoost allocates more weights than it has trees if it stopped early.
         weights=getattr(ensemble, "estimator_weights_", np.ones(len(trees)))[: len(trees)],
         handles_missing=get_tags(ensemble).input_tags.allow_nan,
     )
@@ -55,7 +51,7 @@ def _decision_trees(ensemble: Any) -> Trees:
 
 
 def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:
-    """The tree structures of an ensemble, and of each which columns it sees (None for all)."""
+    """The tree structures of an ensemble, each with the columns that it was fitted on (None for all)."""
     from sklearn.ensemble import BaseEnsemble
     from sklearn.tree import BaseDecisionTree
 
@@ -75,8 +71,8 @@ def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:
     for member in estimators:
         if not isinstance(member, BaseDecisionTree):
             raise TypeError(f"expected a {name} of decision trees, got one of {type(member).__name__}")
-    seen = getattr(ensemble, "estimators_features_", repeat(None))
-    return [(member.tree_, columns) for member, columns in zip(estimators, seen)]
+    subsets = getattr(ensemble, "estimators_features_", repeat(None))
+    return [(member.tree_, columns) for member, columns in zip(estimators, subsets)]
 
 
 def _histogram_trees(boosting: Any) -> Trees:
@@ -91,7 +87,7 @@ def _histogram_trees(boosting: Any) -> Trees:
 
 
 def _categories(boosting: Any) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """The column of the data that each column of the trees is, and for each of the data its categories."""
+    """The column of the data for each column of the trees, and the categories of each column of the data."""
     categories = [np.empty(0)] * boosting.n_features_in_
     if boosting.is_categorical_ is None:
         return np.arange(boosting.n_features_in_), categories
@@ -108,7 +104,7 @@ def _categories(boosting: Any) -> tuple[NDArray[np.int64], list[NDArray[np.float
 
 
 def _category_sets(predictors: list[Any], categories: list[NDArray[np.float64]]) -> Categories:
-    """Sets of the numbers themselves; those between them are unknown, and go where missing values go."""
+    """Categories of single numbers; numbers between them are unknown categories, and go where missing values go."""
     nodes = np.concatenate([predictor.nodes for predictor in predictors])
     sets = [predictor.raw_left_cat_bitsets for predictor in predictors]
     first = np.repeat(np.cumsum([0, *map(len, sets)])[:-1], [len(predictor.nodes) for predictor in predictors])

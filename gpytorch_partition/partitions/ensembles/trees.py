@@ -1,8 +1,8 @@
 """
-The trees of an ensemble as arrays of their nodes.
+The trees of an ensemble, of any library, as arrays of their nodes.
 
-Libraries keep their trees in different ways, and compare points differently and in different precisions. Here all of
-them become the same arrays, from which a point's leaf can be read without the library.
+Libraries store their trees in different ways, and compare points differently and in different precisions. Here all of
+them become the same arrays, from which a point's leaf is found without the library.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# Up to here LightGBM takes a value for zero (its kZeroThreshold).
+# LightGBM takes values up to this magnitude for zero (its kZeroThreshold).
 ZERO = float(np.float32(1e-35))
 
 
@@ -21,13 +21,13 @@ class Trees(NamedTuple):
     m trees side by side: V nodes, tree after tree, the root of each first.
 
     A point goes left at a node if its value in the node's column is at most the threshold or, where the node has a set
-    of categories, if the range of numbers that the value falls in is among them. A missing value goes where the node
-    says.
+    of categories, if the range of numbers that the value falls in is among them. A missing value goes where
+    `missing_left` sends it.
     """
 
     column: NDArray[np.int32]  # (V,) 0 at leaves
     threshold: NDArray[Any]  # (V,) float32 or float64, in which points are compared; infinity at leaves
-    children: NDArray[np.int32]  # (V, 2) left and right child; a leaf is its own
+    children: NDArray[np.int32]  # (V, 2) left and right child; a leaf is its own child
     missing_left: NDArray[np.bool_]  # (V,) whether a missing value goes left
     category_set: NDArray[np.int32]  # (V,) row of `category_sets`, or -1 for a threshold
     category_sets: NDArray[np.uint32]  # (S, W) bit k of a row says whether the column's k-th range goes left
@@ -40,7 +40,7 @@ class Trees(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """One tree of n nodes, the root first, as its library numbers them; what it says of leaves is not read."""
+    """One tree of n nodes, the root first, as its library numbers them; only `children` is read at leaves."""
 
     children: NDArray[Any]  # (n, 2) left and right child; negative at leaves
     column: NDArray[Any]  # (n,)
@@ -50,7 +50,7 @@ class Tree(NamedTuple):
 
 
 class Categories(NamedTuple):
-    """Which nodes decide by categories, and how: as in :class:`Trees`."""
+    """The nodes that test categories, and their sets of categories: fields of :class:`Trees`."""
 
     category_set: NDArray[np.int32]
     category_sets: NDArray[np.uint32]
@@ -71,7 +71,7 @@ def joined(
 
     :param trees: m trees.
     :param num_columns: Number D of columns of the data.
-    :param categories: Which nodes decide by categories. (Default: none.)
+    :param categories: The nodes that test categories. (Default: those of the trees, which go left.)
     :param zero_is_missing: `D` flags. (Default: none.)
     :param weights: `m` weights, 0 or more. (Default: all the same.)
     :param handles_missing: Whether the ensemble takes missing values.
@@ -129,11 +129,11 @@ def whole_number_categories(
     row, value = np.repeat(np.arange(len(members)), [*map(len, members)]), np.concatenate([np.empty(0), *members])
     column = np.concatenate([tree.column for tree in trees])[nodes][row]
     bounds, rank = [np.empty(0)] * num_columns, np.zeros(len(value), np.int64)
-    for one in np.unique(column):
-        own = column == one
-        bounds[one] = np.unique([value[own], value[own] + 1])
-        rank[own] = np.searchsorted(bounds[one], value[own], side="right")
-        bounds[one] = np.where(bounds[one] == 0, zero_begins, bounds[one])
+    for number in np.unique(column):
+        own = column == number
+        bounds[number] = np.unique([value[own], value[own] + 1])
+        rank[own] = np.searchsorted(bounds[number], value[own], side="right")
+        bounds[number] = np.where(bounds[number] == 0, zero_begins, bounds[number])
     sets = np.zeros((len(members), max(map(len, bounds), default=0) // 32 + 1), np.uint32)
     np.bitwise_or.at(sets, (row, rank >> 5), np.uint32(1) << (rank & 31).astype(np.uint32))
     category_set = np.full(sum(len(tree.column) for tree in trees), -1, np.int32)
@@ -142,13 +142,13 @@ def whole_number_categories(
 
 
 def check_fitted(ensemble: Any, is_fitted: bool) -> None:
-    """An ensemble that is not fitted has no trees to take over."""
+    """Raise a `ValueError` for an ensemble that is not fitted, which has no trees."""
     if not is_fitted:
         raise ValueError(f"expected a fitted ensemble: call fit(X, y) of the {type(ensemble).__name__} first")
 
 
 def _node_starts(trees: list[Tree]) -> NDArray[np.int64]:
-    """Where the nodes of each tree begin, and those of the last one end."""
+    """The first node of each tree, and the number of all nodes."""
     if not trees:
         raise ValueError("expected an ensemble of one tree or more, got none: train it for one iteration or more")
     return np.cumsum([0, *(len(tree.column) for tree in trees)])

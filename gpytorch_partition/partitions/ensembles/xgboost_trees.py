@@ -1,4 +1,4 @@
-"""The trees of XGBoost, which compares in float32, read from its JSON format."""
+"""Reader of XGBoost's trees, which compare in float32, from its JSON format."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ def xgboost_trees(model: Any) -> Trees:
     The trees of a model of XGBoost that its `predict` uses: of an estimator that stopped early those up to the best
     iteration, of a `Booster` all.
 
-    Leaves have the numbers that `apply` gives them, if the trees were not pruned. Trees of DART weigh what it left of
-    them. A missing value is NaN. Categories are numbers without their fractions; negative and unknown ones go left.
+    Leaves have the numbers that `apply` gives them, if the trees were not pruned. Trees of DART have the weights that
+    it gave them. A missing value is NaN. Categories are numbers truncated to integers; negative and unknown ones go
+    left.
 
     :param model: A `Booster`, `XGBRegressor`, `XGBClassifier`, `XGBRanker`, `XGBRFRegressor` or `XGBRFClassifier`.
     :raises ValueError: If it is not fitted or has no trees, is linear, or has another `missing` than NaN.
@@ -54,7 +55,7 @@ def _booster(model: Any) -> tuple[Any, int | None]:
 
 
 def _tree(tree: dict[str, Any]) -> Tree:
-    """The nodes without those that pruning has cut off, which no other names as its child."""
+    """A tree without the nodes that were pruned, which are no other node's children."""
     children = np.stack([tree["left_children"], tree["right_children"]], 1)
     kept = np.zeros(len(children), bool)
     kept[[0, *children[children >= 0]]] = True

@@ -1,1 +1,1 @@
-"""Partitions by Mondrian processes: cells, trees with the times of their cuts, and projections of the columns."""
+"""Mondrian processes as a source of clusters: cells, trees with the times of their cuts, projections of the columns."""

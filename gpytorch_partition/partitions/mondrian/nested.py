@@ -1,4 +1,4 @@
-"""Mondrian trees as nested partitions: rows are coded by leaves, and other points by where they leave the trees."""
+"""Mondrian trees as nested partitions: rows are coded by leaves, and other points by their exits from the trees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpytorch_partition.partitions.partition import _CodedRows
 
 
 class LeafRows(Incidence):
-    """Rows as the leaves of the trees that they see: `N x p`, of p leaves."""
+    """One-hot rows of the leaves of the trees restricted to these rows: `N x p`, of p leaves."""
 
     def __init__(self, codes: Tensor, trees: MondrianTrees) -> None:
         super().__init__(codes, trees.num_leaves)
@@ -21,10 +21,10 @@ class LeafRows(Incidence):
 
 class AttachedRows(Incidence):
     """
-    Other points, by the exits at which they leave these trees: `N x E`.
+    One-hot rows of the exits at which other points leave these trees: `N x E`, of E exits.
 
-    :param nodes: `E` the last node that the points of each exit share with any row.
-    :param times: `E` when they leave it; infinite for those that end in a leaf's cell.
+    :param nodes: `E` last node that the points of each exit share with any row.
+    :param times: `E` times at which they leave it; infinite for those that end in a leaf's cell.
     """
 
     def __init__(self, codes: Tensor, trees: MondrianTrees, nodes: Tensor, times: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Mondrian partitions: the cells of keyed trees, at the terminal lifetime of the trees and at every shorter one."""
+"""Mondrian partitions: cells of Mondrian trees as clusters, at the terminal lifetime and at every shorter one."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_of_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
-from gpytorch_partition.partitions.mondrian.process import Boxes, Front, lead_down, roots
+from gpytorch_partition.partitions.mondrian.process import Boxes, Front, descend, roots
 from gpytorch_partition.partitions.mondrian.projections import LARGEST, Projections, check_projection
 from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells, MondrianTrees, attach, grown, joined
 from gpytorch_partition.partitions.partition import Partition, _CodedRows
 from gpytorch_partition.progress import progress
 
-# Points beyond the outermost box, 2^60 times as wide as the data, are moved to its wall: so far out, float64
-# numbers themselves are further apart than the data's box is wide.
-_DOUBLINGS = 60
+# Points beyond the outermost box, 2^60 times as wide as the data's box, are moved to its wall: so far out, neighboring
+# float64 numbers are further apart than the data's box is wide.
+_NUM_DOUBLINGS = 60
 
-# Coordinates of the points that come down together.
-_POINT_NUMEL = 2**22
-_ACCELERATOR_ITEMS = 2**22
+_POINT_NUMEL = 2**22  # coordinates of the points that descend together
+_ACCELERATOR_ITEMS = 2**22  # (point, tree) pairs that descend together on an accelerator
+
+# Called with a front of some rows at the roots of some trees, these trees, and the numbers of the rows.
+Visitor = Callable[[Front, slice, Tensor], None]
 
 
 class MondrianPartition(Partition):
@@ -39,14 +41,14 @@ class MondrianPartition(Partition):
     Cells of Mondrian trees: with many trees their kernel is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
 
     The Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The
-    law is exact for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times
+    distribution is exact for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times
     its width. A label is the 64-bit key of the cell, a hash of the path to it, and depends on nothing but the point
     and the state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer
     lifetime lie inside those of a shorter one.
 
-    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime`. Rows that :meth:`incidences` remembers keep the
-    part of the trees that they see, with the time of each cut up to the terminal lifetime; their codes follow by a
-    look-up, and they are not led down the trees again (section 4.1).
+    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime`. Rows that :meth:`incidences` caches keep the
+    trees restricted to them, with the time of each cut up to the terminal lifetime; their codes at another lifetime are
+    looked up, without another descent (section 4.1).
 
     All columns share one lifetime, so standardize them, or give each a lengthscale of its own by `projection`: without
     one, or with rotations, columns whose standard deviations differ by more than 100 times give a `UserWarning`.
@@ -57,19 +59,19 @@ class MondrianPartition(Partition):
     points, uniform in the Haar measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"), and the
     limit, the average over rotations, depends on the distance :math:`\lVert x - x' \rVert_2` only. An `m x D x K`
     tensor has a matrix for every tree. Trees that see different points begin with one box around all that any of them
-    sees. Maps are taken about the center of the rows' box; they are drawn or given once, and part of the state. What
-    the trees cut (:meth:`first_cuts`) are mapped columns.
+    sees. Maps are applied about the center of the rows' box; they are drawn or given once, and part of the state. The
+    dimensions that trees cut (:meth:`first_cuts`) are those of mapped points.
 
     A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that it shares with
     other points. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]`
     cuts on average above a point at distances :math:`a_d, b_d` from the walls, where
     :math:`\operatorname{Ein}(z)` is about z below 1 and :math:`.58 + \ln z` above: a handful at the default
-    lifetime. k doublings outside the box, nodes cost up to :math:`O(k D)`. The workspace is bounded. Building
-    costs :math:`O(N D)`. Held are 8 bytes per tree and 16 per column, and for remembered rows 72 bytes per cell that
-    holds any of them at the terminal lifetime; a row that is alone in its cell is led down no further.
+    lifetime. Of points k doublings outside the box, nodes cost up to :math:`O(k D)`. The workspace is bounded. Building
+    costs :math:`O(N D)`. Held are 8 bytes per tree and 16 per column, and for cached rows 72 bytes per cell that
+    holds any of them at the terminal lifetime; a row that is alone in its cell descends no further.
 
-    A thousand columns are no hardship at the default lifetime, where cells are few; at ten times that, where all rows
-    are alone, a label costs hundreds of times as much.
+    A thousand columns cost little at the default lifetime, where cells are few; at ten times that, where all rows are
+    alone in their cells, a label costs hundreds of times as much.
 
     With a matrix, K takes the place of D, mapping costs :math:`O(D K)` per point, and `8 D K` bytes are held; with
     rotations :math:`O(D^2)` per point and tree, and `8 m D^2` bytes. Mapped points are held for a few trees at a time.
@@ -81,8 +83,8 @@ class MondrianPartition(Partition):
         less.
     :param max_lifetime: The terminal lifetime. (Default: `lifetime`.)
     :param projection: `D x K` matrix, `m x D x K` matrices of the trees, vector of `D` numbers, or `"rotations"`. The
-        default lifetime goes by distances of mapped rows, as the first tree sees them. (Default: None, columns are
-        seen as they are.)
+        default lifetime is computed from distances of mapped rows, as the first tree sees them. (Default: None, trees
+        see the columns as they are.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :raises ValueError: If x is empty, not finite or not a floating point matrix, if the lifetimes are not
         positive and finite or one must be given because all rows are the same, if the lifetime is longer than the
@@ -106,9 +108,9 @@ class MondrianPartition(Partition):
     tree_keys: Tensor  # (m,)
     box: Tensor  # (2, D) bit patterns of the lower and upper walls, float64
     lifetime_bits: Tensor  # (1,) bit pattern of the lifetime, float64
-    max_lifetime_bits: Tensor  # (1,) that of the terminal lifetime
-    matrix_bits: Tensor  # (r, D, K) those of what `Projections` holds
-    center_bits: Tensor  # (D,) likewise
+    max_lifetime_bits: Tensor  # (1,) bit pattern of the terminal lifetime, float64
+    matrix_bits: Tensor  # (r, D, K) bit patterns of the matrices of `Projections`, float64
+    center_bits: Tensor  # (D,) bit patterns of the center of `Projections`, float64
 
     def __init__(
         self,
@@ -180,7 +182,7 @@ class MondrianPartition(Partition):
         The lifetime :math:`\lambda`, in units of 1 / x: the limit is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
         0 while the partition is not fitted.
 
-        It can be set to anything up to :attr:`max_lifetime`: codes of remembered rows follow, :math:`O(N m)`.
+        It can be set to anything up to :attr:`max_lifetime`; codes of cached rows are updated in :math:`O(N m)`.
 
         :raises RuntimeError: If the partition is not fitted.
         :raises ValueError: If the lifetime is not positive, or longer than the terminal one.
@@ -200,7 +202,7 @@ class MondrianPartition(Partition):
 
     @property
     def max_lifetime(self) -> float:
-        """The terminal lifetime, in units of 1 / x: how far cuts are known. 0 while the partition is not fitted."""
+        """The terminal lifetime, in units of 1 / x: no cut is later. 0 while the partition is not fitted."""
         return floats_of(self.max_lifetime_bits).item()
 
     def first_cuts(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -226,7 +228,7 @@ class MondrianPartition(Partition):
     def cut(self, lifetime: float) -> MondrianPartition:
         """
         A copy with another lifetime, of the same trees: of two lifetimes, cells of the shorter are unions of cells of
-        the longer. Codes of remembered rows follow, :math:`O(N m)`.
+        the longer. Codes of cached rows are updated in :math:`O(N m)`.
 
         :param lifetime: In units of 1 / x, up to :attr:`max_lifetime`.
         :return: The copy, which shares this partition's tensors.
@@ -246,16 +248,16 @@ class MondrianPartition(Partition):
     def _labels(self, x: Tensor) -> Tensor:
         labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
 
-        def descend(front: Front, trees: slice, rows: Tensor) -> None:
-            labels[trees, rows] = _descend(front, self.lifetime).view(-1, rows.numel())
+        def label(front: Front, trees: slice, rows: Tensor) -> None:
+            labels[trees, rows] = _labels_of_items(front, self.lifetime).view(-1, rows.numel())
 
-        self._lead_down(x, descend)
+        self._visit_fronts(x, label)
         return labels.T
 
-    def _lead_down(self, x: Tensor, lead: Callable[[Front, slice, Tensor], None], level: int = 0) -> None:
+    def _visit_fronts(self, x: Tensor, visit: Visitor, level: int = 0) -> None:
         """
-        Lead points (`n x D`) down in pieces, in the smallest boxes from a level on that hold them:
-        `lead(front, trees, rows)`.
+        Call `visit(front, trees, rows)` for pieces of points (`n x D`) at the roots of trees, on the smallest boxes
+        from a level on that hold them.
         """
         view_of = self._views(x)
         together = _groups(self.num_partitions, len(x)) if self._projections.differ else [self._all_trees]
@@ -263,26 +265,26 @@ class MondrianPartition(Partition):
             levels = view.levels.clamp_min(level)
             for level_of_rows in levels.unique().tolist():
                 rows = (levels == level_of_rows).nonzero().squeeze(1)
-                self._lead_rows(view, rows, self._boxes(level_of_rows), lead)
+                self._visit_rows(view, rows, self._boxes(level_of_rows), visit)
 
-    def _lead_rows(self, view: View, rows: Tensor, boxes: Boxes, lead: Callable[[Front, slice, Tensor], None]) -> None:
-        def descend(piece: tuple[slice, slice]) -> None:
+    def _visit_rows(self, view: View, rows: Tensor, boxes: Boxes, visit: Visitor) -> None:
+        def visit_piece(piece: tuple[slice, slice]) -> None:
             trees, some = piece[0], rows[piece[1]]
-            # Trees with points of their own all come together: `_groups` are no larger than pieces.
+            # Trees with points of their own are all in one piece: `_groups` are no larger than pieces.
             points = view.points[:, some].flatten(0, 1)
-            lead(Front.at_roots(points, some.numel(), self.tree_keys[trees], boxes), trees, some)
+            visit(Front.at_roots(points, some.numel(), self.tree_keys[trees], boxes), trees, some)
 
-        for_each(descend, _pieces(view.trees, rows.numel(), boxes))
+        for_each(visit_piece, _pieces(view.trees, rows.numel(), boxes))
 
     def _views(self, x: Tensor) -> Callable[[slice], View]:
-        """How given trees see points (`n x D`)."""
+        """A function from trees to points (`n x D`) as these trees see them."""
         if self._projections.differ:
             return partial(self._view, x)
         common = self._view(x, self._all_trees)
         return lambda trees: common._replace(trees=trees)
 
     def _view(self, x: Tensor, trees: slice) -> View:
-        outermost, seen = self._boxes(_DOUBLINGS), self._projections.seen(x, trees)
+        outermost, seen = self._boxes(_NUM_DOUBLINGS), self._projections.seen(x, trees)
         points = torch.minimum(torch.maximum(seen, outermost.lower[-1]), outermost.upper[-1])
         levels = outermost.levels(points.flatten(0, 1)).view(len(points), len(x))
         return View(trees, points, levels.amax(0))
@@ -298,7 +300,7 @@ class MondrianPartition(Partition):
         return self._recoded(x, self._grown(x))
 
     def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:
-        """Rows coded for the lifetime as it is."""
+        """Rows coded at the current lifetime."""
         if self.lifetime == self.max_lifetime:
             incidence = Incidence(rows.leaf_codes, rows.terminal.num_clusters)
             return _CodedRows(x, rows._replace(cells=rows.terminal), incidence)
@@ -306,7 +308,7 @@ class MondrianPartition(Partition):
         return _CodedRows(x, rows._replace(cells=cells), Incidence(rows.codes(cells), cells.num_clusters))
 
     def _grown(self, x: Tensor) -> GrownRows:
-        """The part of the trees that rows (`*batch x N x D`) see."""
+        """The trees restricted to rows (`*batch x N x D`)."""
         rows = x.reshape(-1, x.shape[-1])
         view_of, groups = self._views(rows), _groups(self.num_partitions, len(rows))
         found: list[tuple[MondrianTrees, Tensor, int] | None] = [None] * len(groups)
@@ -324,18 +326,18 @@ class MondrianPartition(Partition):
     def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
         self.check_points(x)
         rows = anchor.cluster_index
-        events, cells = self.attached(rows, x.detach().reshape(-1, x.shape[-1])), rows.cells
-        table = events.cells(rows.trees, cells, self.lifetime)
-        codes = table.to(code_dtype(cells.num_clusters, events.codes.numel()))[events.codes]
+        exits, cells = self.attached(rows, x.detach().reshape(-1, x.shape[-1])), rows.cells
+        table = exits.cells(rows.trees, cells, self.lifetime)
+        codes = table.to(code_dtype(cells.num_clusters, exits.codes.numel()))[exits.codes]
         return Incidence(codes.view(*x.shape[:-1], self.num_partitions), cells.num_clusters)
 
     def grown(self, x: Tensor) -> GrownRows:
-        """The part of the trees that rows (`*batch x N x D`) see; they are remembered."""
+        """The trees restricted to rows (`*batch x N x D`), which are cached."""
         return self._coded(x).cluster_index
 
     def attached(self, rows: GrownRows, x: Tensor) -> Attachments:
-        """Where points (`n x D`) leave the trees of some rows."""
-        lower, upper = (walls[-1] for walls in self._boxes(_DOUBLINGS))
+        """The exits of points (`n x D`) from the trees of some rows."""
+        lower, upper = (walls[-1] for walls in self._boxes(_NUM_DOUBLINGS))
         codes = torch.empty(len(x), self.num_partitions, dtype=torch.int64, device=x.device)
         parts: list[tuple[slice, Tensor, Attachments]] = []
 
@@ -345,17 +347,17 @@ class MondrianPartition(Partition):
 
         def follow(front: Front, trees: slice, some: Tensor) -> None:
             numbers = torch.arange(self.num_partitions, device=x.device)[trees]
-            events = attach(front, rows.trees, numbers, coordinates, self.max_lifetime)
-            parts.append((trees, some, events))
+            exits = attach(front, rows.trees, numbers, coordinates, self.max_lifetime)
+            parts.append((trees, some, exits))
 
-        self._lead_down(x, follow, rows.level)
+        self._visit_fronts(x, follow, rows.level)
         start = 0
-        for trees, some, events in parts:
-            codes.mT[trees, some] = events.codes.view(-1, some.numel()) + start
-            start += events.nodes.numel()
+        for trees, some, exits in parts:
+            codes.mT[trees, some] = exits.codes.view(-1, some.numel()) + start
+            start += exits.nodes.numel()
         empty = codes.new_empty(0)
-        nodes = torch.cat([empty, *(events.nodes for *_, events in parts)])
-        return Attachments(codes, nodes, torch.cat([empty.double(), *(events.times for *_, events in parts)]))
+        nodes = torch.cat([empty, *(exits.nodes for *_, exits in parts)])
+        return Attachments(codes, nodes, torch.cat([empty.double(), *(exits.times for *_, exits in parts)]))
 
     def _boxes(self, level: int) -> Boxes:
         """The boxes of levels 0 ... level around the center of the data's box."""
@@ -374,22 +376,22 @@ class MondrianPartition(Partition):
 
 
 class View(NamedTuple):
-    """Points as some trees see them."""
+    """Points as some trees see them: mapped by their projections, and moved into the outermost box."""
 
     trees: slice
-    points: Tensor  # (trees, n, K), or (1, n, K) where all see the same; float64, inside the outermost box
-    levels: Tensor  # (n,) of the smallest box that holds each point in all of these trees
+    points: Tensor  # (trees, n, K), or (1, n, K) if all trees see the same points; float64
+    levels: Tensor  # (n,) level of the smallest box that holds each point in all of these trees
 
 
 class GrownRows(NamedTuple):
-    """Rows, the part of the trees that they see, and their cells at two lifetimes."""
+    """Rows, the trees restricted to them, and their cells at two lifetimes."""
 
     trees: MondrianTrees
-    level: int  # of the smallest box that holds them all
+    level: int  # level of the smallest box that holds them all
     leaf_codes: Tensor  # (*batch, N, m) codes of the rows at the terminal lifetime
     x: Tensor  # (n, D) the rows of all batch elements
     terminal: Cells  # at the terminal lifetime
-    cells: Cells  # at the lifetime as it is
+    cells: Cells  # at the current lifetime
 
     def codes(self, cells: Cells) -> Tensor:
         """Codes of the rows (`*batch x N x m`) at another lifetime, given its cells."""
@@ -398,7 +400,7 @@ class GrownRows(NamedTuple):
 
     @classmethod
     def of(cls, trees: MondrianTrees, level: int, leaves: Sequence[Tensor], x: Tensor, shape: torch.Size) -> GrownRows:
-        """With the leaves (`trees x n`) that groups of trees have numbered on their own."""
+        """From the leaves (`trees x n`) of groups of trees, numbered within each group."""
         terminal, num_trees = trees.cells(math.inf), trees.num_trees
         dtype = code_dtype(terminal.num_clusters, len(x) * num_trees)
         codes, tree = torch.empty(len(x), num_trees, dtype=dtype, device=x.device), 0
@@ -410,11 +412,11 @@ class GrownRows(NamedTuple):
         return cls(trees, level, codes.view(*shape, num_trees), x, terminal, terminal)
 
 
-def _descend(front: Front, lifetime: float) -> Tensor:
-    """Labels of items: the innermost keys of the cells they end in."""
+def _labels_of_items(front: Front, lifetime: float) -> Tensor:
+    """Labels of items: the innermost keys of the cells in which their descent ends."""
     labels = torch.empty_like(front.item)
 
-    def descend(front: Front) -> tuple[Front]:
+    def step(front: Front) -> tuple[Front]:
         cuts = front.next_cuts()
         ended = cuts.times > lifetime
         is_last = ended[front.node]
@@ -422,7 +424,7 @@ def _descend(front: Front, lifetime: float) -> Tensor:
         front, _, _ = front.without(ended).below(cuts)
         return (front,)
 
-    lead_down(descend, front)
+    descend(step, front)
     return labels
 
 

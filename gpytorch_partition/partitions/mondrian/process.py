@@ -1,5 +1,5 @@
 r"""
-Mondrian partitions, drawn by hashing: every node of a tree has a key, and its cut is a function of the key.
+Mondrian processes, sampled by hashing: every node of a tree has a key, and its cut is a function of the key.
 
 **Inside the box.** A Mondrian process on a box (Roy & Teh 2009) starts with one cell. A cell waits for an
 exponential clock whose rate is the sum of its sides, is cut across a side chosen in proportion to its length,
@@ -8,7 +8,7 @@ section 2). If clock, side and place are hashes of the cell's key, and the parts
 well, then the cell of a point is found by descending from the root, nothing is stored, and the key of the
 cell is its label.
 
-**Outside the box.** Points anywhere must be placed with the right law, whichever others are asked about.
+**Outside the box.** Points anywhere must get cells with the right distribution, whichever other points are labelled.
 Let :math:`B_0 \subset B_1 \subset B_2 \dots` be boxes around the data's box :math:`B_0`, each twice as wide
 as the one before. We define trees :math:`T_0, T_1, \dots` on them such that :math:`T_k` restricted to
 :math:`B_j` *is* :math:`T_j`. Take a cell C of :math:`T_k`, alive at time t, and let :math:`C_j` be its
@@ -48,11 +48,15 @@ from torch import Tensor
 
 from gpytorch_partition.partitions.keyed_random import exponentials, hashed, uniforms
 
-# What the hashes of a key are for; the root of level j has the salt _ROOT + j.
-_CLOCK, _SIDE, _PLACE, _LOWER, _UPPER, _ROOT = range(6)
+# Salts: the purposes of the hashes of a key.
+_CLOCK_SALT = 0  # time of the cut
+_SIDE_SALT = 1  # dimension of the cut
+_PLACE_SALT = 2  # place of the cut
+_LOWER_SALT = 3  # key of the part below the cut
+_UPPER_SALT = 4  # key of the part above the cut
+_ROOT_SALT = 5  # key of the root of level 0, from the tree's key; level j has 5 + j
 
-
-# Points come down in parts the boxes of whose nodes have so many sides, so that memory is bounded.
+# Sides of boxes (nodes x levels x dimensions) held at a time: points descend in parts, so that memory is bounded.
 _BOX_NUMEL = 2**19
 
 
@@ -68,7 +72,7 @@ class Boxes(NamedTuple):
         return self.lower.shape[0]
 
     def levels(self, x: Tensor) -> Tensor:
-        """The number of the smallest box that holds each point (`n`) of `n x D`; the outermost must."""
+        """The number of the smallest box that holds each point (`n`) of `n x D`; the outermost must hold all."""
         levels = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
         outside = torch.arange(x.shape[0], device=x.device)
         for lower, upper in zip(self.lower, self.upper):
@@ -82,9 +86,9 @@ class Boxes(NamedTuple):
 
 class Nodes(NamedTuple):
     """
-    M nodes of trees on the outermost of L nested boxes, and what each level knows about them.
+    M nodes of trees on the outermost of L nested boxes, with the key and the next cut of every level.
 
-    The level j of a node is its box's intersection with box j: its key, and its next cut in the gap around
+    Level j of a node is the intersection of its box with box j, with a key, and a next cut in the gap around
     the level below. A level whose intersection is empty, or cannot be cut, has an infinite time.
     """
 
@@ -97,7 +101,7 @@ class Nodes(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """The next cuts of M nodes, whichever level makes them."""
+    """The next cuts of M nodes, each that of the level which cuts first."""
 
     times: Tensor  # (M,)
     dimensions: Tensor  # (M,)
@@ -106,9 +110,9 @@ class Cuts(NamedTuple):
 
 class Front(NamedTuple):
     """
-    Points on their way down some trees on the outermost of nested boxes: all in one node go together.
+    Points that descend some trees on the outermost of nested boxes; those in one node descend together.
 
-    An *item* is a point in a tree: number `tree * n + row` for n points. Nodes are those that hold any, or did.
+    An *item* is a point in a tree: number `tree * n + row` for n points. Every node holds an item, or did.
     """
 
     x: Tensor  # (n, D) or (trees * n, D), float64
@@ -119,7 +123,7 @@ class Front(NamedTuple):
 
     @classmethod
     def at_roots(cls, x: Tensor, num_rows: int, tree_keys: Tensor, boxes: Boxes) -> Front:
-        """Where n points begin: the same ones in each tree, or those of each tree one after another."""
+        """Points at the roots, n in each tree: the same in each, or those of each tree one after another."""
         item = torch.arange(tree_keys.numel() * num_rows, device=x.device)
         return cls(x, item, item // max(1, num_rows), roots(tree_keys, boxes), boxes)
 
@@ -130,7 +134,7 @@ class Front(NamedTuple):
 
     @property
     def is_wide(self) -> bool:
-        """Whether the boxes of all nodes on all levels are too many to hold at a time, and can be divided."""
+        """Whether the nodes' boxes on all levels are too many to hold at a time, and the nodes can be divided."""
         return self.num_nodes > 1 and self.num_nodes * self.boxes.lower.numel() > _BOX_NUMEL
 
     def next_cuts(self) -> Cuts:
@@ -149,8 +153,9 @@ class Front(NamedTuple):
         return self._replace(item=self.item[stays], node=self.node[stays])
 
     def below(self, cuts: Cuts) -> tuple[Front, Tensor, Tensor]:
-        """The points one cut further down; of each node there that holds any, the number of its parent and whether it
-        is the part above the cut. Parts of one node follow one another, the lower one first.
+        """
+        The points one cut further down, with the number of each new node's parent, and whether the new node is the part
+        above the cut. The parts of a node follow one another, the lower one first; parts without points are left out.
         """
         entry = self.item % len(self.x) * self.x.shape[1] + cuts.dimensions[self.node]
         is_above = self.x.take(entry) > cuts.places[self.node]
@@ -170,13 +175,13 @@ class Front(NamedTuple):
         return Front(self.x, self.item[inside], self.node[inside] - which.start, nodes, self.boxes)
 
 
-def lead_down(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tensor) -> None:
+def descend(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tensor) -> None:
     """
-    Lead points down, in parts whose boxes are not too many, until none is left.
+    Let points descend, in parts with a bounded number of boxes, until none is left.
 
     :param step: From a front and values of its nodes to the front one cut further down, and values of the nodes there.
     :param front: Where the points are.
-    :param of_nodes: Values of its nodes, `M` each.
+    :param of_nodes: Values of its nodes, `M` each, which `step` gets and returns too.
     """
     parts: list[tuple[Any, ...]] = [(front, *of_nodes)]
     while parts:
@@ -193,13 +198,13 @@ def roots(tree_keys: Tensor, boxes: Boxes) -> Nodes:
     """One node per tree: the outermost box."""
     shape = (boxes.lower.shape[1], tree_keys.numel())
     lower, upper = boxes.lower[-1].unsqueeze(1).expand(shape), boxes.upper[-1].unsqueeze(1).expand(shape)
-    keys = torch.stack([hashed(tree_keys, _ROOT + level) for level in range(boxes.lower.shape[0])])
+    keys = torch.stack([hashed(tree_keys, _ROOT_SALT + level) for level in range(boxes.lower.shape[0])])
     birth = torch.zeros(tree_keys.numel(), dtype=torch.float64, device=tree_keys.device)
     return Nodes(lower, upper, keys, *_next_cuts(lower, upper, keys, birth, boxes))
 
 
 def _children(nodes: Nodes, parent: Tensor, above: Tensor, boxes: Boxes) -> Nodes:
-    """Parts above or below their parents' next cuts; levels inside that of the cut keep their clocks."""
+    """The parts above or below their parents' next cuts; levels inside that of the cut keep their clocks."""
     nodes = Nodes(*(values[:, parent] for values in nodes))
     time, level = nodes.times.min(0)
     dimension, place = at(nodes.dimensions, level), at(nodes.places, level)
@@ -207,7 +212,7 @@ def _children(nodes: Nodes, parent: Tensor, above: Tensor, boxes: Boxes) -> Node
     lower = _replaced(nodes.lower, dimension, first_above, above)
     upper = _replaced(nodes.upper, dimension, place, ~above)
     is_new = torch.arange(nodes.keys.shape[0], device=parent.device).unsqueeze(1) >= level
-    new_keys = torch.where(above, hashed(nodes.keys, _UPPER), hashed(nodes.keys, _LOWER))
+    new_keys = torch.where(above, hashed(nodes.keys, _UPPER_SALT), hashed(nodes.keys, _LOWER_SALT))
     keys = torch.where(is_new, new_keys, nodes.keys)
     redrawn = _next_cuts(lower, upper, keys, time, boxes)
     times, dimensions, places = (torch.where(is_new, new, old) for new, old in zip(redrawn, nodes[3:]))
@@ -216,7 +221,7 @@ def _children(nodes: Nodes, parent: Tensor, above: Tensor, boxes: Boxes) -> Node
 
 
 def _without_empty_levels(nodes: Nodes, boxes: Boxes) -> tuple[Nodes, Boxes]:
-    """Drop the innermost levels that no node has any more: far outside, a few cuts leave one level."""
+    """Drop the innermost levels that are empty in all nodes: far outside the data's box, a few cuts leave one level."""
     if boxes.lower.shape[0] == 1:
         return nodes, boxes
     first = int(_is_empty(nodes.lower, nodes.upper, boxes).all(1).sum())
@@ -247,19 +252,19 @@ def _gaps(outer: tuple[Tensor, Tensor], inner: tuple[Tensor, Tensor] | None) -> 
 
 
 def _next_cut(keys: Tensor, birth: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Time, gap and place of the first cut in S gaps (`S x M`): clocks race at rates of the gaps' lengths."""
+    """Time, gap and place of the first cut in S gaps (`S x M`): exponential clocks, with their lengths as rates."""
     reach = ends - starts
     # The order of these sums must not depend on the device or the number of nodes, as that of `cumsum` may.
     for sum_before, length in pairwise(reach):
         length.add_(sum_before)
     rate = reach[-1].clone()
-    time = birth + exponentials(keys, _CLOCK) / rate
-    # Compared in place: PyTorch counts floats many times as fast as truth values.
-    passed = reach.le_(uniforms(keys, _SIDE) * rate).sum(0).to(torch.int64)
+    time = birth + exponentials(keys, _CLOCK_SALT) / rate
+    # Compared in place: PyTorch counts floats many times as fast as booleans.
+    passed = reach.le_(uniforms(keys, _SIDE_SALT) * rate).sum(0).to(torch.int64)
     gap = passed.clamp(max=starts.shape[0] - 1)
     start, end = at(starts, gap), at(ends, gap)
     last = torch.nextafter(end, torch.full_like(end, -math.inf))
-    return time, gap, torch.minimum(start + uniforms(keys, _PLACE) * (end - start), last)
+    return time, gap, torch.minimum(start + uniforms(keys, _PLACE_SALT) * (end - start), last)
 
 
 def _is_empty(lower: Tensor, upper: Tensor, boxes: Boxes) -> Tensor:

@@ -1,13 +1,13 @@
 r"""
-The part of keyed Mondrian trees that some rows see: which cuts separate them, and when.
+Mondrian trees restricted to some rows: the cuts that separate these rows, and their times.
 
-Of a cell in which two rows or more are left, all cuts up to the first that separates them are passed over. What
-remains is a binary tree with the rows' cells at the terminal lifetime as leaves and the times of the cuts that made
-them. A shorter lifetime leaves out the later cuts (Balog et al. 2016, section 4.1): every cell is an interval of
-leaves, and codes of rows are looked up in a table, with no point asked about again.
+In a cell with two rows or more, all cuts before the first that separates them are skipped. What remains is a binary
+tree with the rows' cells at the terminal lifetime as leaves and the times of the cuts that made them. A shorter
+lifetime omits the later cuts (Balog et al. 2016, section 4.1): every cell is an interval of leaves, and codes of rows
+are looked up in a table, without another descent.
 
-Other points are followed down next to the rows until a cut separates them from all of these. Where and when that
-happens is all that covariances with the rows depend on, at any lifetime.
+Other points descend the same trees until a cut separates them from all rows. The node and the time of this exit are
+all that their covariances with the rows depend on, at any lifetime.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.clusters.tree_layout import TreeLayout, lay_out_trees
-from gpytorch_partition.partitions.mondrian.process import Cuts, Front, lead_down, renumbered
+from gpytorch_partition.partitions.mondrian.process import Cuts, Front, descend, renumbered
 
-# What a point's coordinate is in some dimension: of rows (`M`) and dimensions (`M`) for trees (`M`).
+# A function from numbers of rows, dimensions and trees (`M` each) to the rows' coordinates (`M`).
 Coordinates = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Cells(NamedTuple):
-    """
-    The cells of trees at some lifetime, and their codes: those of each tree, and then its null cell, which no row is
-    in.
-    """
+    """The cells of trees at some lifetime, and their codes: those of a tree, and then its null cell, without rows."""
 
     of_leaves: Tensor  # (p,) code of the cell of each leaf
     nulls: Tensor  # (m,) code of each tree's null cell
@@ -52,13 +49,13 @@ class MondrianTrees:
 
     Holds `32 V + 8 p` bytes, with V < 2 p at most p numbers of distinct rows in each tree.
 
-    :param left: `V` lower part of each node; a leaf is its own.
-    :param right: `V` upper part.
-    :param cut_times: `V` when a cut separates the rows of a node; infinite for leaves.
+    :param left: `V` lower part of each node; a leaf is its own lower and upper part.
+    :param right: `V` upper part of each node.
+    :param cut_times: `V` times of the cuts that separate the rows of each node; infinite for leaves.
     :param node_low: `V` first leaf of each node.
     :param tree_nodes: `m + 1` where the nodes of each tree begin; its first node is its root.
     :param tree_leaves: `m + 1` where the leaves of each tree begin.
-    :param examples: `p` a row of each leaf.
+    :param examples: `p` number of one row in each leaf.
     """
 
     left: Tensor
@@ -86,14 +83,14 @@ class MondrianTrees:
 
     @property
     def births(self) -> Tensor:
-        """When each node begins (`V`): a root at 0, others with the cut that made them."""
+        """The time at which each node begins (`V`): 0 for a root, the time of the parent's cut for others."""
         births = self.cut_times[self.layout.parent]
         births[self.tree_nodes[:-1]] = 0
         return births
 
     def cells(self, lifetime: float) -> Cells:
         """
-        The cells when all cuts after a lifetime are left out. :math:`O(V)`.
+        The cells at a lifetime: all later cuts are omitted. :math:`O(V)`.
 
         :param lifetime: In units of 1 / x.
         """
@@ -109,22 +106,22 @@ class MondrianTrees:
 
 class Attachments(NamedTuple):
     """
-    Where other points leave the trees of some rows: E events, in each of which some points are separated from all
+    Where other points leave the trees of some rows: E exits, in each of which some points are separated from all
     rows of a node.
     """
 
-    codes: Tensor  # (n, m) the event of each point in each tree
+    codes: Tensor  # (n, m) the exit of each point from each tree
     nodes: Tensor  # (E,) the last node that the points shared with any row
-    times: Tensor  # (E,) when they were separated from its rows; infinite for points in a leaf's cell
+    times: Tensor  # (E,) time of the cut that separates them from its rows; infinite for points in a leaf's cell
 
     def cells(self, trees: MondrianTrees, cells: Cells, lifetime: float) -> Tensor:
-        """The code of the cell of each event (`E`) at a lifetime: the tree's null cell after the separation."""
+        """The code of the cell of each exit's points (`E`) at a lifetime: the null cell from the exit on."""
         tree = torch.searchsorted(trees.tree_nodes, self.nodes, right=True) - 1
         return torch.where(self.times > lifetime, cells.of_leaves[trees.node_low[self.nodes]], cells.nulls[tree])
 
 
 class _Growth:
-    """Trees while they grow: cells in the order in which cuts make them, and the cell in which each item ends."""
+    """Trees under construction: cells in the order in which cuts make them, and the last cell of each item."""
 
     def __init__(self, num_trees: int, num_items: int, device: torch.device) -> None:
         self.num_cells = num_trees
@@ -165,7 +162,7 @@ class _Growth:
         left, right, cut_times = place[left[order]], place[right[order]], cut_times[order]
         layout = lay_out_trees(left, right, tree_nodes)
         leaves = layout.node_low[place[self.cell_of]].view(num_trees, num_rows)
-        examples = torch.zeros_like(layout.leaf_nodes)  # a tree that no row is in has a leaf, but no example
+        examples = torch.zeros_like(layout.leaf_nodes)  # a tree without rows has one leaf, but no example
         examples[leaves] = torch.arange(num_rows, device=leaves.device).expand_as(leaves)
         trees = MondrianTrees(left, right, cut_times, layout.node_low, tree_nodes, layout.tree_leaves, examples)
         return trees, leaves
@@ -173,22 +170,22 @@ class _Growth:
 
 def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple[MondrianTrees, Tensor]:
     """
-    The trees that rows see up to a lifetime. A row that is alone is followed no further.
+    The trees restricted to some rows, up to a lifetime. A row that is alone in its cell descends no further.
 
     :param front: The rows at the roots of the trees.
-    :param num_trees: How many trees these are.
-    :param num_rows: How many rows.
+    :param num_trees: Number of trees.
+    :param num_rows: Number of rows.
     :param lifetime: In units of 1 / x.
     :return: The trees, and the leaf of each row (`trees x n`).
     """
     growth = _Growth(num_trees, front.item.numel(), front.x.device)
     roots = torch.arange(num_trees, device=front.x.device)
-    lead_down(partial(_grow, growth, lifetime), front, roots, roots)
+    descend(partial(_grow, growth, lifetime), front, roots, roots)
     return growth.finished(num_trees, num_rows)
 
 
 def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: Tensor) -> tuple[Front, Tensor, Tensor]:
-    """One cut further down."""
+    """Let rows descend by one cut; new cells begin where it separates them."""
     cuts = front.next_cuts()
     is_alone = torch.bincount(front.node, minlength=front.num_nodes) == 1
     ended = is_alone | (cuts.times > lifetime)
@@ -200,7 +197,7 @@ def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: 
 
 
 def joined(parts: Sequence[MondrianTrees]) -> MondrianTrees:
-    """Groups of trees of the same rows side by side."""
+    """Groups of trees of the same rows, joined side by side."""
     node_starts = _starts([part.left.numel() for part in parts])
     leaf_starts = _starts([part.num_leaves for part in parts])
     by_node, by_leaf = list(zip(parts, node_starts)), list(zip(parts, leaf_starts))
@@ -223,44 +220,44 @@ def attach(
     front: Front, trees: MondrianTrees, numbers: Tensor, coordinates: Coordinates, lifetime: float
 ) -> Attachments:
     """
-    Follow points down until a cut separates them from all rows of the trees.
+    Let points descend until a cut separates them from all rows of the trees.
 
     :param front: The points at the roots of some trees.
     :param trees: The trees of some rows.
-    :param numbers: Which of the trees these are.
-    :param coordinates: Of the rows.
+    :param numbers: Numbers of these trees among all.
+    :param coordinates: Coordinates of the rows.
     :param lifetime: The terminal lifetime of the trees.
-    :return: Events of these points; `codes` has a single dimension, as items have.
+    :return: Exits of these points; `codes` has a single dimension, as items have.
     """
-    events = _Events(front)
+    exits = _Exits(front)
 
     def follow(front: Front, known: Tensor, tree: Tensor) -> tuple[Front, Tensor, Tensor]:
-        """One cut further down."""
+        """Descend by one cut."""
         cuts = front.next_cuts()
         ended = cuts.times > lifetime
-        events.record(front, ended, known, torch.full_like(cuts.times, torch.inf))
+        exits.record(front, ended, known, torch.full_like(cuts.times, torch.inf))
         front, parent, above = front.without(ended).below(cuts)
         cuts, tree, before = Cuts(*(each[parent] for each in cuts)), tree[parent], known[parent]
         known, is_apart = _followed(trees, before, cuts, above, tree, coordinates)
-        events.record(front, is_apart, before, cuts.times)
+        exits.record(front, is_apart, before, cuts.times)
         return front.without(is_apart), known, tree
 
-    lead_down(follow, front, trees.tree_nodes[numbers], numbers)
-    return events.attachments()
+    descend(follow, front, trees.tree_nodes[numbers], numbers)
+    return exits.attachments()
 
 
-class _Events:
-    """Where points leave the trees or come to the end, as it is found."""
+class _Exits:
+    """Collects the exits: where points leave the trees, or end in a leaf's cell."""
 
     def __init__(self, front: Front) -> None:
         self._codes, self._count = torch.empty_like(front.item), 0
         self._nodes, self._times = [front.item[:0]], [front.x.new_empty(0)]
 
     def record(self, front: Front, done: Tensor, node: Tensor, time: Tensor) -> None:
-        """The points in some nodes of the front (`M`, bool) do, in a node of the trees, at a time (`M` each)."""
+        """Points in some nodes of the front (`M`, bool) exit: in a node of the trees, at a time (`M` each)."""
         is_last = done[front.node]
-        found, event = renumbered(front.node[is_last], front.num_nodes)
-        self._codes[front.item[is_last]] = event + self._count
+        found, exit_number = renumbered(front.node[is_last], front.num_nodes)
+        self._codes[front.item[is_last]] = exit_number + self._count
         self._nodes.append(node[found])
         self._times.append(time[found])
         self._count += found.numel()
@@ -272,7 +269,7 @@ class _Events:
 def _followed(
     trees: MondrianTrees, known: Tensor, cuts: Cuts, above: Tensor, tree: Tensor, coordinates: Coordinates
 ) -> tuple[Tensor, Tensor]:
-    """The nodes of the trees that points below a cut are in, and whether it separates them from all rows there."""
+    """The nodes of the trees that points are in below a cut, and whether the cut separates them from all rows there."""
     is_split = trees.cut_times[known] <= cuts.times
     part = torch.where(above, trees.right[known], trees.left[known])
     example = trees.examples[trees.node_low[known]]

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import pdist
 
-from gpytorch_partition.inputs.bits import floats_of
+from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.partitions import partition
 from gpytorch_partition.partitions.mondrian import partition as mondrian
 from gpytorch_partition.partitions.mondrian import process as mondrian_process
-from gpytorch_partition.partitions.mondrian.partition import MondrianPartition, _descend
+from gpytorch_partition.partitions.mondrian.partition import MondrianPartition, _labels_of_items
 from gpytorch_partition.partitions.mondrian.process import Front
 
 
@@ -97,14 +97,14 @@ class TestFirstCuts:
     def test_are_where_labels_first_differ(self):
         trees = trees_on(box(1.0, 1.0), 500, 1e-9)
         time, dimension, place = trees.first_cuts()
-        trees.lifetime_bits = partition.bits_of(time.max().unsqueeze(0) * 1e-12)
+        trees.lifetime_bits = bits_of(time.max().unsqueeze(0) * 1e-12)
         sides = torch.zeros(500, 2, 2, dtype=torch.float64)
         sides[torch.arange(500), 0, dimension] = place
         sides[torch.arange(500), 1, dimension] = torch.nextafter(place, torch.tensor(2.0, dtype=torch.float64))
         same = trees.labels(sides)
         assert (same[:, 0] == same[:, 1]).all()
         for tree in range(20):
-            trees.lifetime_bits = partition.bits_of(time[tree].unsqueeze(0))
+            trees.lifetime_bits = bits_of(time[tree].unsqueeze(0))
             labels = trees.labels(sides[tree])[:, tree]
             assert labels[0] != labels[1]
 
@@ -221,7 +221,7 @@ class TestNesting:
             rows = points[levels == level]
             for wider in (1, 3):
                 narrow, wide = (
-                    _descend(Front.at_roots(rows, len(rows), trees.tree_keys, trees._boxes(k)), trees.lifetime)
+                    _labels_of_items(Front.at_roots(rows, len(rows), trees.tree_keys, trees._boxes(k)), trees.lifetime)
                     for k in (level, level + wider)
                 )
                 assert torch.equal(wide, narrow)
