@@ -15,9 +15,9 @@ Prediction = tuple[np.ndarray, np.ndarray]  # means and standard deviations
 # Okabe & Ito's palette, distinguishable with any color vision.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _GRAY = "#6E6E6E"
-_NOTE_STYLE = {"va": "bottom", "fontsize": 9, "color": _GRAY}
-_MAX_ROWS_DRAWN = 150  # rows per panel
-_NOMINAL_COVERAGES = np.linspace(0, 1, 41)[1:-1]  # shares
+_NOTE = {"va": "bottom", "fontsize": 9, "color": _GRAY}
+_MOST_ROWS_SHOWN = 150
+_LEVELS = np.linspace(0, 1, 41)[1:-1]
 
 
 def plot_comparison(
@@ -89,7 +89,7 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
         >>> [text.get_text() for text in panel.get_legend().get_texts()]
         ['within its 90 % interval: 100 %', 'outside: 0 %']
     """
-    shown = _drawn_rows(y)
+    shown = _spread(y)
     missed = np.abs(y - mean) > half_width(0.9) * std
     panel.axline((float(y.mean()), float(y.mean())), slope=1, color=_GRAY, linewidth=1, zorder=1)
     for rows, tint, label in (
@@ -109,7 +109,7 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
         )
     if len(shown) < len(y):
         note = f"{len(shown)} of {len(y):,} rows drawn"
-        panel.text(0.98, 0.02, note, ha="right", transform=panel.transAxes, **_NOTE_STYLE)
+        panel.text(0.98, 0.02, note, ha="right", transform=panel.transAxes, **_NOTE)
     _legend_above(panel)
     panel.grid(alpha=0.25)
 
@@ -134,19 +134,18 @@ def plot_calibration(
         >>> panel.get_title(loc="left")
         'Calibration of central intervals'
     """
-    nominal = _NOMINAL_COVERAGES
-    margin = half_width(0.95) * np.sqrt(nominal * (1 - nominal) / len(y))
+    margin = half_width(0.95) * np.sqrt(_LEVELS * (1 - _LEVELS) / len(y))
     band = {"color": _GRAY, "alpha": 0.15, "linewidth": 0, "label": f"chance alone (95 %, {len(y):,} rows)"}
-    panel.fill_between(nominal, nominal - margin, nominal + margin, **band)
+    panel.fill_between(_LEVELS, _LEVELS - margin, _LEVELS + margin, **band)
     panel.axline((0, 0), slope=1, color=_GRAY, linewidth=1)
     curves = [(name, pair, "-") for name, pair in predictions.items()]
     curves += [(name, pair, "--") for name, pair in references.items()]
     for (name, (mean, std), style), color in zip(curves, cycle(_COLORS)):
-        panel.plot(nominal, coverage(y, mean, std, nominal), style, color=color, linewidth=1.8, label=name)
+        panel.plot(_LEVELS, coverage(y, mean, std, _LEVELS), style, color=color, linewidth=1.8, label=name)
     _set_title(panel, "Calibration of central intervals", above=0)
     panel.set(xlabel="nominal share inside", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))
     panel.legend(loc="upper left", fontsize=9, framealpha=0.9)
-    panel.text(0.98, 0.03, "above the line: intervals too wide\nbelow: too narrow", ha="right", **_NOTE_STYLE)
+    panel.text(0.98, 0.03, "above the line: intervals too wide\nbelow: too narrow", ha="right", **_NOTE)
     panel.grid(alpha=0.25)
 
 
@@ -165,17 +164,17 @@ def _legend_above(panel: Any) -> None:
     panel.legend(ncols=2, fontsize=9, frameon=False, handletextpad=0.2, columnspacing=1.2, **place)
 
 
-def _drawn_rows(y: np.ndarray) -> np.ndarray:
+def _spread(y: np.ndarray) -> np.ndarray:
     """Indices of at most 150 rows, evenly spread over the sorted targets."""
     order = np.argsort(y, kind="stable")
-    if len(y) <= _MAX_ROWS_DRAWN:
+    if len(y) <= _MOST_ROWS_SHOWN:
         return order
-    return order[np.linspace(0, len(y) - 1, _MAX_ROWS_DRAWN).round().astype(int)]
+    return order[np.linspace(0, len(y) - 1, _MOST_ROWS_SHOWN).round().astype(int)]
 
 
 def _limits(y: np.ndarray, predictions: list[Prediction]) -> tuple[float, float]:
     """The range of the vertical axes of all panels, which holds the targets drawn and their intervals."""
-    rows = _drawn_rows(y)
+    rows = _spread(y)
     ends = [mean[rows] + side * half_width(0.9) * std[rows] for mean, std in predictions for side in (-1, 1)]
     low, high = float(np.min([y[rows], *ends])), float(np.max([y[rows], *ends]))
     return low - 0.03 * (high - low), high + 0.03 * (high - low)
