@@ -16,9 +16,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     Run a command.
 
-    :param arguments: What follows the program's name. (Default: that of this process.)
-    :return: The exit status: 0, 1 if whoever reads the output has left, 2 after an error that the user can mend, 130
-        after Ctrl-C.
+    :param arguments: The arguments after the program's name. (Default: those of this process.)
+    :return: The exit status: 0, 1 if the reader of the output closed it, 2 after an error that the user can correct,
+        130 after Ctrl-C.
     :raises SystemExit: If the arguments cannot be parsed, with status 2.
     """
     options = new_parser().parse_args(arguments)
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _failure(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has left, as `head` does; nothing more can or need be said.
+        # The reader of the output has closed it, as `head` does: nothing more can be written to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     print(f"gpytorch_partition: error: {error}", file=sys.stderr)
@@ -45,7 +45,7 @@ def _failure(error: Exception) -> int:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    """A warning on one line, without the place in the code."""
+    """Print a warning on one line, without its place in the code."""
     print(f"gpytorch_partition: warning: {message}", file=sys.stderr)
 
 

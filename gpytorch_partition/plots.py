@@ -108,8 +108,7 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
             label=label,
         )
     if len(shown) < len(y):
-        note = f"{len(shown)} of {len(y):,} rows drawn"
-        panel.text(0.98, 0.02, note, ha="right", transform=panel.transAxes, **_NOTE)
+        panel.text(0.98, 0.02, f"{len(shown)} of {len(y):,} rows drawn", ha="right", transform=panel.transAxes, **_NOTE)
     _legend_above(panel)
     panel.grid(alpha=0.25)
 

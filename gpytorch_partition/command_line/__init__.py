@@ -1,1 +1,1 @@
-"""What `python -m gpytorch_partition` does: one module per command, and what they share."""
+"""The command line, `python -m gpytorch_partition`: one module per command, and modules that they share."""

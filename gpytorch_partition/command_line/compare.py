@@ -1,4 +1,4 @@
-"""The command `compare`: every kernel and two references on one split of one data set."""
+"""The command `compare`: scores of every kernel and of two reference models on one split of a data set."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Split(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a model predicts for the test rows (`n` each, in units of the target), and what that took."""
+    """A model's predictions for the test rows (`n` each, in units of the target), and the seconds that they took."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -71,9 +71,9 @@ Model = Callable[[Split], tuple[np.ndarray, np.ndarray]]
 
 def compare(options: Namespace) -> None:
     """
-    Fit, predict, score, print and write, as `python -m gpytorch_partition compare --help` says.
+    Fit, predict, score, print and write, as `python -m gpytorch_partition compare --help` describes.
 
-    :param options: What :func:`~gpytorch_partition.command_line.parser.new_parser` made of the command line.
+    :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
     :raises CommandError: If the data cannot be used, too few rows are left to train on, or nothing can be written.
     """
     data = _data(options)
@@ -98,16 +98,17 @@ def _data(options: Namespace) -> TrainingData:
 
 def _split(data: TrainingData, options: Namespace) -> Split:
     rows = np.arange(len(data.y))
-    left = len(rows) - math.ceil(options.test_size * len(rows))
-    if left < _FEWEST_TRAINING_ROWS:
-        raise CommandError(f"--test-size {options.test_size} leaves {left} of {len(rows)} rows to train on")
+    num_train = len(rows) - math.ceil(options.test_size * len(rows))
+    if num_train < _FEWEST_TRAINING_ROWS:
+        got = f"--test-size {options.test_size} leaves {num_train} of {len(rows)} rows to train on"
+        raise CommandError(f"{got}, expected {_FEWEST_TRAINING_ROWS} or more: give a smaller share")
     parts = train_test_split(data.X, data.y, rows, test_size=options.test_size, random_state=options.seed)
     train_X, test_X, train_y, test_y, _, test_rows = parts
     return Split(train_X, test_X, train_y, test_y, test_rows)
 
 
 def _models(split: Split, options: Namespace) -> dict[str, Model]:
-    """What is compared, by name."""
+    """The models to compare, by name."""
     size, seed = options.num_partitions, options.seed
     models: dict[str, Model] = {
         kernel: _fitted_by(PartitionGPRegressor(kernel, size, random_state=seed)) for kernel in options.kernels
@@ -143,7 +144,7 @@ def _new_rbf(x: Tensor, y: Tensor) -> Kernel:
 
 
 def _run(name: str, model: Model, split: Split) -> Result:
-    """A model's predictions, timed; its warnings say whose they are."""
+    """A model's predictions, timed; its warnings begin with the model's title."""
     with warnings.catch_warnings(record=True) as caught:
         start = time.perf_counter()
         mean, std = model(split)

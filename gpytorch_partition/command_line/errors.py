@@ -1,4 +1,4 @@
-"""Errors that the user of a command can mend: one line on standard error and exit status 2."""
+"""Errors that the user of a command can correct: one line on standard error and exit status 2; checks of paths."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 class CommandError(Exception):
-    """What is wrong, and with which file."""
+    """An error of the user's input; the message says what is wrong, and in which file."""
 
 
 def check_writable(path: Path) -> None:
     """
-    Refuse a place where no file can be written, before any work is done for it.
+    Raise an error for a file that cannot be written, before any work is done for it.
 
     :param path: The file to write.
-    :raises CommandError: If the folder is missing or closed, or the path is a folder.
+    :raises CommandError: If the folder is missing or not writable, or the path is a folder.
     """
     if path.is_dir():
         raise CommandError(f"cannot write {path}: it is a folder")
@@ -27,7 +27,7 @@ def check_writable(path: Path) -> None:
 
 def check_folder(path: Path) -> None:
     """
-    Make a folder for output, unless it is there.
+    Make a folder for output, unless it exists.
 
     :param path: The folder.
     :raises CommandError: If that is impossible, or nothing can be written there.

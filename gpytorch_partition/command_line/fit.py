@@ -1,4 +1,4 @@
-"""The command `fit`: a model of one column of a CSV file, in a file."""
+"""The command `fit`: fits a model to one column of a CSV file, and writes it to a file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 
 def fit(options: Namespace) -> None:
     """
-    Fit and save, as `python -m gpytorch_partition fit --help` says.
+    Fit and save, as `python -m gpytorch_partition fit --help` describes.
 
-    :param options: What :func:`~gpytorch_partition.command_line.parser.new_parser` made of the command line.
+    :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
     :raises CommandError: If the data cannot be used, or the model file cannot be written.
     """
     path = Path(options.model)
@@ -36,7 +36,7 @@ def fit(options: Namespace) -> None:
 
 
 def _described(regressor: PartitionGPRegressor) -> str:
-    """What the model was chosen by."""
+    """The criterion by which the model was chosen, and its value."""
     if regressor.log_marginal_likelihood_value_ is None:
         return f"log predictive density of held-out rows {regressor.log_predictive_density_:.2f} a row"
     return f"log marginal likelihood {regressor.log_marginal_likelihood_value_:.2f}"

@@ -1,4 +1,4 @@
-"""A model in a file: tensors and plain values, a format version, and the names of the columns it takes."""
+"""Model files: a fitted regressor as tensors and plain values, a format version, and the names of its columns."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 FORMAT = "gpytorch_partition model"
 VERSION = 1
 
-_FOREIGN = "{} is not a model file of gpytorch_partition, or it is damaged"
+_NOT_A_MODEL_FILE = "{} is not a model file of gpytorch_partition, or it is damaged"
 
 
 class SavedModel(NamedTuple):
-    """A fitted regressor, and what its columns and its target are called."""
+    """A fitted regressor, and the names of its columns and its target."""
 
     regressor: PartitionGPRegressor
     columns: list[str]
@@ -30,7 +30,7 @@ def save_model(path: Path, model: SavedModel) -> None:
     """
     Write a model file: the training rows, and the state of the partitions and the model.
 
-    :param path: The file, which is replaced if it is there.
+    :param path: The file, which is replaced if it exists.
     :param model: What to write.
     :raises TypeError: If the kernel of the regressor came from a function.
     """
@@ -54,7 +54,7 @@ def load_model(path: Path) -> SavedModel:
     """
     content = _content(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CommandError(_FOREIGN.format(path))
+        raise CommandError(_NOT_A_MODEL_FILE.format(path))
     version = content.get("format_version")
     if version != VERSION:
         raise CommandError(
@@ -77,5 +77,5 @@ def _content(path: Path) -> object:
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
     except (UnpicklingError, RuntimeError, EOFError, ValueError, LookupError) as error:
-        raise CommandError(_FOREIGN.format(path)) from error
-    raise CommandError(_FOREIGN.format(path))
+        raise CommandError(_NOT_A_MODEL_FILE.format(path)) from error
+    raise CommandError(_NOT_A_MODEL_FILE.format(path))

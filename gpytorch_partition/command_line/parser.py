@@ -1,4 +1,4 @@
-"""The commands, their options and what `--help` says about them."""
+"""The parser of the command line: commands, options and their help texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CSV = "comma-separated numbers, with the names of the columns in the first line
 
 def new_parser() -> ArgumentParser:
     """
-    The parser; the command's function is in `run`.
+    The parser; the function of the command is the parsed option `run`.
 
     Example:
         >>> options = new_parser().parse_args(["predict", "model.pt", "rows.csv"])

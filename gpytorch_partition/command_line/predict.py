@@ -1,4 +1,4 @@
-"""The command `predict`: what a saved model says about the rows of a CSV file."""
+"""The command `predict`: predictions of a saved model for the rows of a CSV file."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ COLUMNS = ("mean", "std", "lower_90", "upper_90")
 
 def predict(options: Namespace) -> None:
     """
-    Load, predict and write, as `python -m gpytorch_partition predict --help` says.
+    Load, predict and write, as `python -m gpytorch_partition predict --help` describes.
 
-    :param options: What :func:`~gpytorch_partition.command_line.parser.new_parser` made of the command line.
+    :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
     :raises CommandError: If the model or the rows cannot be used, or the output cannot be written.
     """
     if options.output is not None:

@@ -1,4 +1,4 @@
-"""CSV files: numbers in named columns, read with an error for everything else, and written so that nothing is lost."""
+"""CSV files of numbers in named columns: read with an error for anything else, and written without loss of digits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.estimators.regressor import check_magnitudes
 
 _FEWEST_TRAINING_ROWS = 20
-_ROWS_AT_ONCE = 10_000
-_MOST_NAMES = 20
+_ROWS_PER_BLOCK = 10_000
+_MAX_NAMES_LISTED = 20
 
 Line = tuple[int, list[str]]  # its number in the file, and its cells
 
@@ -41,7 +41,7 @@ def read_training_data(path: Path, target: str) -> TrainingData:
     """
     columns, values = read_table(path)
     if target not in columns:
-        raise CommandError(_lacks(path, [target], columns))
+        raise CommandError(_missing_message(path, [target], columns))
     if len(columns) == 1:
         raise CommandError(f"{path} has no column but the target {target!r}")
     if len(values) < _FEWEST_TRAINING_ROWS:
@@ -62,7 +62,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> tuple[list[s
     The columns of a CSV file whose first line names them.
 
     :param path: The file: UTF-8, comma-separated.
-    :param columns: Names of the columns wanted, in this order; others are not looked at. (Default: all.)
+    :param columns: Names of the columns wanted, in this order; others are ignored. (Default: all.)
     :return: Names, and finite float64 values (`N x columns`).
     :raises CommandError: If there is no such file, column or row, it is not UTF-8, its first line does not name each
         column once, a line has more or fewer cells, or a cell that is wanted is not a finite number.
@@ -72,7 +72,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> tuple[list[s
         header = _checked_header(path, next(reader, []))
         missing = [name for name in columns or () if name not in header]
         if missing:
-            raise CommandError(_lacks(path, missing, header))
+            raise CommandError(_missing_message(path, missing, header))
         names = list(columns or header)
         places = [header.index(name) for name in names]
         lines = ((reader.line_num, row) for row in reader if row)
@@ -84,7 +84,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> tuple[list[s
 
 def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """
-    Write a header and rows; floats with as many digits as it takes to read the same ones back.
+    Write a header and rows; floats with enough digits to be read back exactly.
 
     :param file: Where to write.
     :param columns: Names of the columns.
@@ -126,7 +126,7 @@ def _checked_header(path: Path, cells: list[str]) -> list[str]:
 
 
 def _blocks(lines: Iterator[Line]) -> Iterator[list[Line]]:
-    while block := list(islice(lines, _ROWS_AT_ONCE)):
+    while block := list(islice(lines, _ROWS_PER_BLOCK)):
         yield block
 
 
@@ -140,12 +140,12 @@ def _numbers(path: Path, lines: list[Line], header: list[str], places: list[int]
     except ValueError:
         values = None
     if values is None or not np.isfinite(values).all():
-        raise CommandError(next(_complaints(path, lines, header, places)))
+        raise CommandError(next(_cell_messages(path, lines, header, places)))
     return values
 
 
-def _complaints(path: Path, lines: list[Line], header: list[str], places: list[int]) -> Iterator[str]:
-    """What is wrong with the cells that are not finite numbers."""
+def _cell_messages(path: Path, lines: list[Line], header: list[str], places: list[int]) -> Iterator[str]:
+    """Messages about the cells that are not finite numbers."""
     for number, row in lines:
         for place in places:
             cell = row[place].strip()
@@ -166,11 +166,11 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _lacks(path: Path, missing: list[str], header: list[str]) -> str:
+def _missing_message(path: Path, missing: list[str], header: list[str]) -> str:
     kind = "column" if len(missing) == 1 else "columns"
     return f"{path} has no {kind} {_listed(missing)}; its columns are {_listed(header)}"
 
 
 def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(map(repr, names[:_MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMES_LISTED
+    return ", ".join(map(repr, names[:_MAX_NAMES_LISTED])) + (f" and {more} more" if more > 0 else "")

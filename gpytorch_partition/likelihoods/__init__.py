@@ -1,4 +1,4 @@
-"""Gaussian noise that is not the same everywhere."""
+"""Gaussian likelihoods whose noise varies with the inputs."""
 
 from gpytorch_partition.likelihoods.fitc_likelihood import FITCGaussianLikelihood as FITCGaussianLikelihood
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise as UnspannedNoise

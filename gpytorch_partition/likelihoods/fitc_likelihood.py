@@ -1,4 +1,4 @@
-"""Noise that includes what a low-rank approximation leaves out of a kernel's variance."""
+"""The FITC likelihood: Gaussian noise plus the variance that a low-rank approximation of a kernel lacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UnspannedNoise(Noise):
     r"""
     The covariance of noise whose variance is :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`.
 
-    k approximates :math:`\kappa` through a few points, and what these do not span is missing from its variance.
+    k approximates :math:`\kappa` through a few inducing points, and lacks the variance that these do not span.
 
     :param base_noise: :math:`\sigma^2(x)`.
     :param kernel: :math:`\kappa`.
@@ -45,7 +45,7 @@ class UnspannedNoise(Noise):
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
         if not params:
-            raise ValueError("expected the points that the noise is for: call likelihood(model(x), x)")
+            raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
         x = params[0] if isinstance(params[0], Tensor) else params[0][0]
         x = x.unsqueeze(-1) if x.dim() == 1 else x
         base = self.base_noise(x, shape=x.shape[:-1] if shape is None else shape, **kwargs)
@@ -54,27 +54,27 @@ class UnspannedNoise(Noise):
 
 class FITCGaussianLikelihood(_GaussianLikelihoodBase):
     r"""
-    Gaussian noise, and beside it what a low-rank approximation leaves out of a kernel's variance.
+    Gaussian noise plus the variance that a low-rank approximation of a kernel lacks.
 
     With it a Gaussian process with the approximation k is the "fully independent training conditional" of the one with
     the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3 to 7):
     the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away from the
-    points that k goes through, k alone would be sure that the function is its mean; here the variance is the kernel's.
-    Where k goes through all training rows, predictions are those of the kernel itself. Above a threshold t of 0 only
-    what exceeds it is added: then, if few training rows have more, the variance grows where there are no rows, and
-    nothing else changes.
+    inducing points, k alone would predict the mean with certainty; here the variance is that of :math:`\kappa`. If all
+    training rows are inducing points, predictions are those of :math:`\kappa`. With a threshold t above 0 only what
+    exceeds it is added: if few training rows have more, the variance grows where there are no rows, and nothing else
+    changes.
 
-    It must be told the points: `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training
-    loop of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k landmarks
-    :math:`O(N k)` beside its loadings.
+    It needs the inputs: call `likelihood(model(x), x)`, and `mll(model(train_x), train_y, train_x)` in a training
+    loop of your own. Costs two diagonals, with a :class:`~gpytorch_partition.LandmarkKernel` of k
+    inducing points :math:`O(N k)` besides its loadings.
 
     :param base_noise: Noise of the observations themselves, for example a
         :class:`~gpytorch_partition.likelihoods.ForestNoise` or GPyTorch's `HomoskedasticNoise`.
-    :param kernel: The kernel :math:`\kappa`, as it counts in the sum (with its outputscale).
+    :param kernel: The kernel :math:`\kappa`, with its outputscale.
     :param approximation: Its approximation k, with the same outputscale; modules may be shared with the model.
     :param threshold: t, in squared units of the targets. (Default: 0, FITC.)
 
-    Calls without points raise a `ValueError`, and points that the kernels cannot use what these raise.
+    Calls without inputs raise a `ValueError`; inputs that the kernels cannot use raise the kernels' errors.
 
     Example:
         >>> from gpytorch.distributions import MultivariateNormal

@@ -1,4 +1,4 @@
-"""Noise that varies with x: its logarithm is a sum over the leaves of a forest that was grown on squared residuals."""
+"""Heteroskedastic Gaussian noise: its logarithm is predicted by a forest that was grown on squared residuals."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gpytorch_partition.partitions.forest import ForestPartition
 if TYPE_CHECKING:
     from sklearn.ensemble import RandomForestRegressor
 
-# Added to squared residuals in units of their mean: the logarithms of the smallest tell nothing about the noise.
+# Added to squared residuals, in units of their mean: logarithms of the smallest carry no information about the noise.
 _FLOOR = 0.02
-_MOST_SAMPLES = 20_000
-_LARGEST_EXPONENT = 3.0
+_MAX_SAMPLES = 20_000  # rows of each tree
+_MAX_EXPONENT = 3.0
 
 
 class ForestNoise(Noise):
@@ -32,14 +32,14 @@ class ForestNoise(Noise):
 
     z(x) is a forest's prediction of the log squared residuals, less their mean: an average over trees of the leaves'
     means, so that one product with the one-hot rows gives all variances, :math:`O(N m)`. Two parameters are trained:
-    `noise`, :math:`\sigma^2`, and `exponent`, b between 0 (the noise is constant) and 3; where the forest predicts
-    what it was grown on, b = 1 takes it at its word.
+    `noise`, :math:`\sigma^2`, and `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own
+    prediction.
 
     Held are the trees, and 4 bytes per (row, tree) of the rows last seen.
 
     :param train_x: `N x D` rows; NaN is a missing value. (Default: None, an unfitted noise for `load_state_dict`.)
-    :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Their size does not
-        matter, only where they are large.
+    :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Only the relative
+        sizes matter.
     :param num_trees: Number m of trees. (Default: 100.)
     :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
@@ -66,11 +66,11 @@ class ForestNoise(Noise):
         self.register_parameter("raw_noise", torch.nn.Parameter(torch.zeros(1)))
         self.register_parameter("raw_exponent", torch.nn.Parameter(torch.zeros(1)))
         self.register_constraint("raw_noise", noise_constraint or GreaterThan(1e-4))
-        self.register_constraint("raw_exponent", Interval(0.0, _LARGEST_EXPONENT, initial_value=1.0))
+        self.register_constraint("raw_exponent", Interval(0.0, _MAX_EXPONENT, initial_value=1.0))
         self.register_buffer("leaf_values", torch.empty(0))
         self.partition = ForestPartition()
         if (train_x is None) != (residuals is None):
-            raise ValueError("expected both rows and residuals, or neither for an unfitted noise")
+            raise ValueError("expected both rows and residuals, or neither for an unfitted noise, got one of them")
         if train_x is not None and residuals is not None:
             forest = grow_residual_forest(
                 train_x,
@@ -80,7 +80,7 @@ class ForestNoise(Noise):
                 random_state=random_state,
                 n_jobs=n_jobs,
             )
-            self._take_over(forest)
+            self._set_forest(forest)
 
     @classmethod
     def from_forest(cls, forest: RandomForestRegressor, noise_constraint: Any = None) -> ForestNoise:
@@ -91,10 +91,10 @@ class ForestNoise(Noise):
         :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
         """
         noise = cls(noise_constraint=noise_constraint)
-        noise._take_over(forest)
+        noise._set_forest(forest)
         return noise
 
-    def _take_over(self, forest: RandomForestRegressor) -> None:
+    def _set_forest(self, forest: RandomForestRegressor) -> None:
         self.partition = ForestPartition(forest)
         values = np.concatenate([tree.tree_.value[:, 0, 0] for tree in forest.estimators_])
         self.leaf_values = torch.from_numpy(values)[self.partition.layout.leaf_nodes].float() / len(forest)
@@ -110,7 +110,7 @@ class ForestNoise(Noise):
 
     @property
     def exponent(self) -> Tensor:
-        """How far the noise follows the forest: 0 for not at all."""
+        """How far the noise follows the forest: 0 for a constant noise."""
         return self.raw_exponent_constraint.transform(self.raw_exponent)
 
     @exponent.setter
@@ -136,7 +136,7 @@ class ForestNoise(Noise):
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
         if not params:
-            raise ValueError("expected the points that the noise is for: call likelihood(model(x), x)")
+            raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
         x = params[0] if torch.is_tensor(params[0]) else params[0][0]
         x = x.unsqueeze(-1) if x.dim() == 1 else x
         return DiagLinearOperator(self.noise.to(x) * (self.exponent.to(x) * self.log_ratio(x)).exp())
@@ -150,13 +150,13 @@ class ForestNoise(Noise):
 
 class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
     r"""
-    Gaussian noise whose variance varies with x as a forest says: :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
+    Gaussian noise whose variance varies with x as a forest predicts: :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
 
-    z is a forest's prediction of log squared residuals, which must be out of sample: those of the model's own training
-    rows are too small where it is flexible. Level and exponent are trained with the model; an exponent of 0 is a
-    constant noise.
+    z is a forest's prediction of log squared residuals, which must be out of sample: residuals of the model's own
+    training rows are too small where it is flexible. Level and exponent are trained with the model; an exponent of 0
+    is a constant noise.
 
-    Like GPyTorch's other likelihoods of noise that varies, it must be told the points: `likelihood(model(x), x)`, and
+    Like GPyTorch's other heteroskedastic likelihoods, it needs the inputs: call `likelihood(model(x), x)`, and
     `mll(model(train_x), train_y, train_x)` in a training loop of your own.
 
     All parameters are those of :class:`ForestNoise`.
@@ -186,7 +186,7 @@ class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
 
     @property
     def exponent(self) -> Tensor:
-        """How far the noise follows the forest: 0 for not at all."""
+        """How far the noise follows the forest: 0 for a constant noise."""
         return self.noise_covar.exponent
 
     @exponent.setter
@@ -206,8 +206,8 @@ def grow_residual_forest(
     """
     A forest that predicts the logarithms of squared residuals, less their mean.
 
-    Its leaves are large, since single residuals say little; its `oob_prediction_` says what trees predict for rows that
-    they have not seen. Trees see at most 20,000 rows each.
+    Its leaves are large, since single residuals carry little information; its `oob_prediction_` holds for each row the
+    prediction of the trees that were not grown on it. Each tree is grown on at most 20,000 rows.
 
     :param x: `N x D` rows; NaN is a missing value.
     :param residuals: `N` out-of-sample residuals.
@@ -234,7 +234,7 @@ def grow_residual_forest(
         num_trees,
         min_samples_leaf=max(5, int(len(rows) ** 0.5 / 2)) if min_samples_leaf is None else min_samples_leaf,
         max_features=0.5,
-        max_samples=min(1.0, _MOST_SAMPLES / len(rows)),
+        max_samples=min(1.0, _MAX_SAMPLES / len(rows)),
         oob_score=True,
         random_state=random_state_of(random_state),
         n_jobs=n_jobs,
@@ -245,7 +245,8 @@ def grow_residual_forest(
 def _checked_residuals(residuals: Any, num_rows: int) -> np.ndarray:
     values = residuals.detach().cpu().double().numpy() if torch.is_tensor(residuals) else np.asarray(residuals, float)
     if values.shape != (num_rows,) or not np.isfinite(values).all():
-        raise ValueError(f"expected {num_rows} finite residuals, one per row, got shape {values.shape}")
+        got = f"shape {values.shape}" if values.shape != (num_rows,) else "NaN or infinity"
+        raise ValueError(f"expected {num_rows} finite residuals, one per row, got {got}")
     if not values.any():
-        raise ValueError("expected residuals that are not all 0: are they out of sample?")
+        raise ValueError("expected residuals that are not all 0, got zeros: give residuals that are out of sample")
     return values

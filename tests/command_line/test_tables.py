@@ -45,7 +45,7 @@ def test_a_byte_order_mark_and_quotes(csv_file):
 
 
 def test_many_blocks(csv_file, monkeypatch):
-    monkeypatch.setattr(tables, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(tables, "_ROWS_PER_BLOCK", 7)
     _, values = read_table(csv_file("a,b\n" + rows(50)))
     np.testing.assert_array_equal(values[:, 1], np.arange(50) + 0.5)
 
