@@ -60,7 +60,7 @@ class MondrianPartition(Partition):
     limit, the average over rotations, depends on the distance :math:`\lVert x - x' \rVert_2` only. An `m x D x K`
     tensor has a matrix for every tree. Trees that see different points begin with one box around all that any of them
     sees. Maps are applied about the center of the rows' box; they are drawn or given once, and part of the state. The
-    dimensions that trees cut (:meth:`first_cuts`) are those of mapped points.
+    dimensions that trees cut are those of mapped points.
 
     A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that it shares with
     other points. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]`
