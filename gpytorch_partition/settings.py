@@ -108,9 +108,8 @@ class num_variance_samples(_value_context):  # noqa: N801
     r"""
     Number of pathwise samples that predictive variances are estimated from (Default: 512).
 
-    Each costs one solve, however many test points there are. A variance (without the noise) is within
-    :math:`\sqrt{2 / n}` of the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512
-    samples.
+    Each costs one solve, for any number of points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of
+    the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512 samples.
 
     Raises `ValueError` for less than two.
 

@@ -130,7 +130,7 @@ class SeenClusterIndex:
 
 class JointClusterIndex:
     """
-    Several indices side by side: the codes of each follow those of the one before.
+    Several indices side by side: the codes of each follow those of the previous one.
 
     :param indices: One index per group of partitions.
     :param widths: How many partitions each has.

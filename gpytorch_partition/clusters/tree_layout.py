@@ -34,7 +34,7 @@ class TreeLayout:
 
     :param node_low: `V` first leaf of each node.
     :param node_high: `V` one past the last leaf of each node.
-    :param parent: `V` parent of each node; a root is its own.
+    :param parent: `V` parent of each node; a root is its own parent.
     :param depth: `V` number of edges from the root.
     :param leaf_nodes: `p` node of each leaf.
     :param tree_nodes: `m + 1` where the nodes of each tree begin.
@@ -178,7 +178,7 @@ class TreeSums:
     r"""
     Sums over the nodes of binary trees, upwards and downwards, in an order of the nodes made for them.
 
-    A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Held are 32 bytes per node.
+    A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Memory: 32 bytes per node.
 
     :param layout: The trees; every inner node has two children.
 

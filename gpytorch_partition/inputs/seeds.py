@@ -8,11 +8,10 @@ from sklearn.utils import check_random_state
 
 def random_state_of(seed: int | np.random.RandomState | None) -> np.random.RandomState:
     """
-    The random state for a seed: the meaning of every parameter `random_state` of this package.
+    The random state for a seed, as every parameter `random_state` of this package is read.
 
-    None is a fresh state, seeded by the operating system; NumPy's global state is neither read nor changed.
-
-    :param seed: An int, a :class:`numpy.random.RandomState` (used as it is), or None.
+    :param seed: An int, a :class:`numpy.random.RandomState` (used as it is), or None for a fresh one, seeded by the
+        operating system.
     :raises ValueError: If it is anything else.
 
     Example:

@@ -67,7 +67,6 @@ def median_distance(x: Tensor, random: np.random.RandomState, wanted: str) -> fl
     distances = distances[distances > 0]
     if not distances.numel():
         raise ValueError(
-            f"the default {wanted} follows from the median distance between rows, but all rows are the same: "
-            f"give a {wanted}"
+            f"the default {wanted} comes from the median distance, but all rows are the same: give a {wanted}"
         )
     return distances.median().item()

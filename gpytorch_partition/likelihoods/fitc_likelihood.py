@@ -56,7 +56,7 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
     r"""
     Gaussian noise plus the variance that a low-rank approximation of a kernel lacks.
 
-    With it a Gaussian process with the approximation k is the "fully independent training conditional" of the one with
+    It makes a Gaussian process with k the "fully independent training conditional" approximation of the process with
     the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3 to 7):
     the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away from the
     inducing points, k alone would predict the mean with certainty; here the variance is that of :math:`\kappa`. If all

@@ -35,15 +35,12 @@ class ForestNoise(Noise):
     `noise`, :math:`\sigma^2`, and `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own
     prediction.
 
-    Held are the trees, and 4 bytes per (row, tree) of the rows last seen.
+    Memory: the trees, and 4 bytes per (row, tree) of the rows last seen.
 
     :param train_x: `N x D` rows; NaN is a missing value. (Default: None, an unfitted noise for `load_state_dict`.)
     :param residuals: `N` *out-of-sample* residuals: those of a cross-validation, or out of bag. Only the relative
         sizes matter.
-    :param num_trees: Number m of trees. (Default: 100.)
-    :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
-    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
+    :param num_trees: As `min_samples_leaf`, `random_state` and `n_jobs`, an option of :func:`grow_residual_forest`.
     :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
     :raises ValueError: If rows and residuals do not match, are empty or infinite, all residuals are 0, or an option
         cannot be used.

@@ -1,4 +1,4 @@
-"""Fast cluster partitions: the nearest of a few random rows, on a random subset of the dimensions."""
+"""Fast cluster partitions: every point joins the nearest of some random rows, on a random subset of the columns."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class FastClusterPartition(Partition):
     than 100 times give a `UserWarning`.
 
     Building costs at most :math:`O(N (D + m))`; labels cost :math:`O(D)` per (point, center), of which there are
-    about :math:`2^{h+1} / (h + 1)` a partition, with bounded workspace. Held are :math:`8 D` bytes per center and D
-    per partition.
+    about :math:`2^{h+1} / (h + 1)` a partition, with bounded workspace. Memory: :math:`8 D` bytes per center and D per
+    partition.
 
     :param x: `N x D` rows to draw centers from, possibly more than the training rows (the semi-supervised use
         of the paper); `None` makes an unfitted partition that `load_state_dict` fits.

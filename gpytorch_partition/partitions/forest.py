@@ -50,11 +50,10 @@ class ForestPartition(Partition):
     the codes); unknown ones go where the ensemble sends them.
 
     The trees are those that the ensemble's own `predict` uses: up to the best iteration of a LightGBM model and of an
-    XGBoost estimator (not of its `Booster`) that stopped early. They have the ensemble's own weights (AdaBoost, DART of
-    XGBoost).
+    XGBoost estimator (not of its `Booster`) that stopped early; with their weights in AdaBoost and DART of XGBoost.
 
     Converting V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
-    workspace. Held are 16 bytes per node (5 more where values may be missing, 4 more each for float64, for categories
+    workspace. Memory: 16 bytes per node (5 more where values may be missing, 4 more each for float64, for categories
     and for impurities), and 36 more from the first labels on.
 
     :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
@@ -299,8 +298,8 @@ class TreeCutPartition(Partition):
     With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A
     leaf above the cut is a cluster of its own, so each cut is a partition also where a tree is not balanced.
 
-    Cutting V nodes costs :math:`O(V)`; a label costs as much as the forest's and one look-up. Held are, beside the
-    forest, 4 bytes per leaf.
+    Cutting V nodes costs :math:`O(V)`; a label costs as much as the forest's and one look-up. Memory: 4 bytes per
+    leaf besides the forest.
 
     :param forest: The forest; its tensors are shared. `None` makes an unfitted partition that
         `load_state_dict` fits.
@@ -366,7 +365,7 @@ def grow_forest(
     n_jobs: int | None = None,
 ) -> BaggingRegressor:
     r"""
-    A forest whose kernel is accurate and calibrated: extremely randomized trees, each on a few of the rows.
+    A forest whose kernel is accurate and calibrated: extremely randomized trees, each on a small subsample.
 
     Trees that are grown on the same targets as the Gaussian process is trained on fit their noise, which it then takes
     for signal. If each tree is grown on a small subsample, drawn without replacement, every row is new to most trees.

@@ -38,8 +38,8 @@ class Partition(torch.nn.Module):
     their bit patterns), which `.float()`, `.double()` and `.to()` leave as they are, so no label ever changes.
     Everything else is derived from the buffers: `load_state_dict` makes an unfitted partition the saved one.
 
-    Held are the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes
-    per (row, partition) with 32-bit codes, 4 more from the first sum over clusters on, and 8 per distinct label where
+    Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes per
+    (row, partition) with 32-bit codes, 4 more from the first sum over clusters on, and 8 per distinct label where
     labels are unbounded. A deepcopy is a new module that shares the buffer tensors and the codes of remembered rows.
 
     Example:

@@ -35,7 +35,7 @@ class RandomBinningPartition(Partition):
     Columns with one lengthscale for all of them should be standardized: standard deviations that differ by more than
     100 times give a `UserWarning`.
 
-    Building costs :math:`O(N D + m D)`, a label :math:`O(D)`, with bounded workspace. Held are 16 bytes per grid and
+    Building costs :math:`O(N D + m D)`, a label :math:`O(D)`, with bounded workspace. Memory: 16 bytes per grid and
     column.
 
     :param x: `N x D` rows, from which the number of columns and the default lengthscale are taken; `None` makes an

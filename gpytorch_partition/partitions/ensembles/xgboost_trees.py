@@ -16,9 +16,8 @@ def xgboost_trees(model: Any) -> Trees:
     The trees of a model of XGBoost that its `predict` uses: of an estimator that stopped early those up to the best
     iteration, of a `Booster` all.
 
-    Leaves have the numbers that `apply` gives them, if the trees were not pruned. Trees of DART have the weights that
-    it gave them. A missing value is NaN. Categories are numbers truncated to integers; negative and unknown ones go
-    left.
+    Leaves have the numbers that `apply` gives them, if the trees were not pruned. Trees of DART have its weights. A
+    missing value is NaN. Categories are numbers truncated to integers; negative and unknown ones go left.
 
     :param model: A `Booster`, `XGBRegressor`, `XGBClassifier`, `XGBRanker`, `XGBRFRegressor` or `XGBRFClassifier`.
     :raises ValueError: If it is not fitted or has no trees, is linear, or has another `missing` than NaN.

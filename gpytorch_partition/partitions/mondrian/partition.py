@@ -67,7 +67,7 @@ class MondrianPartition(Partition):
     cuts on average above a point at distances :math:`a_d, b_d` from the walls, where
     :math:`\operatorname{Ein}(z)` is about z below 1 and :math:`.58 + \ln z` above: a handful at the default
     lifetime. Of points k doublings outside the box, nodes cost up to :math:`O(k D)`. The workspace is bounded. Building
-    costs :math:`O(N D)`. Held are 8 bytes per tree and 16 per column, and for cached rows 72 bytes per cell that
+    costs :math:`O(N D)`. Memory: 8 bytes per tree and 16 per column, and for cached rows 72 bytes per cell that
     holds any of them at the terminal lifetime; a row that is alone in its cell descends no further.
 
     A thousand columns cost little at the default lifetime, where cells are few; at ten times that, where all rows are

@@ -153,9 +153,8 @@ class Front(NamedTuple):
         return self._replace(item=self.item[stays], node=self.node[stays])
 
     def below(self, cuts: Cuts) -> tuple[Front, Tensor, Tensor]:
-        """
-        The points one cut further down, with the number of each new node's parent, and whether the new node is the part
-        above the cut. The parts of a node follow one another, the lower one first; parts without points are left out.
+        """The points one cut further down, the parent of each new node, and whether the new node is above the cut; the
+        parts of a node follow one another, the lower one first, and parts without points are omitted.
         """
         entry = self.item % len(self.x) * self.x.shape[1] + cuts.dimensions[self.node]
         is_above = self.x.take(entry) > cuts.places[self.node]
