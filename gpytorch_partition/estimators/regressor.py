@@ -16,10 +16,12 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import FastClusterKernel, MondrianKernel, RandomForestKernel
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets.assembly import assemble, unfitted_model
-from gpytorch_partition.presets.default import FEWEST_ROWS, default_choice
+from gpytorch_partition.presets import Options, default_model
+from gpytorch_partition.presets.assembly import DefaultGP, description_of, rebuilt
+from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
@@ -34,7 +36,7 @@ _SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
 _MOST_DENSE_ROWS = 2_000
 # Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
 _CODES_AT_ONCE = 2**28
-# What the default model holds for a row, in numbers of the size of a code: trees, and landmarks in float64.
+# What the default model holds for a row, in numbers of the size of a code: trees, and inducing points in float64.
 _AUTO_NUMBERS = 4_500
 # Its variances come from a quarter of the samples: those of the function, without the noise, are right to 12.5 %.
 _FEWER_SAMPLES = 4
@@ -79,6 +81,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     :param random_state: Seed of the partitions, as in scikit-learn. With the same integer, predictions are the same to
         the last bit. A function's kernel draws from what it likes.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
+    :param options: For `"auto"`, the numbers that its model is made by. (Default: None, those of
+        :class:`gpytorch_partition.presets.Options`.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
 
@@ -113,6 +117,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         dtype: str = "auto",
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
+        options: Options | None = None,
     ) -> None:
         self.kernel = kernel
         self.num_partitions = num_partitions
@@ -120,6 +125,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         self.dtype = dtype
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.options = options
 
     def fit(self, X: Any, y: Any) -> PartitionGPRegressor:
         """
@@ -137,11 +143,10 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         y = y.astype(np.float64)
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
-        self._x_mean, self._x_scale = _moments(X)
-        self._y_mean, self._y_scale = (float(moment) for moment in _moments(y))
+        self._columns, self._unit = Standardization.of_array(X), Standardization.of_array(y)
         dtype = DTYPES[self.dtype] or (torch.float64 if len(y) <= _MOST_DENSE_ROWS else torch.float32)
-        x = torch.as_tensor((X - self._x_mean) / self._x_scale, dtype=dtype)
-        targets = torch.as_tensor((y - self._y_mean) / self._y_scale, dtype=dtype)
+        x = self._columns.apply(torch.from_numpy(X)).to(dtype)
+        targets = self._unit.apply(torch.from_numpy(y)).to(dtype)
         if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
             self._choose_model(x.double(), targets.double())
         else:
@@ -149,8 +154,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         return self
 
     def _fit_model(self, x: Tensor, targets: Tensor) -> None:
-        """By marginal likelihood; the parts of the model are then of one kind."""
-        self._parts, self._noise_kind, self.log_predictive_density_ = None, {}, None
+        """By marginal likelihood."""
         self._set_model(PartitionGP(x, targets, GaussianLikelihood(), self._new_kernel(x, targets)))
         found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
@@ -159,11 +163,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     def _choose_model(self, x: Tensor, targets: Tensor) -> None:
         """By predictions of held-out rows."""
-        random = random_state_of(self.random_state)
-        choice = default_choice(x, targets, random, self.n_jobs)
-        self._parts, self.log_predictive_density_ = list(choice.outputscales), choice.log_density
-        self._noise_kind = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
-        self._set_model(assemble(choice, x, targets, random, self.n_jobs))
+        options = Options() if self.options is None else self.options
+        self._set_model(default_model(x, targets, random_state=self.random_state, n_jobs=self.n_jobs, options=options))
         self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -184,7 +185,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         rows = self._checked_rows(X)
         if return_cov:
             return self._joint_moments(rows)
-        size = max(1, _CODES_AT_ONCE // (self.num_partitions if self._parts is None else _AUTO_NUMBERS))
+        size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
         blocks = [self._moments_of(rows[i : i + size], return_std) for i in range(0, len(rows), size)]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
         return (mean, std) if return_std else mean
@@ -210,7 +211,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         with settings.iterative(), gpytorch.settings.debug(False), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             samples = self._predictive(rows).sample(torch.Size([n_samples]))
-        return samples.T.double().numpy() * self._y_scale + self._y_mean
+        return self._unit.undo(samples.T).numpy()
 
     @property
     def noise_(self) -> float:
@@ -255,19 +256,17 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         return {
             "parameters": {name: getattr(self, name) for name in _SAVED_PARAMETERS},
             "feature_names": None if names is None else [str(name) for name in names],
-            "x_mean": torch.from_numpy(self._x_mean),
-            "x_scale": torch.from_numpy(self._x_scale),
-            "y_mean": self._y_mean,
+            "x_mean": self._columns.mean,
+            "x_scale": self._columns.scale,
+            "y_mean": self._unit.mean.item(),
             "y_scale": self._y_scale,
             "train_x": self.model_.train_inputs[0],
             "train_y": self.model_.train_targets,
             "model": dict(self.model_.state_dict()),
-            "parts": self._parts,
-            "noise": self._noise_kind,
             "log_marginal_likelihood_value": self.log_marginal_likelihood_value_,
-            "log_predictive_density": self.log_predictive_density_,
             "at_bounds": self.at_bounds_,
             "n_iter": self.n_iter_,
+            **description_of(self.model_),
         }
 
     @classmethod
@@ -275,37 +274,31 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         """
         The regressor that :meth:`to_state` described; it predicts the same to the last bit.
 
-        The seed is not part of the state: a refit would draw new partitions.
+        Seed and options are not part of the state: a refit would draw new partitions, by the usual options.
 
         :param state: What :meth:`to_state` returned, which has an example, or a load of it.
         :raises KeyError: If a part is missing.
         :raises RuntimeError: If the tensors do not fit the kernel.
         """
         regressor = cls(**state["parameters"])
-        regressor._x_mean, regressor._x_scale = state["x_mean"].numpy(), state["x_scale"].numpy()
-        regressor._y_mean, regressor._y_scale = state["y_mean"], state["y_scale"]
-        x, y, regressor._parts = state["train_x"], state["train_y"], state["parts"]
-        regressor._noise_kind = state["noise"]
-        if regressor._parts is None:
+        regressor._columns = Standardization(state["x_mean"], state["x_scale"])
+        regressor._unit = Standardization(*torch.tensor([state["y_mean"], state["y_scale"]], dtype=torch.float64))
+        x, y, model = state["train_x"], state["train_y"], rebuilt(state, state["train_x"], state["train_y"])
+        if model is None:
             kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
-            regressor._set_model(PartitionGP(x, y, GaussianLikelihood(), kernel))
-        else:
-            regressor._set_model(unfitted_model(x, y, regressor._parts, **regressor._noise_kind))
-        regressor.model_.load_state_dict(state["model"])
+            model = PartitionGP(x, y, GaussianLikelihood(), kernel)
+        model.load_state_dict(state["model"])
+        regressor._set_model(model)
         regressor.n_features_in_ = state["train_x"].shape[1]
         if state["feature_names"] is not None:
             regressor.feature_names_in_ = np.array(state["feature_names"], dtype=object)
         regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
-        regressor.log_predictive_density_ = state["log_predictive_density"]
         regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
         return regressor
 
     # Inside.
 
     log_marginal_likelihood_value_: float | None
-    log_predictive_density_: float | None
-    _parts: list[str] | None
-    _noise_kind: dict[str, Any]
 
     def _check_parameters(self) -> None:
         if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in NAMES):
@@ -328,6 +321,16 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     def _set_model(self, model: PartitionGP) -> None:
         self.model_, self.likelihood_ = model.eval(), model.likelihood
+        self.log_predictive_density_ = description_of(model)["log_predictive_density"]
+
+    @property
+    def _is_chosen(self) -> bool:
+        """Whether the model is the default one, not one of a single kernel."""
+        return isinstance(self.model_, DefaultGP)
+
+    @property
+    def _y_scale(self) -> float:
+        return self._unit.scale.item()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -348,7 +351,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     def _predictive(self, rows: np.ndarray) -> Any:
         """The distribution of new observations in standardized units, lazily."""
-        x = torch.as_tensor((rows - self._x_mean) / self._x_scale, dtype=self.model_.train_inputs[0].dtype)
+        x = self._columns.apply(torch.from_numpy(rows)).to(self.model_.train_inputs[0].dtype)
         return self.likelihood_(self.model_(x), x)
 
     @torch.no_grad()
@@ -357,21 +360,21 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         # Without debugging GPyTorch does not warn that the rows may be the training rows.
         with settings.iterative(), gpytorch.settings.debug(False), self._samples_of_variances():
             predictive = self._predictive(rows)
-            mean = predictive.mean.double().numpy() * self._y_scale + self._y_mean
+            mean = self._unit.undo(predictive.mean).numpy()
             variance = predictive.variance.double().numpy() if with_std else np.empty(0)
         return mean, np.sqrt(variance) * self._y_scale
 
     def _samples_of_variances(self) -> settings.num_variance_samples:
         """Fewer for `"auto"`, whose solves take longer: most of a variance is the noise's, which needs none."""
         number = settings.num_variance_samples.value()
-        return settings.num_variance_samples(number if self._parts is None else max(2, number // _FEWER_SAMPLES))
+        return settings.num_variance_samples(max(2, number // _FEWER_SAMPLES) if self._is_chosen else number)
 
     @torch.no_grad()
     def _joint_moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and covariance in units of the targets."""
         with settings.iterative(), gpytorch.settings.debug(False):
             predictive = self._predictive(rows)
-            mean = predictive.mean.double().numpy() * self._y_scale + self._y_mean
+            mean = self._unit.undo(predictive.mean).numpy()
             covariance = predictive.lazy_covariance_matrix.to_dense().double().numpy()
         return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
 
@@ -391,11 +394,3 @@ def check_magnitudes(values: np.ndarray, name: str) -> None:
             f"expected {name} in units that make numbers between {1 / _LARGEST:g} and {_LARGEST:g}, got a column with "
             f"values up to {np.abs(values).max():.3g} and ranges from {ranges.min():.3g}: choose another unit"
         )
-
-
-def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations of columns without NaN, 1 for those that are constant up to rounding."""
-    known = np.ma.masked_invalid(values)
-    mean, scale = np.ma.filled(known.mean(0), 0.0), np.ma.filled(known.std(0), 0.0)
-    is_constant = scale <= 10 * np.finfo(np.float64).eps * np.abs(mean)
-    return mean, np.where(is_constant, 1.0, scale)

@@ -1,34 +1,58 @@
-"""Columns and targets of mean 0 and standard deviation 1."""
+"""Columns and targets of mean 0 and standard deviation 1: the one place where they are standardized."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_partition.inputs.missing import decode_missing
+# A standard deviation of so little beside the mean, relatively, is rounding: such a column is constant.
+_ROUNDING = 10 * torch.finfo(torch.float64).eps
 
 
-def standardized_columns(x: Tensor) -> Tensor:
-    """Rows (`N x D`, float64) with columns of mean 0 and standard deviation 1; NaN stays."""
-    mean, scale = column_moments(x)
-    return (decode_missing(x).double() - mean) / scale
+@dataclass(frozen=True, eq=False)
+class Standardization:
+    r"""
+    The map :math:`(x - \mu) / \sigma` of columns or, without the D, of targets; constant ones keep their unit.
 
+    :param mean: `D` means of the values that are not NaN; 0 where there are none.
+    :param scale: `D` standard deviations; 1 for columns that are constant up to rounding.
 
-def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    Example:
+        >>> columns = Standardization.of(torch.tensor([[1.0, 5.0], [3.0, 5.0], [torch.nan, 5.0]]))
+        >>> columns.apply(torch.tensor([[1.0, 6.0]]))
+        tensor([[-1.,  1.]], dtype=torch.float64)
     """
-    Means and standard deviations of columns (`D` each, float64) without their missing values; 1 for the deviations of
-    columns that are constant up to rounding.
 
-    :param x: `N x D`.
-    """
-    values = decode_missing(x).detach().double()
-    mean = values.nanmean(0).nan_to_num()
-    scale = (values - mean).square().nanmean(0).sqrt().nan_to_num()
-    is_constant = scale <= 10 * torch.finfo(torch.float64).eps * mean.abs()
-    return mean, torch.where(is_constant, 1.0, scale)
+    mean: Tensor
+    scale: Tensor
 
+    @classmethod
+    def of(cls, values: Tensor) -> Standardization:
+        """That of the columns of rows (`N x D`), or of targets (`N`)."""
+        values = values.detach().double()
+        mean = values.nanmean(0).nan_to_num()
+        return cls._with_constants(mean, (values - mean).square().nanmean(0).sqrt().nan_to_num())
 
-def standardized_targets(train_y: Tensor) -> tuple[float, float, Tensor]:
-    """Mean and standard deviation of targets, and the targets (`N`, float64) less the one and over the other."""
-    (mean,), (scale,) = column_moments(train_y.unsqueeze(-1))
-    return float(mean), float(scale), (train_y.double() - mean) / scale
+    # NumPy adds in another order than torch. The last digits decide between equally good splits of trees, so arrays
+    # keep NumPy's sums: with torch's, estimators would predict something else from the same seed.
+    @classmethod
+    def of_array(cls, values: np.ndarray) -> Standardization:
+        """That of an array (`N x D` or `N`), to the last digit of NumPy's moments."""
+        known = np.ma.masked_invalid(values)
+        moments = (np.asarray(np.ma.filled(moment, 0.0)) for moment in (known.mean(0), known.std(0)))
+        return cls._with_constants(*map(torch.from_numpy, moments))
+
+    @classmethod
+    def _with_constants(cls, mean: Tensor, deviation: Tensor) -> Standardization:
+        return cls(mean, torch.where(deviation <= _ROUNDING * mean.abs(), 1.0, deviation))
+
+    def apply(self, values: Tensor) -> Tensor:
+        """Values (`*batch x N x D`, or `N`) in standard deviations from the mean (float64); NaN stays."""
+        return (values.double() - self.mean) / self.scale
+
+    def undo(self, values: Tensor) -> Tensor:
+        """Standardized values (`*batch x N x D`, or `*shape` of targets) in their units again (float64)."""
+        return values.double() * self.scale + self.mean

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.inputs.standardization import column_moments
+from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import checked_rows
 
 
@@ -20,10 +20,10 @@ class _Units(torch.nn.Module):
     mean: Tensor  # (D,) bit patterns of float64, which no change of dtype can round
     scale: Tensor  # (D,)
 
-    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+    def __init__(self, columns: Standardization) -> None:
         super().__init__()
-        self.register_buffer("mean", bits_of(mean))
-        self.register_buffer("scale", bits_of(scale))
+        self.register_buffer("mean", bits_of(columns.mean))
+        self.register_buffer("scale", bits_of(columns.scale))
 
 
 class StandardizedKernel(Kernel):
@@ -35,7 +35,7 @@ class StandardizedKernel(Kernel):
     :func:`~gpytorch_partition.encode_missing` makes of it, is NaN to the kernel inside. Costs one pass over the points.
 
     :param base_kernel: :math:`k_0`, built on standardized rows.
-    :param train_x: `N x D` rows; None for an unfitted kernel for `load_state_dict`.
+    :param train_x: `N x D` rows, or what is known of their columns; None for an unfitted kernel for `load_state_dict`.
     :raises ValueError: If the rows are not a floating point tensor, are none, or hold infinity.
 
     Example:
@@ -47,23 +47,22 @@ class StandardizedKernel(Kernel):
         tensor([ 1.5000,  0.0000, -1.5000])
     """
 
-    def __init__(self, base_kernel: Kernel, train_x: Tensor | None = None) -> None:
+    def __init__(self, base_kernel: Kernel, train_x: Tensor | Standardization | None = None) -> None:
         super().__init__(batch_shape=base_kernel.batch_shape)
         self.base_kernel = base_kernel
-        rows = torch.empty(0, 0) if train_x is None else checked_rows(train_x, "StandardizedKernel", missing=True)
-        self.units = _Units(*column_moments(rows))
+        self.units = _Units(train_x if isinstance(train_x, Standardization) else _columns_of(train_x))
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         return self.base_kernel(self._standardized(x1), self._standardized(x2), diag=diag, **params)
 
     def _standardized(self, x: Tensor) -> Tensor:
-        mean, scale = self.units.mean, self.units.scale
-        if not scale.numel():
+        columns = Standardization(floats_of(self.units.mean), floats_of(self.units.scale))
+        if not columns.scale.numel():
             raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")
-        if x.shape[-1] != scale.numel():
-            raise ValueError(f"StandardizedKernel was built on {scale.numel()} columns, got points with {x.shape[-1]}")
-        return ((decode_missing(x) - floats_of(mean)) / floats_of(scale)).to(x.dtype)
+        if x.shape[-1] != (size := columns.scale.numel()):
+            raise ValueError(f"StandardizedKernel was built on {size} columns, got points with {x.shape[-1]}")
+        return columns.apply(decode_missing(x)).to(x.dtype)
 
     def __getitem__(self, index: Any) -> StandardizedKernel:
         """The kernel of some batch elements."""
@@ -92,3 +91,8 @@ class StandardizedKernel(Kernel):
             if torch.is_tensor(saved):
                 setattr(self.units, name, torch.empty_like(saved, device=self.units.mean.device))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _columns_of(train_x: Tensor | None) -> Standardization:
+    rows = torch.empty(0, 0) if train_x is None else checked_rows(train_x, "StandardizedKernel", missing=True)
+    return Standardization.of(decode_missing(rows))

@@ -2,3 +2,4 @@
 
 from gpytorch_partition.presets.default import default_kernel as default_kernel
 from gpytorch_partition.presets.default import default_model as default_model
+from gpytorch_partition.presets.options import Options as Options

@@ -1,70 +1,97 @@
-"""The model that a choice describes."""
+"""The model that a choice describes, and the one that takes over its state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import add
+from typing import Any
 
-import numpy as np
-import torch
 from gpytorch.constraints import GreaterThan
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from torch import Tensor
 
-from gpytorch_partition.inputs.standardization import standardized_columns, standardized_targets
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.kernels import IterativeKernel, StandardizedKernel
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood, ForestNoise, ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.choice import Choice
-from gpytorch_partition.presets.parts import new_parts, unfitted_part, weighted, weighted_sum
+from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.options import Options, Setup
+from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, unfitted_parts
 
-# The least variance of the noise, in units of the targets' own; a likelihood's constraint lies below.
-LEAST_NOISE = 1e-4
+
+class DefaultGP(PartitionGP):
+    """
+    The default model, with a description from which :func:`rebuilt` makes its unfitted twin.
+
+    All parameters but the last are those of :class:`~gpytorch_partition.models.PartitionGP`.
+
+    :param description: What the model is made of, in plain values: `"parts"`, their names; `"noise"`, of which kind it
+        is; and `"log_predictive_density"` of held-out rows.
+    """
+
+    def __init__(
+        self, train_x: Tensor, train_y: Tensor, likelihood: Likelihood, kernel: Kernel, description: dict[str, Any]
+    ) -> None:
+        super().__init__(train_x, train_y, likelihood, kernel)
+        self.description = description
 
 
-def assemble(
-    choice: Choice, train_x: Tensor, train_y: Tensor, random: np.random.RandomState, n_jobs: int | None
-) -> PartitionGP:
+def description_of(model: PartitionGP) -> dict[str, Any]:
+    """The description of a model; without parts if it is not a default one."""
+    if isinstance(model, DefaultGP):
+        return model.description
+    return {"parts": None, "noise": {}, "log_predictive_density": None}
+
+
+def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) -> DefaultGP | None:
+    """
+    The unfitted twin of a default model, for `load_state_dict`.
+
+    :param description: What :func:`description_of` returned; there may be other values in it.
+    :param train_x: `N x D` rows of that model.
+    :param train_y: `N` targets of that model.
+    :return: The model, in evaluation mode; None where the description is that of a model of another kind.
+    :raises KeyError: If a value is missing, or no part has such a name.
+    """
+    own = {name: description[name] for name in ("parts", "noise", "log_predictive_density")}
+    if own["parts"] is None:
+        return None
+    parts, weights = unfitted_parts(train_x.shape[1]), dict.fromkeys(own["parts"], 1.0)
+    noise = ForestNoise() if own["noise"]["noise_varies"] else HomoskedasticNoise()
+    likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
+    return DefaultGP(train_x, train_y, likelihood, IterativeKernel(_weighted(parts, weights, None)), own).eval()
+
+
+def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     """
     A model of rows and targets in any units, with everything set and nothing to be trained.
 
     :param choice: What the data said.
-    :param train_x: `N x D` rows.
-    :param train_y: `N` targets.
-    :param random: Source of the draws.
-    :param n_jobs: Trees grown at a time.
+    :param data: Rows and targets.
+    :param setup: Source of the draws, and the options.
     """
-    mean, scale, y = standardized_targets(train_y)
-    x = standardized_columns(train_x)
-    parts = new_parts(x, y, choice.lengthscales, random, n_jobs, names=choice.outputscales)
-    weights = {name: scale**2 * weight for name, weight in choice.outputscales.items()}
-    likelihood = _likelihood(_noise(choice, scale**2), choice.threshold, parts, weights, train_x)
-    model = PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, weights, train_x))
+    unit = float(data.unit.scale) ** 2
+    parts = new_parts(PartInputs(data.x, data.y, choice.lengthscales, setup), names=choice.outputscales)
+    weights = {name: unit * weight for name, weight in choice.outputscales.items()}
+    likelihood = _likelihood(_noise(choice, unit, setup.options), choice.threshold, parts, weights, data.columns)
+    kernel = IterativeKernel(_weighted(parts, weights, data.columns))
+    model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice))
     model.covar_module.outputscale = 1.0
-    model.mean_module.constant = torch.tensor(mean, dtype=torch.float64)
+    model.mean_module.constant = data.unit.mean
     return model.requires_grad_(False)
 
 
-def unfitted_model(
-    train_x: Tensor, train_y: Tensor, names: list[str], *, noise_varies: bool, threshold: float | None
-) -> PartitionGP:
-    """
-    A model that takes over the state of an assembled one.
-
-    :param train_x: `N x D` rows of that model.
-    :param train_y: `N` targets of that model.
-    :param names: The names of its parts.
-    :param noise_varies: Whether its noise varies.
-    :param threshold: The choice's.
-    """
-    parts, weights = {name: unfitted_part(name, train_x.shape[1]) for name in names}, dict.fromkeys(names, 1.0)
-    noise = ForestNoise() if noise_varies else HomoskedasticNoise()
-    likelihood = _likelihood(noise, threshold, parts, weights, None)
-    return PartitionGP(train_x, train_y, likelihood, weighted_sum(parts, weights, None)).eval()
+def _description(choice: Choice) -> dict[str, Any]:
+    noise = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
+    return {"parts": list(choice.outputscales), "noise": noise, "log_predictive_density": choice.log_density}
 
 
-def _noise(choice: Choice, unit: float) -> Noise:
-    constraint = GreaterThan(0.5 * LEAST_NOISE * unit)
+def _noise(choice: Choice, unit: float, options: Options) -> Noise:
+    constraint = GreaterThan(0.5 * options.least_noise * unit)
     if choice.noise_forest is None:
         noise = HomoskedasticNoise(noise_constraint=constraint)
     else:
@@ -79,13 +106,28 @@ def _likelihood(
     threshold: float | None,
     parts: Mapping[str, Kernel],
     outputscales: Mapping[str, float],
-    train_x: Tensor | None,
+    columns: Standardization | None,
 ) -> Likelihood:
-    """With the noise; and with what landmarks leave out of the smooth part beyond the threshold, if there is one."""
+    """With the noise; and with what inducing points leave out of the smooth part beyond the threshold, if any."""
     if threshold is not None:
-        landmarks, outputscale = parts["smooth"], outputscales["smooth"]
-        exact, approximation = (weighted(part, outputscale, train_x) for part in (landmarks.base_kernel, landmarks))
+        name, outputscale = SMOOTH.name, outputscales[SMOOTH.name]
+        kernels = (parts[name].base_kernel, parts[name])
+        exact, approximation = (_weighted({name: kernel}, {name: outputscale}, columns) for kernel in kernels)
         return FITCGaussianLikelihood(noise, exact, approximation, threshold * outputscale)
     likelihood = ForestNoiseGaussianLikelihood() if isinstance(noise, ForestNoise) else GaussianLikelihood()
     likelihood.noise_covar = noise
     return likelihood
+
+
+def _weighted(
+    parts: Mapping[str, Kernel], outputscales: Mapping[str, float], columns: Standardization | None
+) -> StandardizedKernel:
+    """The sum with fixed weights, for points in the units of the training rows; None for an unfitted kernel."""
+    total = reduce(add, (_scaled(parts[name], outputscale) for name, outputscale in outputscales.items()))
+    return StandardizedKernel(total, columns).requires_grad_(False)
+
+
+def _scaled(part: Kernel, outputscale: float) -> ScaleKernel:
+    scaled = ScaleKernel(part)
+    scaled.outputscale = outputscale
+    return scaled

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import gpytorch
 import numpy as np
@@ -14,54 +14,49 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inputs.standardization import standardized_columns
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.linalg.minimum import minimum_of
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets.assembly import LEAST_NOISE, assemble
-from gpytorch_partition.presets.choice import LEAST_GAIN, Choice
-from gpytorch_partition.presets.parts import smooth_part
+from gpytorch_partition.presets.assembly import assemble
+from gpytorch_partition.presets.choice import Choice
+from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.options import Options, Setup
+from gpytorch_partition.presets.parts import SMOOTH, smooth_part
 from gpytorch_partition.training.predictive_density import EXPONENTS
 
-# Rows of a fold whose variances are looked at, at most; how many of all folds are enough; and their samples.
-_MOST_VARIANCES, _ENOUGH_VARIANCES, _NUM_SAMPLES = 1_000, 300, 32
-# Folds, of which only so many are held out that there are enough residuals.
-_NUM_FOLDS, _ENOUGH_RESIDUALS = 5, 10_000
-# The share of new rows at which landmarks leave out less than the threshold.
-_ALMOST_ALL = 0.95
-# Bounds of the logarithms of the two factors. The noise moves little beside the weights, which means depend on.
-_FACTORS, _RATIOS = (math.log(0.01), math.log(100.0)), (math.log(0.2), math.log(5.0))
 
-
-def calibrate(choice: Choice, x: Tensor, y: Tensor, random: np.random.RandomState, n_jobs: int | None) -> Choice:
+def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
     r"""
     The choice with variances that suit models of all rows.
 
-    What landmarks among all rows do not span of the smooth part counts as noise, the same everywhere, from here on;
-    what they leave out beyond what they do at 95 % of new rows will be added where it is. Models of four fifths of the
-    rows predict the others, but those that chose. A forest of their residuals says where the noise is; a factor of all
-    variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize the
+    What inducing points among all rows do not span of the smooth part counts as noise, the same everywhere, from here
+    on; what they leave out beyond what they do at 95 % of new rows will be added where it is. Models of four fifths of
+    the rows predict the others, but those that chose. A forest of their residuals says where the noise is; a factor of
+    all variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize the
     predictive density of random rows, whose variances come from 32 samples: 1,000 of a fold at most, of as many folds
     as have 300 together.
 
     :param choice: What few rows say.
-    :param x: `N x D` rows, in the units that the choice was made in.
-    :param y: `N` standardized targets.
-    :param random: Source of the draws.
-    :param n_jobs: Trees grown at a time.
+    :param data: Rows and targets that the choice was made by.
+    :param setup: Source of the draws, and the options.
     """
-    choice = replace(choice, noise=choice.noise + _variance_without_landmarks(choice, x, random))
-    folds = list(KFold(_NUM_FOLDS, shuffle=True, random_state=random).split(x))
+    options = setup.options
+    choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
+    folds = list(KFold(options.num_calibration_folds, shuffle=True, random_state=setup.random).split(data.x))
     found: list[_HeldOut] = []
-    for kept, held_out in folds:
-        if sum(len(each.rows) for each in found) < _ENOUGH_RESIDUALS:
-            is_enough = sum(int(each.has_variance.sum()) for each in found) >= _ENOUGH_VARIANCES
-            wanted = 0 if is_enough else _MOST_VARIANCES
-            found.append(_held_out(choice, kept, held_out, x, y, random, n_jobs, num_variances=wanted))
+    for fold in folds:
+        if sum(len(each.rows) for each in found) < options.enough_residuals:
+            is_enough = sum(int(each.has_variance.sum()) for each in found) >= options.enough_variances
+            wanted = 0 if is_enough else options.most_variances
+            found.append(_held_out(choice, fold, data, setup, num_variances=wanted))
     seen = _HeldOut(*map(torch.cat, zip(*found)))
-    forest = grow_residual_forest(x[seen.rows], seen.residuals, random_state=random, n_jobs=n_jobs)
-    kept, held_out = folds[0]
-    return replace(_with_factors(choice, seen, forest), threshold=_threshold(choice, x, kept, held_out, random))
+    forest = grow_residual_forest(data.rows[seen.rows], seen.residuals, random_state=setup.random, n_jobs=setup.n_jobs)
+    factored = _with_factors(choice, seen, forest, options)
+    return replace(factored, threshold=_threshold(choice, folds[0], data, setup))
+
+
+# The numbers of rows kept and held out.
+_Split: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 class _HeldOut(NamedTuple):
@@ -77,86 +72,75 @@ class _HeldOut(NamedTuple):
         return ~self.variances.isnan()
 
 
-def _variance_without_landmarks(choice: Choice, x: Tensor, random: np.random.RandomState) -> float:
-    """The mean variance of the smooth part that is missing; among the few rows that chose, landmarks were dense."""
-    if "smooth" not in choice.outputscales:
+def _unspanned_variance(choice: Choice, data: TrainingData, setup: Setup) -> float:
+    """The mean variance of the smooth part that is missing: the few rows that chose had dense inducing points."""
+    if SMOOTH.name not in choice.outputscales:
         return 0.0
-    some = random.permutation(len(x))[:_MOST_VARIANCES]
-    return choice.outputscales["smooth"] * float(_unspanned(choice, x, np.arange(len(x)), some, random).mean())
+    everything = np.arange(len(data.x))
+    return choice.outputscales[SMOOTH.name] * float(_unspanned(choice, (everything, everything), data, setup).mean())
 
 
-def _threshold(
-    choice: Choice, x: Tensor, kept: np.ndarray, held_out: np.ndarray, random: np.random.RandomState
-) -> float | None:
-    """What landmarks among the rows kept leave out of the smooth part, of unit scale, at almost all of the others."""
-    if "smooth" not in choice.outputscales:
+def _threshold(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -> float | None:
+    """What inducing points of the rows kept leave out of the smooth part, of unit scale, at almost all others."""
+    if SMOOTH.name not in choice.outputscales:
         return None
-    some = random.permutation(held_out)[:_MOST_VARIANCES]
-    return float(_unspanned(choice, x, kept, some, random).quantile(_ALMOST_ALL))
+    return float(_unspanned(choice, fold, data, setup).quantile(setup.options.threshold_share))
 
 
-def _unspanned(choice: Choice, x: Tensor, kept: np.ndarray, rows: np.ndarray, random: np.random.RandomState) -> Tensor:
-    """Shares of the smooth part's variance at some rows that landmarks among the rows kept do not span."""
+def _unspanned(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -> Tensor:
+    """Shares of the smooth part's variance at some held-out rows that inducing points of the rows kept do not span."""
     assert choice.lengthscales is not None
-    points = standardized_columns(x)
+    some = setup.random.permutation(fold[1])[: setup.options.most_variances]
     with torch.no_grad():
-        return 1 - smooth_part(points[kept], choice.lengthscales, random)(points[rows], diag=True)
+        return 1 - smooth_part(data.x[fold[0]], choice.lengthscales, setup)(data.x[some], diag=True)
 
 
-def _held_out(
-    choice: Choice,
-    kept: np.ndarray,
-    held_out: np.ndarray,
-    x: Tensor,
-    y: Tensor,
-    random: np.random.RandomState,
-    n_jobs: int | None,
-    *,
-    num_variances: int,
-) -> _HeldOut:
+def _held_out(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _HeldOut:
     """
     What a model of the rows kept says about the others, and how sure it is of so many of them at most.
 
     Rows that weights and lengthscales were chosen by are learned from, but not predicted.
     """
-    points = torch.from_numpy(random.permutation(np.setdiff1d(held_out, choice.rows.numpy())))
-    model = assemble(choice, x[kept], y[kept], random, n_jobs).eval()
+    points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
+    model = assemble(choice, data.part(fold[0]), setup).eval()
+    x, y = data.rows[points], data.y[points]
     variances = y.new_full((len(points),), math.nan)
     with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
-        residuals = y[points] - model(x[points]).mean.to(y)
+        residuals = y - model(x).mean.to(y)
         if num_variances:
-            variances[:num_variances] = _variances(model, x[points[:num_variances]], random).to(y)
+            variances[:num_variances] = _variances(model, x[:num_variances], setup).to(y)
     return _HeldOut(points, residuals, variances)
 
 
-def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor) -> Choice:
+def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:
     """The choice with the factors and the noise that suit the residuals best."""
     residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
-    constant = _fit(residuals, variances, torch.zeros_like(ratios), choice.noise, (0.0, 0.0))
-    varying = _fit(residuals, variances, ratios, choice.noise, EXPONENTS)
-    varies = constant[1] - varying[1] > LEAST_GAIN
+    factors = [(math.log(1 / most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
+    constant = _fit(residuals, variances, torch.zeros_like(ratios), choice.noise, [*factors, (0.0, 0.0)])
+    varying = _fit(residuals, variances, ratios, choice.noise, [*factors, EXPONENTS])
+    varies = constant[1] - varying[1] > options.least_noise_gain
     (log_factor, log_ratio, exponent), loss = varying if varies else constant
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)
     return replace(
         choice,
         outputscales={name: factor * weight for name, weight in choice.outputscales.items()},
-        noise=max(factor * ratio * choice.noise, LEAST_NOISE),
+        noise=max(factor * ratio * choice.noise, options.least_noise),
         exponent=float(exponent),
         noise_forest=forest if varies else None,
         log_density=-loss / len(variances),
     )
 
 
-def _variances(model: PartitionGP, x: Tensor, random: np.random.RandomState) -> Tensor:
+def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
     """Of the function, from samples."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(random.randint(2**31))
-        return model(x).sample(torch.Size([_NUM_SAMPLES])).var(0)
+        torch.manual_seed(setup.random.randint(2**31))
+        return model(x).sample(torch.Size([setup.options.num_variance_samples])).var(0)
 
 
 def _fit(
-    residuals: Tensor, variances: Tensor, ratios: Tensor, noise: float, exponents: tuple[float, float]
+    residuals: Tensor, variances: Tensor, ratios: Tensor, noise: float, bounds: list[tuple[float, float]]
 ) -> tuple[np.ndarray, float]:
     """Log factors of all variances and of the noise, and its exponent; and minus the log density of the residuals."""
 
@@ -168,6 +152,6 @@ def _fit(
         assert position.grad is not None
         return total.item(), position.grad.numpy()
 
-    start = np.array([0.0, 0.0, min(0.5, exponents[1])])
-    found = minimum_of(loss, start, bounds=[_FACTORS, _RATIOS, exponents])
+    start = np.array([0.0, 0.0, min(0.5, bounds[-1][1])])
+    found = minimum_of(loss, start, bounds=bounds)
     return found.x, float(found.fun)

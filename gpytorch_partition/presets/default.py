@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from numpy.random import RandomState
 from torch import Tensor
 
+from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.inputs.standardization import standardized_targets
 from gpytorch_partition.kernels import IterativeKernel
-from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets.assembly import assemble
+from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.calibration import calibrate
 from gpytorch_partition.presets.choice import Choice, choose, leaves_rows_out
+from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 
 # To choose anything by folds.
 FEWEST_ROWS = 10
@@ -25,8 +25,13 @@ _DEVIATIONS = (1e-3, 1e15)
 
 
 def default_model(
-    train_x: Tensor, train_y: Tensor, *, random_state: Any = None, n_jobs: int | None = None
-) -> PartitionGP:
+    train_x: Tensor,
+    train_y: Tensor,
+    *,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    options: Options = DEFAULT,
+) -> DefaultGP:
     r"""
     An exact Gaussian process with everything chosen from the data: kernel, weights, and a noise that may vary with x.
 
@@ -65,6 +70,7 @@ def default_model(
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
+    :param options: The numbers above and others. (Default: these.)
     :return: The model, in evaluation mode.
     :raises ValueError: If rows or targets cannot be used: too few, without columns, not matching, infinite, too large
         for float32, or targets that do not vary or whose standard deviation is out of bounds.
@@ -80,31 +86,32 @@ def default_model(
         >>> bool(low < high)
         True
     """
-    random = random_state_of(random_state)
-    choice = default_choice(train_x, train_y, random, n_jobs)
-    return assemble(choice, train_x.double(), train_y.double(), random, n_jobs).eval()
+    _check(train_x, train_y)
+    data = TrainingData(decode_missing(train_x).double(), train_y.double())
+    setup = Setup(random_state_of(random_state), n_jobs, options)
+    return assemble(default_choice(data, setup), data, setup).eval()
 
 
-def default_choice(train_x: Tensor, train_y: Tensor, random: RandomState, n_jobs: int | None) -> Choice:
+def default_choice(data: TrainingData, setup: Setup) -> Choice:
     """
     What :func:`default_model` chooses.
 
-    :param train_x: `N x D` rows.
-    :param train_y: `N` targets.
-    :param random: Source of the draws.
-    :param n_jobs: Trees grown at a time.
-    :raises ValueError: As :func:`default_model` does.
+    :param data: Rows and targets.
+    :param setup: Source of the draws, and the options.
     """
-    _check(train_x, train_y)
-    _, _, y = standardized_targets(train_y)
-    choice = choose(train_x, y, random, n_jobs)
-    if choice.is_rough or not leaves_rows_out(len(y)):
+    choice = choose(data, setup)
+    if choice.is_rough or not leaves_rows_out(len(data.y), setup.options):
         return choice
-    return calibrate(choice, train_x.double(), y, random, n_jobs)
+    return calibrate(choice, data, setup)
 
 
 def default_kernel(
-    train_x: Tensor, train_y: Tensor, *, random_state: Any = None, n_jobs: int | None = None
+    train_x: Tensor,
+    train_y: Tensor,
+    *,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    options: Options = DEFAULT,
 ) -> IterativeKernel:
     r"""
     The kernel of :func:`default_model`, for a model of your own: a sum whose weights were chosen from the data.
@@ -122,7 +129,7 @@ def default_kernel(
         >>> kernel(x).shape
         torch.Size([100, 100])
     """
-    model = default_model(train_x, train_y, random_state=random_state, n_jobs=n_jobs)
+    model = default_model(train_x, train_y, random_state=random_state, n_jobs=n_jobs, options=options)
     return model.covar_module.base_kernel
 
 

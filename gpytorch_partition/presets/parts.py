@@ -4,107 +4,96 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial, reduce
-from operator import add
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 import sklearn
 import torch
-from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, ScaleKernel
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel
 from sklearn.ensemble import GradientBoostingRegressor
 from torch import Tensor
 
 from gpytorch_partition.kernels import (
-    IterativeKernel,
     LandmarkKernel,
     LocalLinearKernel,
     MondrianKernel,
     PartitionKernel,
     PartitionMixtureKernel,
     RandomForestKernel,
-    StandardizedKernel,
 )
 from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.landmarks import choose_landmarks
 from gpytorch_partition.partitions.mondrian.projections import rotations
-
-# Trees of most rows, and without a look at the targets.
-_FORESTS: dict[str, dict[str, Any]] = {
-    "forest": {"max_samples": 0.632, "min_samples_leaf": 1},
-    "random_trees": {"max_samples": 0.5, "min_samples_leaf": 2, "max_features": 1},
-}
-# Where there is nothing but them: leaves of single rows would take the noise for the function.
-_LEAVES_ALONE = {"min_samples_leaf": 3}
-# Trees with few leaves, in each of which the function has slopes.
-_COARSE: dict[str, Any] = {"num_trees": 50, "max_samples": 0.3, "min_samples_leaf": 15}
-# Rows of a tree: few for many rows, since a tree of N leaves costs more than its products with all rows.
-_NUM_TREES, _FEWEST_SAMPLES, _MOST_SAMPLES, _MOST_SHARE = 100, 128, 5_000, 0.04
-# Boosted trees, each of a random share of the rows (Friedman 2002): deep ones, of which the leaves count, and shallow
-# ones at all heights.
-_BOOSTED: dict[str, dict[str, Any]] = {
-    "boosted": {"n_estimators": 150, "max_depth": 5, "subsample": 0.3},
-    "shallow_boosted": {"n_estimators": 200, "max_depth": 3, "subsample": 0.5},
-}
-_HEIGHTS = {"boosted": "leaf", "shallow_boosted": "all"}
-# Landmarks of the smooth part: all rows, up to the first number; then a share of them, up to the second.
-_FEWEST_LANDMARKS, _MOST_LANDMARKS, _SHARE = 1_000, 2_000, 0.1
-# Numbers held for all rows and landmarks, at most (a GiB in float64): samples of the posterior hold them twice.
-_MOST_LOADINGS = 2**27
-# Lengthscales of rough parts, in those of the smooth part, and trees for each of them: up to the first number, but so
-# many (row, tree) as the last one at most, or else the second number.
-ROUGH = {"rough": (2.0, 1 / 2, 1 / 8, 1 / 32), "rough_short": (1 / 32,)}
-_NUM_ROUGH_TREES, _FEWEST_ROUGH_TREES, _MOST_VISITS = 200, 100, 10**7
-
+from gpytorch_partition.presets.options import Options, Setup
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
 
 
-def new_parts(
-    x: Tensor,
-    y: Tensor,
-    lengthscales: Tensor | None,
-    random: np.random.RandomState,
-    n_jobs: int | None,
-    names: Collection[str] | None = None,
-) -> dict[str, Kernel]:
+@dataclass(frozen=True, eq=False)
+class PartInputs:
     """
-    The parts, of unit scale, by name.
+    What a part is built from.
 
     :param x: `N x D` standardized rows.
     :param y: `N` targets.
     :param lengthscales: `D` lengthscales of the smooth part; None where rows miss values, which only trees know.
-    :param random: Source of the draws.
-    :param n_jobs: Trees grown at a time.
+    :param setup: Source of the draws, and the options.
+    """
+
+    x: Tensor
+    y: Tensor
+    lengthscales: Tensor | None
+    setup: Setup
+
+    @property
+    def options(self) -> Options:
+        """Those of the setup."""
+        return self.setup.options
+
+
+@dataclass(frozen=True)
+class Part:
+    """
+    A kernel of unit scale that the default one may have as a term.
+
+    :param name: What weights, choices and states call it.
+    :param build: The kernel from what parts are built from.
+    :param unfitted: The kernel for `load_state_dict`, from the number of columns.
+    :param needs_complete_rows: Whether it is left out where rows miss values. (Default: yes.)
+    :param is_rough: Whether only rough fields have it. (Default: no.)
+    :param limit: For parts of rough fields: what it tends to with the number of its trees, covariances (`n x n`) from
+        standardized rows (`n x D`) and lengthscales (`D`). (Default: None, for all others.)
+    """
+
+    name: str
+    build: Callable[[PartInputs], Kernel]
+    unfitted: Callable[[int], Kernel]
+    needs_complete_rows: bool = True
+    is_rough: bool = False
+    limit: Callable[[Tensor, Tensor], Tensor] | None = None
+
+
+def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[str, Kernel]:
+    """
+    The parts, of unit scale, by name.
+
+    :param inputs: What they are built from.
     :param names: The parts wanted. (Default: all but the rough ones.)
     """
-    leaves = _LEAVES_ALONE if lengthscales is None else {}
-    new: dict[str, Callable[[], Kernel]] = {
-        name: partial(_forest, x, y, options | leaves, random, n_jobs) for name, options in _FORESTS.items()
-    }
-    if lengthscales is not None:
-        new |= {name: partial(_boosted, name, x, y, random) for name in _BOOSTED}
-        new["slopes"] = lambda: LocalLinearKernel(_forest(x, y, _COARSE, random, n_jobs), x.shape[1])
-        new["smooth"] = partial(smooth_part, x, lengthscales, random)
-        new["linear"] = partial(_linear, x.shape[1])
-        new |= {name: partial(_rough, x, lengthscales, widths, random) for name, widths in ROUGH.items()}
-    wanted = new.keys() - ROUGH.keys() if names is None else names
+    wanted = [part for part in PARTS if (not part.is_rough if names is None else part.name in names)]
     # Rows were looked at: to do so again for every tree takes a tenth of the time of a thousand rows.
     with sklearn.config_context(assume_finite=True):
-        return {name: build() for name, build in new.items() if name in wanted}
+        return {
+            part.name: part.build(inputs)
+            for part in wanted
+            if inputs.lengthscales is not None or not part.needs_complete_rows
+        }
 
 
-def unfitted_part(name: str, num_columns: int) -> Kernel:
-    """The part of this name for `load_state_dict`."""
-    if name == "linear":
-        return _linear(num_columns)
-    if name == "slopes":
-        return LocalLinearKernel(_in_float32(RandomForestKernel()), num_columns)
-    if name == "smooth":
-        return LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None)
-    if name in ROUGH:
-        return _rough_mixture([MondrianKernel() for _ in ROUGH[name]], ROUGH[name])
-    return _in_float32(RandomForestKernel(heights=_HEIGHTS.get(name, "all")))
+def unfitted_parts(num_columns: int) -> dict[str, Kernel]:
+    """All parts for `load_state_dict`, by name, for so many columns."""
+    return {part.name: part.unfitted(num_columns) for part in PARTS}
 
 
 @torch.no_grad()
@@ -118,53 +107,45 @@ def dense_covariances(parts: Mapping[str, Kernel], x: Tensor) -> Tensor:
     return torch.stack([part(x).to_dense().double() for part in parts.values()])
 
 
-def weighted_sum(
-    parts: Mapping[str, Kernel], outputscales: Mapping[str, float], train_x: Tensor | None
-) -> IterativeKernel:
-    """
-    The sum of kernels of standardized columns with fixed weights, for points in the units of the training rows.
-
-    :param parts: The kernels, by name.
-    :param outputscales: The weights of those that count, by name.
-    :param train_x: `N x D` rows; None for an unfitted kernel.
-    """
-    total = reduce(add, (_scaled(parts[name], outputscale) for name, outputscale in outputscales.items()))
-    return IterativeKernel(StandardizedKernel(total, train_x)).requires_grad_(False)
+# Trees.
 
 
-def weighted(part: Kernel, outputscale: float, train_x: Tensor | None) -> StandardizedKernel:
-    """
-    One kernel as it is in such a sum.
-
-    :param part: The kernel, of standardized columns.
-    :param outputscale: Its weight.
-    :param train_x: `N x D` rows; None for an unfitted kernel.
-    """
-    return StandardizedKernel(_scaled(part, outputscale), train_x).requires_grad_(False)
-
-
-def _scaled(part: Kernel, outputscale: float) -> ScaleKernel:
-    scaled = ScaleKernel(part)
-    scaled.outputscale = outputscale
-    return scaled
+def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **options: Any) -> RandomForestKernel:
+    """Trees of a share of the rows, but not of leaves that know the targets by heart where there is nothing else."""
+    least = inputs.options.fewest_leaf_rows_alone if inputs.lengthscales is None else min_samples_leaf
+    num_samples = max(int(share * len(inputs.x)), inputs.options.fewest_tree_rows)
+    forest = grow_forest(
+        inputs.x,
+        inputs.y,
+        **{"num_trees": inputs.options.num_trees, "min_samples_leaf": least, **options},
+        max_samples=min(num_samples, _most_samples(inputs), len(inputs.x)),
+        random_state=inputs.setup.random,
+        n_jobs=inputs.setup.n_jobs,
+    )
+    return _kernel_of(forest, "all")
 
 
-def _forest(
-    x: Tensor, y: Tensor, options: Mapping[str, Any], random: np.random.RandomState, n_jobs: int | None
-) -> RandomForestKernel:
-    share = int(options["max_samples"] * len(x))
-    num_samples = min(max(share, _FEWEST_SAMPLES), _most_samples(len(x)), len(x))
-    options = {"num_trees": _NUM_TREES, **options, "max_samples": num_samples}
-    return _kernel_of(grow_forest(x, y, random_state=random, n_jobs=n_jobs, **options), "all")
+def _slopes(inputs: PartInputs) -> LocalLinearKernel:
+    forest = _forest(inputs, share=0.3, min_samples_leaf=15, num_trees=inputs.options.num_slope_trees)
+    return LocalLinearKernel(forest, inputs.x.shape[1])
 
 
-def _boosted(name: str, x: Tensor, y: Tensor, random: np.random.RandomState) -> RandomForestKernel:
-    options = dict(_BOOSTED[name])
-    share = min(options.pop("subsample"), _most_samples(len(x)) / len(x))
-    boosting = GradientBoostingRegressor(subsample=share, max_features=0.5, random_state=random, **options)
+def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max_depth: int) -> RandomForestKernel:
+    """Boosted trees, each of a random share of the rows (Friedman 2002)."""
+    boosting = GradientBoostingRegressor(
+        n_estimators=num_trees,
+        max_depth=max_depth,
+        subsample=min(share, _most_samples(inputs) / len(inputs.x)),
+        max_features=0.5,
+        random_state=inputs.setup.random,
+    )
     # Rounded, so that other units change no split, which would change all trees after it.
-    boosting.fit(x.float().cpu().numpy(), y.float().cpu().numpy())
-    return _kernel_of(boosting, _HEIGHTS[name])
+    boosting.fit(inputs.x.float().cpu().numpy(), inputs.y.float().cpu().numpy())
+    return _kernel_of(boosting, heights)
+
+
+def _most_samples(inputs: PartInputs) -> int:
+    return max(inputs.options.most_tree_rows, int(inputs.options.most_tree_share * len(inputs.x)))
 
 
 def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
@@ -174,8 +155,8 @@ def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
     return _in_float32(kernel)
 
 
-def _most_samples(num_rows: int) -> int:
-    return max(_MOST_SAMPLES, int(_MOST_SHARE * num_rows))
+def _unfitted_trees(_: int, heights: str = "all") -> RandomForestKernel:
+    return _in_float32(RandomForestKernel(heights=heights))
 
 
 def _in_float32(kernel: AnyPartitionKernel) -> AnyPartitionKernel:
@@ -188,17 +169,27 @@ def _in_float32(kernel: AnyPartitionKernel) -> AnyPartitionKernel:
     return kernel
 
 
-def smooth_part(x: Tensor, lengthscales: Tensor, random: np.random.RandomState) -> LandmarkKernel:
+# The smooth part.
+
+
+def smooth_part(x: Tensor, lengthscales: Tensor, setup: Setup) -> LandmarkKernel:
     """
-    A Matern-3/2 kernel through random landmarks, of unit scale.
+    A Matern-3/2 kernel through random inducing points, of unit scale.
 
     :param x: `N x D` standardized rows.
     :param lengthscales: `D` lengthscales.
-    :param random: Source of the draws.
+    :param setup: Source of the draws, and the options.
     """
-    wanted = min(_MOST_LANDMARKS, max(_FEWEST_LANDMARKS, int(_SHARE * len(x))), max(1, _MOST_LOADINGS // len(x)))
-    num_landmarks = min(wanted, torch.unique(x, dim=0).shape[0])
-    return LandmarkKernel.from_kernel(_matern(lengthscales), choose_landmarks(x.double(), num_landmarks, random))
+    options = setup.options
+    share = max(options.fewest_inducing_points, int(options.inducing_share * len(x)))
+    wanted = min(options.most_inducing_points, share, max(1, options.most_loadings // len(x)))
+    points = choose_landmarks(x.double(), min(wanted, torch.unique(x, dim=0).shape[0]), setup.random)
+    return LandmarkKernel.from_kernel(_matern(lengthscales), points)
+
+
+def _smooth(inputs: PartInputs) -> LandmarkKernel:
+    assert inputs.lengthscales is not None
+    return smooth_part(inputs.x, inputs.lengthscales, inputs.setup)
 
 
 def _matern(lengthscales: Tensor) -> MaternKernel:
@@ -207,30 +198,50 @@ def _matern(lengthscales: Tensor) -> MaternKernel:
     return kernel.requires_grad_(False)
 
 
+# The linear part.
+
+
 def _linear(num_columns: int) -> LinearKernel:
     kernel = LinearKernel()
     kernel.variance = 1 / num_columns
     return kernel
 
 
-def _rough(
-    x: Tensor, lengthscales: Tensor, widths: Sequence[float], random: np.random.RandomState
-) -> PartitionMixtureKernel:
+def _linear_covariances(x: Tensor, _: Tensor) -> Tensor:
+    return x @ x.T / x.shape[1]
+
+
+# Rough parts.
+
+
+def _rough_part(name: str, *widths: float) -> Part:
+    """A mean of exponential kernels of these lengthscales, in those of the smooth part."""
+    return Part(
+        name,
+        partial(_rough, widths=widths),
+        lambda _: _rough_mixture([MondrianKernel() for _ in widths], widths),
+        is_rough=True,
+        limit=partial(_mean_exponential, widths=widths),
+    )
+
+
+def _rough(inputs: PartInputs, widths: Sequence[float]) -> PartitionMixtureKernel:
     r"""
     Mondrian trees of columns in units of their lengthscales, rotated at random, for several widths l: with many trees
     a kernel of the distance r only, about the mean of :math:`e^{-r / l}` with weights in proportion to l.
     """
-    (num_rows, num_columns), kernels = x.shape, []
-    num_trees = _num_rough_trees(num_rows)
+    assert inputs.lengthscales is not None
+    (num_rows, num_columns), random, kernels = inputs.x.shape, inputs.setup.random, []
+    num_trees = _num_rough_trees(num_rows, inputs.options)
     for width in widths:
-        maps = rotations(num_trees, num_columns, random).to(x) / lengthscales.unsqueeze(-1)
+        maps = rotations(num_trees, num_columns, random).to(inputs.x) / inputs.lengthscales.unsqueeze(-1)
         lifetime = 1 / (width * _mean_manhattan_norm(num_columns))
-        kernels.append(MondrianKernel(x, num_trees, lifetime=lifetime, projection=maps, random_state=random))
+        kernels.append(MondrianKernel(inputs.x, num_trees, lifetime=lifetime, projection=maps, random_state=random))
     return _rough_mixture(kernels, widths)
 
 
-def _num_rough_trees(num_rows: int) -> int:
-    return min(_NUM_ROUGH_TREES, max(_FEWEST_ROUGH_TREES, _MOST_VISITS // num_rows))
+def _num_rough_trees(num_rows: int, options: Options) -> int:
+    return min(options.num_rough_trees, max(options.fewest_rough_trees, options.most_rough_visits // num_rows))
 
 
 def _rough_mixture(kernels: list[MondrianKernel], widths: Sequence[float]) -> PartitionMixtureKernel:
@@ -241,3 +252,45 @@ def _mean_manhattan_norm(num_columns: int) -> float:
     """The mean sum of absolute coordinates over the unit sphere."""
     log_ratio = math.lgamma(num_columns / 2) - math.lgamma((num_columns + 1) / 2)
     return num_columns * math.exp(log_ratio) / math.sqrt(math.pi)
+
+
+def _mean_exponential(x: Tensor, lengthscales: Tensor, widths: Sequence[float]) -> Tensor:
+    points = x / lengthscales
+    distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+    return sum(
+        (width / sum(widths) * torch.exp(-distances / width) for width in widths), start=torch.zeros_like(distances)
+    )
+
+
+SMOOTH = Part("smooth", _smooth, lambda num_columns: LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None))
+
+# Forests of most rows and without a look at the targets; boosted trees, deep ones, of which the leaves count, and
+# shallow ones at all heights; trees with few leaves, in each of which the function has slopes. They are drawn in this
+# order, which seeds depend on.
+PARTS = (
+    Part("forest", partial(_forest, share=0.632, min_samples_leaf=1), _unfitted_trees, needs_complete_rows=False),
+    Part(
+        "random_trees",
+        partial(_forest, share=0.5, min_samples_leaf=2, max_features=1),
+        _unfitted_trees,
+        needs_complete_rows=False,
+    ),
+    Part(
+        "boosted",
+        lambda inputs: _boosted(inputs, inputs.options.num_boosted_trees, "leaf", share=0.3, max_depth=5),
+        partial(_unfitted_trees, heights="leaf"),
+    ),
+    Part(
+        "shallow_boosted",
+        lambda inputs: _boosted(inputs, inputs.options.num_shallow_boosted_trees, "all", share=0.5, max_depth=3),
+        _unfitted_trees,
+    ),
+    Part("slopes", _slopes, lambda num_columns: LocalLinearKernel(_unfitted_trees(num_columns), num_columns)),
+    SMOOTH,
+    Part("linear", lambda inputs: _linear(inputs.x.shape[1]), _linear, limit=_linear_covariances),
+    _rough_part("rough", 2.0, 1 / 2, 1 / 8, 1 / 32),
+    _rough_part("rough_short", 1 / 32),
+)
+# Those that a rough field is made of, and those that nothing else has.
+ROUGH_FIELD = tuple(part.name for part in PARTS if part.limit is not None)
+ROUGH = tuple(part.name for part in PARTS if part.is_rough)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from sklearn.model_selection import KFold
 from torch import Tensor
 
-from gpytorch_partition.presets.parts import ROUGH, dense_covariances, new_parts
+from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.presets.parts import PARTS, ROUGH_FIELD, PartInputs, dense_covariances, new_parts
 from gpytorch_partition.training.predictive_density import Fold, PredictiveFit, maximize_predictive_density
-
-# What it must gain, in nats, and its most columns: rotated trees cost their square. On simulated fields gains of 4 to
-# 14 nats by 700 rows were none when both models had all rows, which the other one is calibrated by; a map gains 50.
-LEAST_ROUGH_GAIN, MOST_ROUGH_COLUMNS = 20.0, 20
-# Patches of neighbors, and the folds of each.
-_NUM_PATCHES, _PATCH_ROWS, _PATCH_FOLDS = 12, 150, 3
 
 
 class Candidate(NamedTuple):
@@ -31,9 +24,7 @@ class Candidate(NamedTuple):
     lengthscales: Tensor | None  # (D,) of the Matern kernel, by the random rows; None where rows miss values
 
 
-def rough_field(
-    other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tensor, random: np.random.RandomState
-) -> Candidate:
+def rough_field(other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tensor, setup: Setup) -> Candidate:
     r"""
     A linear part and rough ones, if they gain more than 20 nats over another candidate on its own folds.
 
@@ -56,24 +47,24 @@ def rough_field(
     :param lengthscales: `D` lengthscales of the Matern kernel for each fold.
     :param x: `N x D` standardized rows.
     :param y: `N` standardized targets.
-    :param random: Source of the trees and the patches.
+    :param setup: Source of the trees and the patches, and the options.
     :return: The better of the two.
     """
     assert other.lengthscales is not None
     rows, pairs = other.rows, zip(other.folds, lengthscales)
     limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.held_out) for fold, each in pairs]
-    enough = other.fit.log_density + LEAST_ROUGH_GAIN / len(rows)
+    enough = other.fit.log_density + setup.options.least_rough_gain / len(rows)
     fit = maximize_predictive_density(limits, y[rows], enough=enough)
     if not fit.log_density > enough:
         return other
-    parts = new_parts(x, y, other.lengthscales, random, None, names=["linear", *ROUGH])
+    parts = new_parts(PartInputs(x, y, other.lengthscales, setup), names=ROUGH_FIELD)
     covariances = dense_covariances(parts, x[rows])
     folds = [Fold.of(covariances, fold.kept, fold.held_out) for fold in other.folds]
     fit = maximize_predictive_density(folds, y[rows], start=fit, enough=enough)
     if not fit.log_density > enough:
         return other
-    for patch in _patches(x, other.lengthscales, random):
-        folds += _folds_of_patch(dense_covariances(parts, x[patch]), len(rows), random)
+    for patch in _patches(x, other.lengthscales, setup):
+        folds += _folds_of_patch(dense_covariances(parts, x[patch]), len(rows), setup)
         rows = torch.cat([rows, patch])
     fit = maximize_predictive_density(folds, y[rows], start=fit)
     return Candidate(list(parts), folds, rows, fit, other.lengthscales)
@@ -87,31 +78,23 @@ def rough_covariances(x: Tensor, lengthscales: Tensor) -> Tensor:
     :param lengthscales: `D` lengthscales of the Matern kernel: units of the distances r and of the rough parts' l.
     :return: `3 x n x n`.
     """
-    points = x / lengthscales
-    distances = torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
-    return torch.stack([x @ x.T / x.shape[1], *(_mean_exponential(distances, widths) for widths in ROUGH.values())])
+    return torch.stack([part.limit(x, lengthscales) for part in PARTS if part.limit is not None])
 
 
-def _mean_exponential(distances: Tensor, widths: Sequence[float]) -> Tensor:
-    total = torch.zeros_like(distances)
-    for width in widths:
-        total += width / sum(widths) * torch.exp(-distances / width)
-    return total
-
-
-def _patches(x: Tensor, lengthscales: Tensor, random: np.random.RandomState) -> list[Tensor]:
+def _patches(x: Tensor, lengthscales: Tensor, setup: Setup) -> list[Tensor]:
     """The numbers of the rows around some random ones."""
-    return [_nearest(x, int(center), lengthscales) for center in random.permutation(len(x))[:_NUM_PATCHES]]
+    centers = setup.random.permutation(len(x))[: setup.options.num_patches]
+    return [_nearest(x, int(center), lengthscales, setup.options.patch_rows) for center in centers]
 
 
-def _nearest(x: Tensor, center: int, lengthscales: Tensor) -> Tensor:
+def _nearest(x: Tensor, center: int, lengthscales: Tensor, num_rows: int) -> Tensor:
     """The rows of a patch; of rows at the same distance, the first."""
     distances = ((x - x[center]) / lengthscales).square().sum(1)
-    return distances.argsort(stable=True)[:_PATCH_ROWS]
+    return distances.argsort(stable=True)[:num_rows]
 
 
-def _folds_of_patch(covariances: Tensor, start: int, random: np.random.RandomState) -> list[Fold]:
+def _folds_of_patch(covariances: Tensor, start: int, setup: Setup) -> list[Fold]:
     """Folds of neighboring rows, given their covariances (`c x n x n`); they are numbered from a start on."""
-    splits = KFold(_PATCH_FOLDS, shuffle=True, random_state=random).split(covariances[0])
+    splits = KFold(setup.options.num_patch_folds, shuffle=True, random_state=setup.random).split(covariances[0])
     folds = [Fold.of(covariances, *map(torch.from_numpy, split)) for split in splits]
     return [replace(fold, kept=fold.kept + start, held_out=fold.held_out + start) for fold in folds]

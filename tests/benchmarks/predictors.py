@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -18,7 +16,7 @@ from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.presets import assembly, calibration, choice, rough_field
+from gpytorch_partition.presets import Options
 from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
 
 from .competitors import SVGP
@@ -114,29 +112,14 @@ def paper_clusters(x: Tensor, y: Tensor, *, num_partitions: int) -> Kernel:
 
 def partition_gp(split: Split, *, kernel: Any, without: str | None = None) -> Moments:
     """The estimator, or the one from which an ingredient of the default was taken."""
-    with _without(without):
-        model = PartitionGPRegressor(kernel, random_state=0).fit(split.x, split.y)
-        return Moments(*model.predict(split.test_x, return_std=True))
+    model = PartitionGPRegressor(kernel, random_state=0, options=_options(without)).fit(split.x, split.y)
+    return Moments(*model.predict(split.test_x, return_std=True))
 
 
-@contextmanager
-def _without(ingredient: str | None) -> Any:
-    """Leave out a part of the default kernel, or noise that varies, wherever the default looks for it."""
-    with ExitStack() as stack:
-        if ingredient == ROUGH:
-            stack.enter_context(patch.object(rough_field, "LEAST_ROUGH_GAIN", np.inf))
-        elif ingredient in INGREDIENTS:
-            original = choice.new_parts
-            for module in (choice, assembly):
-                stack.enter_context(patch.object(module, "new_parts", _all_but(original, ingredient)))
-        elif ingredient is not None:
-            for module in (choice, calibration):
-                stack.enter_context(patch.object(module, "LEAST_GAIN", np.inf))
-        yield
-
-
-def _all_but(new_parts: Callable[..., dict[str, Kernel]], ingredient: str) -> Callable[..., dict[str, Kernel]]:
-    def fewer(*arguments: Any, **options: Any) -> dict[str, Kernel]:
-        return {name: part for name, part in new_parts(*arguments, **options).items() if name != ingredient}
-
-    return fewer
+def _options(without: str | None) -> Options:
+    """Leave out a part of the default kernel, its rough field, or noise that varies."""
+    if without is None:
+        return Options()
+    if without == ROUGH:
+        return Options(least_rough_gain=np.inf)
+    return Options(left_out=(without,)) if without in INGREDIENTS else Options(least_noise_gain=np.inf)

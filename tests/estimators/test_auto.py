@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.presets import choice, parts
+from gpytorch_partition.presets import Options
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(200, 3) * [1.0, 1e3, 1e-3] + [0.0, 50.0, 1.0]
@@ -21,19 +22,13 @@ Y = TRUTH + (2 + 60 * X[:, 0]) * RANDOM.randn(200)
 NEW = X[:50] + [0.001, 1.0, 1e-6]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _few_trees():
-    """They take most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "_NUM_TREES", 20)
-        patch.setattr(parts, "_BOOSTED", {name: {**each, "n_estimators": 20} for name, each in parts._BOOSTED.items()})
-        patch.setattr(choice, "_NUM_FOLDS", 3)
-        yield
+# Trees take most of the time.
+FEW_TREES = Options(num_trees=20, num_boosted_trees=20, num_shallow_boosted_trees=20, num_folds=3)
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return PartitionGPRegressor("auto", random_state=0).fit(X, Y)
+    return PartitionGPRegressor("auto", random_state=0, options=FEW_TREES).fit(X, Y)
 
 
 def test_it_predicts_new_targets(fitted):
@@ -67,11 +62,10 @@ def test_states_pickles_and_refits_predict_the_same_bits(fitted):
     assert restored.log_predictive_density_ == fitted.log_predictive_density_
 
 
-def test_a_calibrated_model_and_its_state(monkeypatch):
+def test_a_calibrated_model_and_its_state():
     """Far from all rows deviations grow, those of a restored model as well."""
-    monkeypatch.setattr(choice, "_FEWEST_ROWS", 60)
-    monkeypatch.setattr(choice, "_MOST_ROWS", 60)
-    fitted = PartitionGPRegressor("auto", random_state=0).fit(X, TRUTH + 5 * RANDOM.randn(200))
+    options = replace(FEW_TREES, fewest_choosing_rows=60, most_choosing_rows=60)
+    fitted = PartitionGPRegressor("auto", random_state=0, options=options).fit(X, TRUTH + 5 * RANDOM.randn(200))
     restored = PartitionGPRegressor.from_state(fitted.to_state())
     points = np.concatenate([NEW, NEW + [100.0, 0.0, 0.0]])
     std = fitted.predict(points, return_std=True)[1]
@@ -82,7 +76,8 @@ def test_a_calibrated_model_and_its_state(monkeypatch):
 
 def test_missing_values():
     x = np.where(RANDOM.rand(*X.shape) < 0.1, np.nan, X)
-    mean, std = PartitionGPRegressor("auto", random_state=0).fit(x, Y).predict(x, return_std=True)
+    model = PartitionGPRegressor("auto", random_state=0, options=FEW_TREES).fit(x, Y)
+    mean, std = model.predict(x, return_std=True)
     assert np.corrcoef(mean, Y)[0, 1] > 0.7
     assert np.isfinite(std).all()
 
@@ -106,5 +101,5 @@ def test_too_little_to_choose_by_leaves_the_forest(x, y):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_accepts_it():
-    results = check_estimator(PartitionGPRegressor("auto"))
+    results = check_estimator(PartitionGPRegressor("auto", options=FEW_TREES))
     assert {result["status"] for result in results} <= {"passed", "skipped"}

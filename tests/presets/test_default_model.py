@@ -16,13 +16,15 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from linear_operator.settings import max_cholesky_size
 
 from gpytorch_partition import default_kernel, fit_exact_gp, settings
-from gpytorch_partition.inputs.standardization import standardized_columns
 from gpytorch_partition.likelihoods import ForestNoise, UnspannedNoise
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets import calibration, choice, default_model, parts
-from gpytorch_partition.presets.assembly import assemble, unfitted_model
+from gpytorch_partition.presets import Options, calibration, choice, parts
+from gpytorch_partition.presets import default_model as model_of
+from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
 from gpytorch_partition.presets.choice import Choice
+from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import default_choice
+from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.training.predictive_density import PredictiveFit
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -56,26 +58,30 @@ def noise_of(model):
     return noise.base_noise if isinstance(noise, UnspannedNoise) else noise
 
 
-@pytest.fixture(autouse=True)
-def _few_trees(monkeypatch):
-    """They take most of the time."""
-    monkeypatch.setattr(parts, "_NUM_TREES", 20)
-    monkeypatch.setattr(
-        parts, "_BOOSTED", {name: {**each, "n_estimators": 20} for name, each in parts._BOOSTED.items()}
-    )
-    monkeypatch.setattr(choice, "_NUM_FOLDS", 3)
+# Trees take most of the time.
+FEW_TREES = Options(num_trees=20, num_boosted_trees=20, num_shallow_boosted_trees=20, num_folds=3)
+DATA = TrainingData(X, SMOOTH)
+
+
+def default_model(x, y, **options):
+    """With few trees, and other options by name."""
+    return model_of(x, y, random_state=0, options=replace(FEW_TREES, **options))
+
+
+def setup(seed=0, **options):
+    return Setup(np.random.RandomState(seed), options=replace(FEW_TREES, **options))
 
 
 @cache
 def varying():
     """What is chosen for a smooth function with noise that varies, and the model; tests must not change them."""
-    random, y = np.random.RandomState(0), SMOOTH + (0.05 + X[:, 2]) * NORMAL
-    chosen = default_choice(X, y, random, None)
-    return chosen, assemble(chosen, X, y, random, None).eval()
+    data, same = TrainingData(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL), setup()
+    chosen = default_choice(data, same)
+    return chosen, assemble(chosen, data, same).eval()
 
 
 def test_a_smooth_function_gets_a_smooth_part():
-    smooth_model = default_model(X, SMOOTH + 0.1 * NORMAL, random_state=0)
+    smooth_model = default_model(X, SMOOTH + 0.1 * NORMAL)
     mean, std = predicted(smooth_model)
     truth = (6 * NEW[:, 0]).sin() + NEW[:, 1]
     assert (mean - truth).square().mean().sqrt() < 0.05
@@ -87,7 +93,7 @@ def test_a_smooth_function_gets_a_smooth_part():
 
 def test_steps_get_forests():
     """In columns of so many scales that only the order of values tells something."""
-    model = default_model((12 * X).exp(), STEPS + 0.1 * NORMAL, random_state=0)
+    model = default_model((12 * X).exp(), STEPS + 0.1 * NORMAL)
     found = weights(model)
     assert found["RandomForestKernel"] > 0.3
     assert found["RandomForestKernel"] > found.get("LandmarkKernel", 0.0)
@@ -107,18 +113,19 @@ def test_intervals_hold_where_the_noise_varies():
 def test_a_small_part_beside_a_strong_trend_is_kept():
     """The trend's weight says nothing about how much the others matter."""
     wave = 0.1 * (12 * X[:, 1]).sin()
-    model = default_model(X, 4 * X[:, 0] + wave + 0.01 * NORMAL, random_state=0)
+    model = default_model(X, 4 * X[:, 0] + wave + 0.01 * NORMAL)
     mean, std = predicted(model)
     error = mean - 4 * NEW[:, 0] - 0.1 * (12 * NEW[:, 1]).sin()
     assert error.square().mean().sqrt() < 0.04
     assert std.mean() < 0.06
     fit = PredictiveFit(torch.tensor([148.0, 0.05, 1.3e-4]), noise=1e-3, exponent=0.0, log_density=0.0)
-    assert list(choice._those_that_count(["linear", "smooth", "forest"], fit)) == ["linear", "smooth"]
-    assert list(choice._those_that_count(["linear", "smooth", "forest"], replace(fit, noise=10.0))) == ["linear"]
+    assert list(choice._those_that_count(["linear", "smooth", "forest"], fit, Options())) == ["linear", "smooth"]
+    loud = replace(fit, noise=10.0)
+    assert list(choice._those_that_count(["linear", "smooth", "forest"], loud, Options())) == ["linear"]
 
 
 def test_noise_alone_has_no_signal():
-    model = default_model(X, NORMAL, random_state=0)
+    model = default_model(X, NORMAL)
     mean, std = predicted(model)
     assert mean.std() < 0.35
     assert std.mean() == pytest.approx(NORMAL.std().item(), rel=0.15)
@@ -127,7 +134,7 @@ def test_noise_alone_has_no_signal():
 def test_units_do_not_matter():
     unit = torch.tensor([1e3, 1e-3, 1.0], dtype=torch.float64)  # trees round to float32: no large offset beside 1e-3
     y = SMOOTH + (0.05 + X[:, 2]) * NORMAL
-    other = default_model(X * unit, 1e4 * y - 3e5, random_state=0)
+    other = default_model(X * unit, 1e4 * y - 3e5)
     mean, std = predicted(other, NEW * unit)
     expected, expected_std = predicted(varying()[1])
     torch.testing.assert_close((mean + 3e5) / 1e4, expected, atol=0.02, rtol=0)
@@ -137,14 +144,14 @@ def test_units_do_not_matter():
 @pytest.mark.slow
 def test_a_seed_fixes_it_and_another_does_not():
     x, y = X[:80], STEPS[:80] + 0.1 * NORMAL[:80]
-    first, again, other = (predicted(default_model(x, y, random_state=seed))[0] for seed in (0, 0, 1))
+    first, again, other = (predicted(model_of(x, y, random_state=seed, options=FEW_TREES))[0] for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
 def test_missing_values_leave_the_forests():
     x = X.masked_fill(torch.rand(X.shape, generator=GENERATOR) < 0.1, torch.nan)
-    model = default_model(x, STEPS + 0.1 * NORMAL, random_state=0)
+    model = default_model(x, STEPS + 0.1 * NORMAL)
     assert set(weights(model)) == {"RandomForestKernel"}
     mean, std = predicted(model, x)
     assert (mean - STEPS).square().mean().sqrt() < 0.5
@@ -155,15 +162,14 @@ def test_noise_is_told_from_the_function_where_points_are_measured_again():
     """One missing value leaves nothing but forests, whose smallest leaves know the targets by heart."""
     x = X.clone()
     x[3, 1] = torch.nan
-    model = default_model(x, (6 * X[:, 0]).sin() + 0.1 * NORMAL, random_state=0)
+    model = default_model(x, (6 * X[:, 0]).sin() + 0.1 * NORMAL)
     again = (6 * X[:, 0]).sin() + 0.1 * NEW_NORMAL[: len(X)]
     mean, std = predicted(model, x)
     assert ((again - mean).abs() <= 1.645 * std).double().mean() > 0.75
 
 
-def test_landmarks_of_many_rows_fit_in_memory(monkeypatch):
-    monkeypatch.setattr(parts, "_MOST_LOADINGS", 3_000)
-    kernel = parts.smooth_part(X, torch.ones(3, dtype=torch.float64), np.random.RandomState(0))
+def test_inducing_points_of_many_rows_fit_in_memory():
+    kernel = parts.smooth_part(X, torch.ones(3, dtype=torch.float64), setup(most_loadings=3_000))
     assert kernel.num_landmarks == 10
 
 
@@ -173,7 +179,7 @@ def assembled(threshold, noise_varies):
     chosen = replace(varying()[0], threshold=threshold)
     if not noise_varies:
         chosen = replace(chosen, noise_forest=None, exponent=0.0)
-    return assemble(chosen, X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, np.random.RandomState(0), None).eval()
+    return assemble(chosen, TrainingData(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL), setup()).eval()
 
 
 def test_far_from_all_rows_intervals_are_wide():
@@ -187,61 +193,57 @@ def test_far_from_all_rows_intervals_are_wide():
 SMOOTH_ONLY = Choice({"smooth": 3.0}, torch.tensor([0.5, 1.0, 2.0]).double(), 0.1, 0.0, None, 0.0, torch.arange(50))
 
 
-def held_out_of_the_smooth_part(landmarks, x):
+def held_out_of_the_smooth_part(points, x):
     """Shares of the variance, with dense matrices."""
     matern = gpytorch.kernels.MaternKernel(1.5, ard_num_dims=3).double()
     matern.lengthscale = SMOOTH_ONLY.lengthscales
     with torch.no_grad():
-        cross, within = matern(x, landmarks).to_dense(), matern(landmarks).to_dense()
+        cross, within = matern(x, points).to_dense(), matern(points).to_dense()
     return 1 - (cross * torch.linalg.solve(within, cross.mT).mT).sum(-1)
 
 
-def test_what_landmarks_leave_out_on_average_is_noise(monkeypatch):
-    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
-    found = calibration._variance_without_landmarks(SMOOTH_ONLY, X, np.random.RandomState(0))
-    random, points = np.random.RandomState(0), standardized_columns(X)
-    random.permutation(len(X))
-    landmarks = parts.smooth_part(points, SMOOTH_ONLY.lengthscales, random).landmarks.landmarks
-    assert found == pytest.approx(3.0 * float(held_out_of_the_smooth_part(landmarks, points).mean()), rel=1e-5)
+def test_what_inducing_points_leave_out_on_average_is_noise():
+    found = calibration._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
+    same = setup(most_inducing_points=10)
+    same.random.permutation(len(X))
+    points = parts.smooth_part(DATA.x, SMOOTH_ONLY.lengthscales, same).landmarks.landmarks
+    assert found == pytest.approx(3.0 * float(held_out_of_the_smooth_part(points, DATA.x).mean()), rel=1e-5)
     without = replace(SMOOTH_ONLY, outputscales={"linear": 1.0})
-    assert calibration._variance_without_landmarks(without, X, np.random.RandomState(0)) == 0
+    assert calibration._unspanned_variance(without, DATA, setup()) == 0
 
 
-def test_the_threshold_is_what_landmarks_leave_out_of_almost_all_new_rows():
-    """With all rows kept as landmarks: only new ones are left out of anything."""
-    kept, others = np.arange(200), np.arange(200, 300)
-    found = calibration._threshold(SMOOTH_ONLY, X, kept, others, np.random.RandomState(0))
-    points = standardized_columns(X)
+def test_the_threshold_is_what_inducing_points_leave_out_of_almost_all_new_rows():
+    """With all rows kept as inducing points: only new ones are left out of anything."""
+    fold = kept, others = np.arange(200), np.arange(200, 300)
+    found = calibration._threshold(SMOOTH_ONLY, fold, DATA, setup())
     assert found == pytest.approx(
-        held_out_of_the_smooth_part(points[kept], points[others]).quantile(0.95).item(), rel=1e-4
+        held_out_of_the_smooth_part(DATA.x[kept], DATA.x[others]).quantile(0.95).item(), rel=1e-4
     )
     without = replace(SMOOTH_ONLY, outputscales={"linear": 1.0})
-    assert calibration._threshold(without, X, kept, others, np.random.RandomState(0)) is None
+    assert calibration._threshold(without, fold, DATA, setup()) is None
 
 
 def test_the_noise_is_bounded_in_units_of_the_targets():
-    model = assemble(replace(varying()[0], noise_forest=None), X, 1e3 * SMOOTH, np.random.RandomState(0), None)
+    model = assemble(replace(varying()[0], noise_forest=None), TrainingData(X, 1e3 * SMOOTH), setup())
     bound = noise_of(model).raw_noise_constraint.lower_bound
     assert bound.item() == pytest.approx(0.5e-4 * 1e6 * SMOOTH.var(correction=0).item(), rel=1e-5)
 
 
 def test_a_large_offset_of_the_targets_is_exact():
-    model = default_model(X[:80], STEPS[:80] + 0.1 * NORMAL[:80] + 1e9, random_state=0)
+    model = default_model(X[:80], STEPS[:80] + 0.1 * NORMAL[:80] + 1e9)
     mean, _ = predicted(model, X[:80])
     assert (mean - 1e9 - STEPS[:80]).abs().mean() < 0.5
 
 
-def choose_by(monkeypatch, num_rows):
-    """Let weights be chosen by so many rows."""
-    monkeypatch.setattr(choice, "_FEWEST_ROWS", num_rows)
-    monkeypatch.setattr(choice, "_MOST_ROWS", num_rows)
+def chosen_by(num_rows):
+    """Options by which so many rows choose."""
+    return {"fewest_choosing_rows": num_rows, "most_choosing_rows": num_rows}
 
 
-def test_a_missing_value_that_no_row_of_the_sample_has(monkeypatch):
-    choose_by(monkeypatch, 60)
+def test_a_missing_value_that_no_row_of_the_sample_has():
     x = X[:100].clone()
     x[int(np.random.RandomState(0).permutation(100)[-1]), 1] = torch.nan
-    model = default_model(x, STEPS[:100] + 0.1 * NORMAL[:100], random_state=0)
+    model = default_model(x, STEPS[:100] + 0.1 * NORMAL[:100], **chosen_by(60))
     assert set(weights(model)) == {"RandomForestKernel"}
 
 
@@ -257,19 +259,19 @@ def test_many_columns_of_noise_say_nothing():
         torch.randn(100, generator=GENERATOR, dtype=torch.float64),
         torch.randn(300, 30, generator=GENERATOR, dtype=torch.float64),
     )
-    mean, std = predicted(default_model(x, y, random_state=0), new)
+    mean, std = predicted(default_model(x, y), new)
     assert mean.std() < 0.4
     assert std.min() > 0.75
 
 
+STEPPED = TrainingData(X, STEPS)
 FORESTS_ONLY = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(50))
 
 
 def held_out(num_variances=10):
     """What a model says of every second row."""
-    kept, others = np.arange(0, 300, 2), np.arange(1, 300, 2)
-    random = np.random.RandomState(0)
-    return calibration._held_out(FORESTS_ONLY, kept, others, X, STEPS, random, None, num_variances=num_variances)
+    fold = np.arange(0, 300, 2), np.arange(1, 300, 2)
+    return calibration._held_out(FORESTS_ONLY, fold, STEPPED, setup(), num_variances=num_variances)
 
 
 def test_variances_for_the_calibration_come_from_all_over_the_rows():
@@ -307,21 +309,18 @@ def recorded_calls(monkeypatch, what):
     return calls
 
 
-def test_models_of_folds_have_what_landmarks_leave_out_as_noise(monkeypatch):
-    monkeypatch.setattr(parts, "_MOST_LANDMARKS", 10)
+def test_models_of_folds_have_what_inducing_points_leave_out_as_noise(monkeypatch):
     calls = recorded_calls(monkeypatch, lambda chosen, *_: (chosen.noise, chosen.threshold))
-    calibration.calibrate(SMOOTH_ONLY, X, SMOOTH, np.random.RandomState(0), None)
-    noise = 0.1 + calibration._variance_without_landmarks(SMOOTH_ONLY, X, np.random.RandomState(0))
+    calibration.calibrate(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
+    noise = 0.1 + calibration._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
     assert noise > 0.2
     assert calls == 5 * [(pytest.approx(noise), None)]
 
 
 @pytest.mark.parametrize(("enough", "most", "folds"), [(20, 1_000, 1), (120, 1_000, 3), (61, 20, 4), (60, 20, 3)])
 def test_variances_come_from_as_few_folds_as_have_enough(enough, most, folds, monkeypatch):
-    monkeypatch.setattr(calibration, "_ENOUGH_VARIANCES", enough)
-    monkeypatch.setattr(calibration, "_MOST_VARIANCES", most)
     calls = recorded_calls(monkeypatch, lambda _, wanted, found: (wanted, len(found.rows), found.has_variance.sum()))
-    calibration.calibrate(FORESTS_ONLY, X, STEPS, np.random.RandomState(0), None)
+    calibration.calibrate(FORESTS_ONLY, STEPPED, setup(enough_variances=enough, most_variances=most))
     wanted, rows, found = zip(*calls)
     assert list(wanted) == folds * [most] + (5 - folds) * [0]
     assert list(found) == [*(min(most, number) for number in rows[:folds]), *(5 - folds) * [0]]
@@ -329,12 +328,11 @@ def test_variances_come_from_as_few_folds_as_have_enough(enough, most, folds, mo
 
 @pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])
 def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatch):
-    monkeypatch.setattr(calibration, "_ENOUGH_RESIDUALS", enough)
     sizes, original = [], calibration.grow_residual_forest
     monkeypatch.setattr(
         calibration, "grow_residual_forest", lambda x, r, **o: (sizes.append(len(r)), original(x, r, **o))[1]
     )
-    calibration.calibrate(FORESTS_ONLY, X, STEPS + 0.1 * NORMAL, np.random.RandomState(0), None)
+    calibration.calibrate(FORESTS_ONLY, TrainingData(X, STEPS + 0.1 * NORMAL), setup(enough_residuals=enough))
     assert sizes[0] == pytest.approx(folds / 5 * 250, abs=15)
 
 
@@ -356,7 +354,7 @@ def test_factors_and_noise_that_suit_the_residuals_are_found(exponent):
     known = torch.rand(2 * number, generator=GENERATOR) < 0.5
     seen = calibration._HeldOut(torch.arange(2 * number), residuals, torch.where(known, variances, torch.nan))
     chosen = Choice({"forest": 1.0, "linear": 2.0}, None, 0.5, 0.0, None, 0.0, torch.arange(3))
-    found = calibration._with_factors(chosen, seen, Forest(log_ratios))
+    found = calibration._with_factors(chosen, seen, Forest(log_ratios), Options())
     assert found.outputscales["forest"] == pytest.approx(3.0, rel=0.2)
     assert found.outputscales["linear"] == 2 * found.outputscales["forest"]
     assert found.noise == pytest.approx(3.0, rel=0.2)
@@ -372,8 +370,7 @@ def test_factors_and_noise_that_suit_the_residuals_are_found(exponent):
 def test_restored_models_predict_the_same(restore, noise_varies, threshold):
     model = assembled(threshold, noise_varies)
     if restore == "state":
-        names = list(varying()[0].outputscales)
-        other = unfitted_model(X, model.train_targets, names, noise_varies=noise_varies, threshold=threshold)
+        other = rebuilt(description_of(model), X, model.train_targets)
         other.load_state_dict(model.state_dict())
     else:
         other = copy.deepcopy(model) if restore == "copy" else pickle.loads(pickle.dumps(model))
@@ -383,12 +380,11 @@ def test_restored_models_predict_the_same(restore, noise_varies, threshold):
 
 def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     """Weights of few rows, scale and noise of all: intervals hold, also above the dense limit."""
-    choose_by(monkeypatch, 100)
     called = []
     original = calibration._with_factors
     monkeypatch.setattr(calibration, "_with_factors", lambda *args: called.append(1) or original(*args))
     with settings.iterative(), max_cholesky_size(50):
-        model = default_model(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, random_state=0)
+        model = default_model(X, SMOOTH + (0.05 + X[:, 2]) * NORMAL, **chosen_by(100))
         mean, std = predicted(model)
     y = (6 * NEW[:, 0]).sin() + NEW[:, 1] + (0.05 + NEW[:, 2]) * NEW_NORMAL
     assert called == [1]
@@ -398,7 +394,7 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
 
 def test_the_kernel_in_a_model_of_ones_own():
     y = SMOOTH + 0.1 * NORMAL
-    kernel = default_kernel(X, y, random_state=0)
+    kernel = default_kernel(X, y, random_state=0, options=FEW_TREES)
     model = PartitionGP(X, y, GaussianLikelihood(), kernel)
     with pytest.warns(UserWarning, match="L-BFGS"):
         fit_exact_gp(model, model.likelihood)
@@ -426,4 +422,4 @@ def test_the_kernel_in_a_model_of_ones_own():
 )
 def test_bad_data_are_refused(x, y, message):
     with pytest.raises(ValueError, match=message):
-        default_model(x, y)
+        model_of(x, y)

@@ -16,10 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from gpytorch_partition import settings
-from gpytorch_partition.presets import choice, default, parts, rough_field
-from gpytorch_partition.presets.assembly import assemble, unfitted_model
+from gpytorch_partition.presets import Options, choice, default, parts, rough_field
+from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
 from gpytorch_partition.presets.choice import leaves_rows_out
+from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import default_choice
+from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.training.predictive_density import Fold, PredictiveFit
 
 SCALES = torch.tensor([0.5, 2.0], dtype=torch.float64)
@@ -43,32 +45,44 @@ def drawn(covariance, seed):
 ROUGH = drawn(exponential(X, torch.tensor([0.5, 0.5])), seed=3)
 
 
-@pytest.fixture(autouse=True)
-def _few_trees_and_rows(monkeypatch):
-    monkeypatch.setattr(parts, "_NUM_TREES", 20)
-    monkeypatch.setattr(parts, "_NUM_ROUGH_TREES", 50)
-    monkeypatch.setattr(parts, "_BOOSTED", {n: {**each, "n_estimators": 20} for n, each in parts._BOOSTED.items()})
-    monkeypatch.setattr(choice, "_NUM_FOLDS", 3)
-    monkeypatch.setattr(choice, "_FEWEST_ROWS", 400)
-    monkeypatch.setattr(choice, "_MOST_ROWS", 400)
-    monkeypatch.setattr(rough_field, "_PATCH_ROWS", 40)
+# Trees and rows take most of the time.
+FEW = Options(
+    num_trees=20,
+    num_boosted_trees=20,
+    num_shallow_boosted_trees=20,
+    num_rough_trees=50,
+    num_folds=3,
+    fewest_choosing_rows=400,
+    most_choosing_rows=400,
+    patch_rows=40,
+)
+ANY_GAIN = -np.inf
 
 
-def chosen_for(y, x=X):
-    return choice.choose(x, (y - y.mean()) / y.std(), np.random.RandomState(0), None)
+def setup(seed=0, **options):
+    """With few trees and rows, and other options by name."""
+    return Setup(np.random.RandomState(seed), options=replace(FEW, **options))
+
+
+def chosen_for(y, x=X, **options):
+    return choice.choose(TrainingData(x, y.double()), setup(**options))
+
+
+DATA = TrainingData(X[~HOLE], ROUGH[~HOLE])
 
 
 @cache
 def rough_choice():
     """What is chosen for a rough function, by rows outside a hole, at any gain; tests must not change it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choice, "_MOST_UNCALIBRATED", 1.5)
-        patch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
-        return default_choice(X[~HOLE], ROUGH[~HOLE], np.random.RandomState(0), None)
+    return default_choice(DATA, setup(most_uncalibrated=1.5, least_rough_gain=ANY_GAIN))
 
 
-def assembled(found):
-    return assemble(found, X[~HOLE], ROUGH[~HOLE], np.random.RandomState(0), None).eval()
+def assembled(found, **options):
+    return assemble(found, DATA, setup(**options)).eval()
+
+
+def rough_parts(x, scales, **options):
+    return parts.new_parts(parts.PartInputs(x, x[:, 0], scales, setup(**options)), names=parts.ROUGH_FIELD)
 
 
 def predicted(model, x):
@@ -86,11 +100,10 @@ def test_covariances_are_a_linear_one_and_exponential_ones():
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-def test_trees_have_them_as_limits(monkeypatch, columns):
+def test_trees_have_them_as_limits(columns):
     """But for the law of large numbers, and a little because a mean of exponentials is no exponential of the mean."""
-    monkeypatch.setattr(parts, "_NUM_ROUGH_TREES", 2_000)
     x, scales = X[:60, :columns], SCALES[:columns]
-    new = parts.new_parts(x, x[:, 0], scales, np.random.RandomState(0), None, names=["linear", *parts.ROUGH])
+    new = rough_parts(x, scales, num_rough_trees=2_000)
     found = torch.stack([new[name](x).to_dense().detach() for name in ("linear", *parts.ROUGH)])
     exact = rough_field.rough_covariances(x, scales)
     torch.testing.assert_close(found, exact, atol=4.5 * 0.5 / 2_000**0.5, rtol=0)
@@ -103,13 +116,14 @@ def test_the_mean_of_absolute_coordinates_over_the_sphere(columns):
     assert parts._mean_manhattan_norm(columns) == pytest.approx(sums.mean().item(), rel=5e-3)
 
 
-def test_a_product_with_many_rows_has_fewer_trees(monkeypatch):
-    monkeypatch.setattr(parts, "_NUM_ROUGH_TREES", 200)
-    assert [parts._num_rough_trees(rows) for rows in (1, 50_000, 80_000, 100_000, 10**7)] == [200, 200, 125, 100, 100]
+def test_a_product_with_many_rows_has_fewer_trees():
+    found = [parts._num_rough_trees(rows, Options()) for rows in (1, 50_000, 80_000, 100_000, 10**7)]
+    assert found == [200, 200, 125, 100, 100]
 
 
 def test_trees_differ_between_lengthscales_and_seeds():
-    first, again, other = (parts._rough(X, SCALES, (0.5, 0.5), np.random.RandomState(seed)) for seed in (0, 0, 1))
+    inputs = (parts.PartInputs(X, X[:, 0], SCALES, setup(seed)) for seed in (0, 0, 1))
+    first, again, other = (parts._rough(each, (0.5, 0.5)) for each in inputs)
     keys = [kernel.partition.tree_keys for each in (first, again, other) for kernel in each.kernels]
     assert torch.equal(keys[0], keys[2])
     assert len(torch.cat([keys[0], keys[1], keys[4]]).unique()) == 3 * 50
@@ -127,7 +141,7 @@ def test_twenty_nats_decide(monkeypatch, limit, trees, is_taken):
     """By the limits, then by the trees; with patches there are no more questions."""
     fits = [PredictiveFit(torch.ones(3), 0.1, 0.0, 1 + gain / 200) for gain in (limit, trees, -1e3)]
     monkeypatch.setattr(rough_field, "maximize_predictive_density", lambda *_, **__: fits.pop(0))
-    found = rough_field.rough_field(candidate(1.0), [SCALES, SCALES], X, ROUGH, np.random.RandomState(0))
+    found = rough_field.rough_field(candidate(1.0), [SCALES, SCALES], X, ROUGH, setup())
     assert (found.names == ["linear", *parts.ROUGH]) == is_taken
     assert (len(found.rows) == 200 + 12 * 40) == is_taken
 
@@ -137,17 +151,17 @@ def test_each_fold_has_the_lengthscales_that_have_not_seen_it(monkeypatch):
     monkeypatch.setattr(
         rough_field, "rough_covariances", lambda x, scales: (used.append(scales), original(x, scales))[1]
     )
-    rough_field.rough_field(candidate(np.inf), [SCALES, 2 * SCALES], X, ROUGH, np.random.RandomState(0))
+    rough_field.rough_field(candidate(np.inf), [SCALES, 2 * SCALES], X, ROUGH, setup())
     assert torch.equal(torch.stack(used), torch.stack([SCALES, 2 * SCALES]))
 
 
 def taken(monkeypatch, seed=0):
     """A rough field that is taken at any gain, and its parts."""
     built, original = [], rough_field.new_parts
-    monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
     monkeypatch.setattr(rough_field, "new_parts", lambda *a, **k: built.append(original(*a, **k)) or built[0])
     y = (ROUGH - ROUGH.mean()) / ROUGH.std()
-    found = rough_field.rough_field(candidate(0.0), [SCALES, SCALES], X, y, np.random.RandomState(seed))
+    same = setup(seed, least_rough_gain=ANY_GAIN)
+    found = rough_field.rough_field(candidate(0.0), [SCALES, SCALES], X, y, same)
     return found, built[0], y
 
 
@@ -159,7 +173,7 @@ def test_folds_hold_covariances_of_trees_as_the_model_has_them(monkeypatch):
         within, prior = (parts.dense_covariances(built, each) for each in points)
         torch.testing.assert_close(fold.within, within)
         torch.testing.assert_close(fold.prior, prior.diagonal(dim1=1, dim2=2))
-    model = parts.new_parts(X, X[:, 0], SCALES, np.random.RandomState(0), None, names=list(built))
+    model = rough_parts(X, SCALES)
     for name in parts.ROUGH:
         pairs = zip(built[name].kernels, model[name].kernels)
         assert all(torch.equal(one.partition.tree_keys, other.partition.tree_keys) for one, other in pairs)
@@ -175,7 +189,7 @@ def test_weights_are_those_that_all_folds_favor(monkeypatch):
 
 
 def test_patches_are_neighbors_in_units_of_the_lengthscales():
-    patch = rough_field._nearest(X, 7, SCALES)
+    patch = rough_field._nearest(X, 7, SCALES, 40)
     distances = ((X - X[7]) / SCALES).norm(dim=1)
     assert patch[0] == 7
     assert distances[patch].max() <= distances.sort().values[39]
@@ -190,24 +204,23 @@ def test_patches_and_their_folds_are_random(monkeypatch):
     assert 15 < places.mean() < 24
 
 
-def test_a_rough_function_gets_nothing_else(monkeypatch):
-    monkeypatch.setattr(parts, "_NUM_ROUGH_TREES", 200)
+def test_a_rough_function_gets_nothing_else():
     y = drawn(exponential(X, torch.tensor([1.0, 1.0])), seed=6)
-    found = chosen_for(y)
+    found = chosen_for(y, num_rough_trees=200)
     assert found.is_rough
     assert set(found.outputscales) <= {"linear", *parts.ROUGH}
     assert found.noise < 0.02
     assert len(found.rows) == 400 + 12 * 40
     some = found.rows[:400]
-    expected = choice.learn_lengthscales(choice.standardized_columns(X)[some], y[some])
+    expected = choice.learn_lengthscales(TrainingData(X, y).x[some], y[some])
     torch.testing.assert_close(found.lengthscales, expected, rtol=1e-3, atol=0)
 
 
 @pytest.mark.slow
-def test_constant_noise_stays_constant(monkeypatch):
+def test_constant_noise_stays_constant():
     """Though rows are in several patches: a copy of a row would tell its residual."""
-    monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
-    found = chosen_for(ROUGH + 0.2 * torch.randn(1_000, generator=torch.Generator().manual_seed(1)))
+    noise = 0.2 * torch.randn(1_000, generator=torch.Generator().manual_seed(1))
+    found = chosen_for(ROUGH + noise, least_rough_gain=ANY_GAIN)
     assert len(found.rows.unique()) < len(found.rows)
     assert found.is_rough
     assert found.noise_forest is None
@@ -234,7 +247,7 @@ def test_nothing_is_calibrated(monkeypatch):
     monkeypatch.setattr(default, "calibrate", calibrate)
     found = rough_choice()
     monkeypatch.setattr(default, "choose", lambda *_: found)
-    assert default_choice(X, ROUGH, np.random.RandomState(0), None) is found
+    assert default_choice(TrainingData(X, ROUGH), setup()) is found
 
 
 @pytest.mark.slow
@@ -247,17 +260,14 @@ def test_patches_tell_noise_from_what_varies_quickly():
     slow = drawn(exponential(x, torch.tensor([0.5, 0.5])), seed=1)
     quick = drawn(exponential(x, torch.tensor([0.01, 0.01])), seed=2)
     noise = torch.randn(2_000, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
-        seen, unseen = (chosen_for(slow + 0.3 * each, x).noise for each in (quick, noise))
+    seen, unseen = (chosen_for(slow + 0.3 * each, x, least_rough_gain=ANY_GAIN).noise for each in (quick, noise))
     assert unseen > 3 * seen
 
 
-def test_what_does_not_need_it_is_as_it_was_without(monkeypatch):
+def test_what_does_not_need_it_is_as_it_was_without():
     y = (6 * X[:, 0]).sin() + X[:, 1] + 0.1 * torch.randn(1_000, generator=torch.Generator().manual_seed(1))
     found = chosen_for(y)
-    monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", np.inf)
-    without = chosen_for(y)
+    without = chosen_for(y, least_rough_gain=np.inf)
     assert not found.is_rough
     for name in ("outputscales", "noise", "log_density"):
         assert getattr(found, name) == getattr(without, name)
@@ -273,11 +283,9 @@ def test_what_was_tried_in_vain_leaves_no_trace(monkeypatch):
         asked.append(len(x))
         return torch.eye(len(x), dtype=torch.float64).expand(len(of_parts), -1, -1)
 
-    monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", -50.0)
     monkeypatch.setattr(rough_field, "dense_covariances", of_trees_that_say_nothing)
-    found = chosen_for(ROUGH)
-    monkeypatch.setattr(choice, "MOST_ROUGH_COLUMNS", 0)
-    without = chosen_for(ROUGH)
+    found = chosen_for(ROUGH, least_rough_gain=-50.0)
+    without = chosen_for(ROUGH, least_rough_gain=-50.0, most_rough_columns=0)
     assert asked == [400]
     assert not found.is_rough
     assert found.outputscales == without.outputscales
@@ -285,27 +293,24 @@ def test_what_was_tried_in_vain_leaves_no_trace(monkeypatch):
 
 
 @pytest.mark.slow
-def test_it_is_not_for_few_rows_nor_many_or_incomplete_columns(monkeypatch):
-    monkeypatch.setattr(rough_field, "LEAST_ROUGH_GAIN", -np.inf)
-    assert not leaves_rows_out(800)
-    assert leaves_rows_out(801)
-    assert not chosen_for(ROUGH[:800], X[:800]).is_rough
-    assert not chosen_for(ROUGH, torch.where(X > 0.995, torch.nan, X)).is_rough
+def test_it_is_not_for_few_rows_nor_many_or_incomplete_columns():
+    assert not leaves_rows_out(800, FEW)
+    assert leaves_rows_out(801, FEW)
+    assert not chosen_for(ROUGH[:800], X[:800], least_rough_gain=ANY_GAIN).is_rough
+    assert not chosen_for(ROUGH, torch.where(X > 0.995, torch.nan, X), least_rough_gain=ANY_GAIN).is_rough
     for most in (1, 2):
-        monkeypatch.setattr(choice, "MOST_ROUGH_COLUMNS", most)
-        assert chosen_for(ROUGH).is_rough == (most == 2)
+        assert chosen_for(ROUGH, least_rough_gain=ANY_GAIN, most_rough_columns=most).is_rough == (most == 2)
 
 
 @pytest.mark.slow
-def test_a_hole_is_as_uncertain_as_it_is(monkeypatch):
+def test_a_hole_is_as_uncertain_as_it_is():
     """Where no training rows are, though all held-out rows have others around them; by the true kernel."""
-    monkeypatch.setattr(parts, "_NUM_ROUGH_TREES", 150)
-    mean, std = predicted(assembled(rough_choice()), X[HOLE])
+    mean, std = predicted(assembled(rough_choice(), num_rough_trees=150), X[HOLE])
     exact_mean, exact_std = given_the_others(exponential(X, torch.tensor([0.5, 0.5])))
     assert rough_choice().is_rough
     assert std.mean() == pytest.approx(exact_std.mean().item(), rel=0.25)
     assert (mean - exact_mean).square().mean().sqrt() < 0.4 * exact_std.mean()
-    _, elsewhere = predicted(assembled(rough_choice()), X[~HOLE] + 0.002)
+    _, elsewhere = predicted(assembled(rough_choice(), num_rough_trees=150), X[~HOLE] + 0.002)
     assert std.mean() > 1.5 * elsewhere.mean()
 
 
@@ -319,11 +324,9 @@ def given_the_others(covariance):
 
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
 def test_restored_models_predict_the_same(restore):
-    found = rough_choice()
-    model, varies = assembled(found), found.noise_forest is not None
+    model = assembled(rough_choice())
     if restore == "state":
-        names, y = list(found.outputscales), model.train_targets
-        other = unfitted_model(X[~HOLE], y, names, noise_varies=varies, threshold=None)
+        other = rebuilt(description_of(model), X[~HOLE], model.train_targets)
         other.load_state_dict(model.state_dict())
     else:
         other = copy.deepcopy(model) if restore == "copy" else pickle.loads(pickle.dumps(model))
@@ -342,6 +345,6 @@ def test_nothing_is_dense_in_the_number_of_rows():
             return result
 
     with Sizes(), torch.no_grad():
-        kernel = parts._rough(x, SCALES, (1 / 8, 1 / 32), np.random.RandomState(0))
+        kernel = parts._rough(parts.PartInputs(x, x[:, 0], SCALES, setup()), (1 / 8, 1 / 32))
         assert (kernel(x + 0.01, x) @ (kernel(x) @ x)).shape == (3_000, 2)
     assert max(sizes) <= 9 * 50 * len(x) < len(x) ** 2 / 6
