@@ -145,8 +145,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         check_magnitudes(y, "y")
         self._columns, self._unit = Standardization.of_array(X), Standardization.of_array(y)
         dtype = DTYPES[self.dtype] or (torch.float64 if len(y) <= _MOST_DENSE_ROWS else torch.float32)
-        x = self._columns.apply(torch.from_numpy(X)).to(dtype)
-        targets = self._unit.apply(torch.from_numpy(y)).to(dtype)
+        x = self._columns.apply_array(X).to(dtype)
+        targets = self._unit.apply_array(y).to(dtype)
         if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
             self._choose_model(x.double(), targets.double())
         else:
@@ -351,7 +351,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     def _predictive(self, rows: np.ndarray) -> Any:
         """The distribution of new observations in standardized units, lazily."""
-        x = self._columns.apply(torch.from_numpy(rows)).to(self.model_.train_inputs[0].dtype)
+        x = self._columns.apply_array(rows).to(self.model_.train_inputs[0].dtype)
         return self.likelihood_(self.model_(x), x)
 
     @torch.no_grad()

@@ -53,6 +53,10 @@ class Standardization:
         """Values (`*batch x N x D`, or `N`) in standard deviations from the mean (float64); NaN stays."""
         return (values.double() - self.mean) / self.scale
 
+    def apply_array(self, values: np.ndarray) -> Tensor:
+        """The same of an array, which may be read-only or reversed, as tensors may not."""
+        return torch.from_numpy((values - self.mean.numpy()) / self.scale.numpy())
+
     def undo(self, values: Tensor) -> Tensor:
         """Standardized values (`*batch x N x D`, or `*shape` of targets) in their units again (float64)."""
         return values.double() * self.scale + self.mean

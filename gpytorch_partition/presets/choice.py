@@ -75,7 +75,11 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     # Patches overlap: a row must not be in a tree under another number when it is out of its bag.
     seen = rows[: num_rows_for(len(y), setup.options)]
     forest = grow_residual_forest(
-        data.rows[seen], residuals[: len(seen)], num_trees=200, random_state=setup.random, n_jobs=setup.n_jobs
+        data.rows[seen],
+        residuals[: len(seen)],
+        num_trees=setup.options.num_noise_trees,
+        random_state=setup.random,
+        n_jobs=setup.n_jobs,
     )
     log_ratios = _out_of_sample(forest, data.rows, seen, rows)
     varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, start=constant)
@@ -113,7 +117,8 @@ def _out_of_sample(forest: RandomForestRegressor, x: Tensor, seen: Tensor, rows:
 
 def num_rows_for(num_rows: int, options: Options) -> int:
     """How many of so many rows weights are chosen by."""
-    return min(num_rows, max(options.fewest_choosing_rows, min(num_rows // 4, options.most_choosing_rows)))
+    share = min(int(options.choosing_share * num_rows), options.most_choosing_rows)
+    return min(num_rows, max(options.fewest_choosing_rows, share))
 
 
 def leaves_rows_out(num_rows: int, options: Options) -> bool:

@@ -15,6 +15,7 @@ from gpytorch_partition.presets.calibration import calibrate
 from gpytorch_partition.presets.choice import Choice, choose, leaves_rows_out
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
+from gpytorch_partition.presets.parts import PARTS
 
 # To choose anything by folds.
 FEWEST_ROWS = 10
@@ -37,8 +38,8 @@ def default_model(
 
     The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
     whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
-    lengthscale per column through up to 2,000 landmarks (above 67,000 rows as many as take a GiB), and a linear one;
-    parts that do not help have no weight. With missing values (NaN) it has forests only.
+    lengthscale per column through up to 2,000 inducing points (above 67,000 rows as many as take a GiB), and a linear
+    one; parts that do not help have no weight. With missing values (NaN) it has forests only.
 
     Where few rows choose for many (above 1,400), of 20 columns at most, functions that vary on all scales, such as
     measurements on a map, have another model if that gains more than 20 nats: a linear kernel and rough ones, Mondrian
@@ -51,9 +52,9 @@ def default_model(
     and lengthscales of each without the held-out rows (Rasmussen & Williams 2006, section 5.3): the marginal
     likelihood would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the
     rows, but 700 at least and 1,500 at most. Above twice as many, models of four fifths of all rows then set their
-    scale and the noise; and where landmarks leave out more of the Matern kernel's variance than at 95 % of new rows,
-    what they do is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide where
-    there are no rows. The noise varies with x, as a forest of the squared residuals says
+    scale and the noise; and where inducing points leave out more of the Matern kernel's variance than at 95 % of new
+    rows, what they do is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide
+    where there are no rows. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
     Nothing is left to train. The model computes in float64, since the eigenvalues of a strong smooth part leave float32
@@ -64,7 +65,7 @@ def default_model(
     each, and above 1,400 rows up to 60 more for rough kernels (up to three times as many where they are taken); then
     one to five models of four fifths of the rows, with a solve each, and 32 for the variances of up to three, but none
     with rough kernels.
-    Held are 8 bytes for each row and tree (600 trees, or 500 to 1,000 of rough kernels) and landmark.
+    Held are 8 bytes for each row and tree (600 trees, or 500 to 1,000 of rough kernels) and inducing point.
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
@@ -73,7 +74,8 @@ def default_model(
     :param options: The numbers above and others. (Default: these.)
     :return: The model, in evaluation mode.
     :raises ValueError: If rows or targets cannot be used: too few, without columns, not matching, infinite, too large
-        for float32, or targets that do not vary or whose standard deviation is out of bounds.
+        for float32, or targets that do not vary or whose standard deviation is out of bounds; or if a part is to be
+        left out that does not exist.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -87,6 +89,8 @@ def default_model(
         True
     """
     _check(train_x, train_y)
+    if unknown := set(options.left_out).difference(part.name for part in PARTS):
+        raise ValueError(f"expected names of parts to leave out, got {sorted(unknown)}")
     data = TrainingData(decode_missing(train_x).double(), train_y.double())
     setup = Setup(random_state_of(random_state), n_jobs, options)
     return assemble(default_choice(data, setup), data, setup).eval()

@@ -18,7 +18,7 @@ class Options:
         20
     """
 
-    left_out: tuple[str, ...] = ()  # names of parts that no sum has; the others are drawn as they are beside them
+    left_out: tuple[str, ...] = ()  # names of parts that only rough fields may have; others are drawn as beside them
 
     # Trees.
     num_trees: int = 100  # of each forest
@@ -48,12 +48,14 @@ class Options:
     num_patch_folds: int = 3  # of each patch
 
     # How few rows choose weights and lengthscales.
-    fewest_choosing_rows: int = 700  # a quarter of all rows choose, but so many at least
-    most_choosing_rows: int = 1_500  # and so many at most
+    choosing_share: float = 0.25  # of the rows
+    fewest_choosing_rows: int = 700  # if there are as many
+    most_choosing_rows: int = 1_500
     num_lengthscale_rows: int = 400  # rows that the lengthscales of a fold are learned on
     num_folds: int = 5
     fewer_folds_above: tuple[int, ...] = (500, 1_000)  # numbers of rows, above each of which there is a fold less
     least_noise_gain: float = 3.0  # nats that a noise which varies must gain
+    num_noise_trees: int = 200  # of the forest that says where the noise is
     least_noise: float = 1e-4  # variances of the targets; a likelihood's constraint is half of it
     least_weight: float = 2e-4  # variances of the targets: a part of less is left out
     least_noise_share: float = 1e-2  # variances of the noise: a part of less is left out
@@ -65,6 +67,7 @@ class Options:
     enough_residuals: int = 10_000  # of held-out rows: then no more folds are held out
     most_variances: int = 1_000  # rows of a fold whose variances are looked at, at most
     enough_variances: int = 300  # of all folds together
+    num_calibrated_noise_trees: int = 100  # of the forest of all held-out residuals
     num_variance_samples: int = 32  # that a variance comes from
     threshold_share: float = 0.95  # of new rows, at which inducing points leave out less than the threshold
     most_rescaling: float = 100.0  # factor of all variances, or one over it, at most

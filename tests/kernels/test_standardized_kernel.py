@@ -9,6 +9,7 @@ import torch
 from gpytorch.kernels import LinearKernel, MultitaskKernel, RBFKernel, ScaleKernel
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing
+from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import StandardizedKernel
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -55,6 +56,11 @@ def test_state_and_dtype():
     assert torch.equal(loaded(X, NEW).to_dense(), kernel(X, NEW).to_dense())
     there_and_back = copy.deepcopy(kernel).float().double()
     assert torch.equal(there_and_back(X, NEW).to_dense(), kernel(X, NEW).to_dense())
+
+
+def test_columns_whose_moments_are_known():
+    known = StandardizedKernel(LinearKernel(), Standardization.of(X)).double()
+    assert torch.equal(known(NEW).to_dense(), StandardizedKernel(LinearKernel(), X).double()(NEW).to_dense())
 
 
 def test_wrong_width():

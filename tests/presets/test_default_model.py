@@ -378,6 +378,47 @@ def test_restored_models_predict_the_same(restore, noise_varies, threshold):
         assert torch.equal(found, expected)
 
 
+def test_a_new_part_is_one_record(monkeypatch):
+    """It is chosen, weighed, and known to a model that is rebuilt from plain values."""
+
+    def periodic(_):
+        kernel = gpytorch.kernels.PeriodicKernel().double()
+        kernel.period_length = 0.25
+        return kernel.requires_grad_(False)
+
+    new = parts.Part("periodic", periodic, periodic)
+    monkeypatch.setattr(parts, "PARTS", (*(part for part in parts.PARTS if part.name == "linear"), new))
+    model = default_model(X[:100, :1], (8 * torch.pi * X[:100, 0]).sin() + 0.1 * NORMAL[:100])
+    assert "periodic" in description_of(model)["parts"]
+    assert weights(model)["PeriodicKernel"] > 0.1
+    other = rebuilt(description_of(model), X[:100, :1], model.train_targets)
+    other.load_state_dict(model.state_dict())
+    for expected, found in zip(predicted(model, NEW[:, :1]), predicted(other, NEW[:, :1])):
+        assert torch.equal(found, expected)
+
+
+def test_other_parts_are_the_same_beside_one_that_is_left_out():
+    y = DATA.y + 0.1 * NORMAL
+    names, folds, _ = choice._folds(DATA.x, y, True, setup())
+    fewer, without, _ = choice._folds(DATA.x, y, True, setup(left_out=("boosted", "slopes")))
+    assert fewer == [name for name in names if name not in ("boosted", "slopes")]
+    with pytest.raises(ValueError, match="names of parts to leave out, got .'boost'"):
+        default_model(X, y, left_out=("forest", "boost"))
+    rest = [names.index(name) for name in fewer]
+    for fold, other in zip(folds, without):
+        assert torch.equal(fold.within[rest], other.within)
+
+
+def test_descriptions_are_plain_and_of_default_models_only():
+    description = description_of(assembled(0.25, True))
+    assert description["noise"] == {"noise_varies": True, "threshold": 0.25}
+    assert description["log_predictive_density"] == varying()[0].log_density
+    own = PartitionGP(X, SMOOTH, GaussianLikelihood(), gpytorch.kernels.RBFKernel())
+    assert rebuilt(description_of(own), X, SMOOTH) is None
+    with pytest.raises(KeyError):
+        rebuilt(description | {"parts": ["unknown"]}, X, SMOOTH)
+
+
 def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     """Weights of few rows, scale and noise of all: intervals hold, also above the dense limit."""
     called = []
