@@ -14,8 +14,7 @@ from gpytorch_partition.partitions.random_binning import RandomBinningPartition
 
 class RandomBinningKernel(PartitionKernel):
     r"""
-    The random binning kernel (Rahimi & Recht 2007, section 4): the fraction of random grids in which two points share a
-    bin.
+    The random binning kernel (Rahimi & Recht 2007, section 4): the fraction of grids in which two points share a bin.
 
     Its limit for many grids is the Laplace kernel :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`, anywhere in space and
     with a lengthscale per column. :class:`~gpytorch_partition.MondrianKernel` has the same limit (with

@@ -85,7 +85,6 @@ class _SchurComplement:
         """
         The regression at a time within the block.
 
-        :param time: The time.
         :param cells: The cells at this time.
         :param place: The cell (by code) in which each cell at the end of the block lies.
         """

@@ -13,8 +13,7 @@ from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 
 def cluster_features(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> csr_matrix:
     r"""
-    The feature matrix of points: an entry :math:`1 / \sqrt m` for the cluster of each partition (Balog et al. 2016,
-    equation 2).
+    Features of points: :math:`1 / \sqrt m` in the columns of their m clusters (Balog et al. 2016, equation 2).
 
     Columns are the clusters that hold training rows, partition by partition. Products of features are the kernel,
     :math:`\Phi \Phi^\top = K`, among training rows and between these and other points: a cluster without training rows
