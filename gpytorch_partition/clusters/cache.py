@@ -1,4 +1,4 @@
-"""What is computed once from rows, and looked up for as long as nothing that it came from has changed."""
+"""A cache for values derived from rows, each valid for as long as the tensors it was computed from are unchanged."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Value = TypeVar("Value")
 @dataclass(frozen=True, eq=False)
 class Key(Generic[Value]):
     """
-    Under which a kind of values is kept, declared once by the module that owns them; keys are compared by identity.
+    The key of one kind of values in caches, declared once by the module that owns them; keys are compared by identity.
 
-    :param name: What is kept.
+    :param name: What the values are, for readers.
     """
 
     name: str
@@ -32,7 +32,7 @@ class _Entry(NamedTuple):
 
 class Cache:
     """
-    Values derived from the same rows, one for each key.
+    Values derived from the same rows, the latest for each key.
 
     Example:
         >>> square: Key[Tensor] = Key("the square of a weight")
@@ -51,12 +51,12 @@ class Cache:
         self, key: Key[Value], source: LinearOperator | torch.nn.Module, compute: Callable[[], Value], *options: Any
     ) -> Value:
         """
-        A value, computed without a graph unless it is there, of the same options and of a source with equal tensors.
+        The value of a key: the kept one if it is of equal options and tensors, else a new one, without a graph.
 
-        :param key: Of the value; the one before is dropped.
-        :param source: An operator or module that the value comes from; a copy of its tensors is kept as well.
-        :param compute: How it is computed.
-        :param options: What else it depends on.
+        :param key: Its previous value is dropped when a new one is computed.
+        :param source: The operator or module that the value is computed from; a copy of its tensors is kept as well.
+        :param compute: Computes the value.
+        :param options: Whatever else the value depends on.
         """
         tensors, found = [tensor.detach() for tensor in _tensors(source)], self._entries.get(key)
         if found is None or found.options != options or not _all_equal(found.tensors, tensors):
@@ -65,7 +65,7 @@ class Cache:
         return cast(Value, found.value)
 
     def peek(self, key: Key[Value]) -> Value | None:
-        """The value that was computed last, whatever it came from; None if there is none."""
+        """The value that was computed last, whatever it was computed from; None if there is none."""
         found = self._entries.get(key)
         return None if found is None else cast(Value, found.value)
 

@@ -1,13 +1,14 @@
 r"""
-The one-hot rows :math:`Z` of points in feature space, and the two sums over clusters that everything is made of.
+The incidence matrix :math:`Z` of rows and clusters, and the two sums over clusters that every product is made of:
+:math:`Z Z^\top v` is eq. 8 of Davies & Ghahramani 2014, summed over the partitions.
 
 :math:`Z` is :math:`N \times p` with one 1 per partition in each row: `codes[i, r]` is the column of the cluster
 that row i falls in under partition r. Clusters are numbered partition by partition, so that the codes of
 partition r lie in a range of their own.
 
-Codes have 32 bits where they can. Compiled loops over 8 and 16 bits were measured: no faster for one column, and slower
-for many, than PyTorch's sums. Rows in the order of one partition's clusters are summed 1.0 to 1.7 times as fast, most
-with tables beyond the cache; solves for many samples put a copy in order, and nothing else does.
+Codes are int32 where p allows. Compiled loops over 8 and 16 bits were measured: no faster for one column, and slower
+for many, than PyTorch's sums. Rows sorted by one partition's clusters are summed 1.0 to 1.7 times as fast, most so with
+tables larger than the cache; only solves for many samples sort a copy.
 """
 
 from __future__ import annotations
@@ -25,16 +26,13 @@ from torch.nn.functional import embedding_bag
 from gpytorch_partition.clusters.cache import Cache
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 
-# Sums are taken over blocks of at most this many rows and then over blocks: float32 keeps its digits in clusters of
-# millions of rows (error ~ eps * block, not eps * N), and big clusters are shared out between threads.
-_BLOCK = 1024
-# Blocks take their rows from chunks of this many, whose values stay in the cache, unless blocks would become small.
-_CHUNK = 2**16
-_SMALL_BLOCK = 16
-# Columns of a sparse product on a CPU, which slows down 3 to 5 times when it is given more, and how many ones its
-# matrices share.
-_SPARSE_COLUMNS = 4
-_ONES = 2**18
+# Sums are over blocks of rows and then over blocks: float32 keeps its digits in clusters of millions of rows (error
+# ~ eps * block, not eps * N), and threads share big clusters. A block lies in one chunk, which stays in the cache.
+_BLOCK = 1024  # rows of a block, at most
+_CHUNK = 2**16  # rows of a chunk; more where blocks would become small
+_SMALL_BLOCK = 16  # rows of a block, at least, on average
+_SPARSE_COLUMNS = 4  # columns of a sparse product on a CPU, which is 3 to 5 times as slow with more
+_ONES = 2**18  # ones in a piece of the sparse matrix; all pieces share them
 
 
 class _Members(NamedTuple):
@@ -48,7 +46,7 @@ class _Members(NamedTuple):
 
 class Incidence:
     r"""
-    The one-hot matrix :math:`Z` (`*batch x N x p`, m ones in every row) that says which clusters a row is in.
+    The matrix :math:`Z` (`*batch x N x p`) of zeros and m ones in every row, which say what clusters the row is in.
 
     Held are the codes and, from the first :meth:`cluster_sums` on, the rows of each cluster: 8 bytes per (row,
     partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace.
@@ -56,8 +54,8 @@ class Incidence:
     :param codes: `*batch x N x m` integer columns of :math:`Z`; the codes of one partition lie in a range of
         their own, and ranges follow one another in the order of the partitions.
     :param num_clusters: Number p of columns of :math:`Z`.
-    :param sizes: Of the parts of a joint feature space; what is derived from these rows does without.
-        (Default: one part.)
+    :param sizes: Numbers of clusters of the parts of a joint feature space; incidences derived from this one have
+        none. (Default: one part.)
 
     Example:
         >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
@@ -71,11 +69,11 @@ class Incidence:
         self.codes = codes
         self.num_clusters = num_clusters
         self.sizes = num_clusters if sizes is None else sizes
-        # What others derive from these rows (a preconditioner's factor), kept as long as the rows live.
+        # Values derived from these rows (such as a preconditioner's factor), kept as long as the rows.
         self.cache = Cache()
         self._ones: dict[torch.dtype, Tensor] = {}
 
-    # The rows last selected, and what they gave for as long as somebody uses it.
+    # The arguments of the last :meth:`select`, and its result, as long as it is in use elsewhere.
     _selected: tuple[tuple[Any, ...], ref[Incidence]] | None = None
 
     @property
@@ -100,7 +98,7 @@ class Incidence:
         :param table: `*batch x p x t` values per cluster.
         :return: `*batch x N x t`.
         """
-        return self._over_batch(table, _Spread.apply)
+        return self._over_batch(table, _RowValues.apply)
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         r"""
@@ -109,12 +107,12 @@ class Incidence:
         :param values: `*batch x N x t` values per row.
         :return: `*batch x p x t`.
         """
-        return self._over_batch(values, _Collect.apply)
+        return self._over_batch(values, _ClusterSums.apply)
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
         """
-        The incidence of some of the rows: this object for all of them, and the same object when asked for the same
-        rows again, so that a covariance indexed one side at a time remains one of points with themselves.
+        The incidence of some of the rows: this object for all of them, and the same object for the same rows again, so
+        that a covariance that is indexed one side at a time still has the same rows on both sides.
 
         :param rows: A slice or a tensor of row numbers.
         :param batch: One index per batch dimension.
@@ -124,12 +122,12 @@ class Incidence:
             rows = slice(*rows.indices(self.num_rows))
         if not batch and rows == slice(0, self.num_rows, 1):
             return self
-        asked = (rows, *batch, batch_shape)
-        found = self._selected and same_indices(self._selected[0], asked) and self._selected[1]()
+        indices = (rows, *batch, batch_shape)
+        found = self._selected and same_indices(self._selected[0], indices) and self._selected[1]()
         if not found:
             codes = self.expand(batch_shape).codes if batch_shape else self.codes
             found = Incidence((codes[batch] if batch else codes)[..., rows, :].contiguous(), self.num_clusters)
-            self._selected = (tuple(i.clone() if torch.is_tensor(i) else i for i in asked), ref(found))
+            self._selected = (tuple(i.clone() if torch.is_tensor(i) else i for i in indices), ref(found))
         return found
 
     def with_codes(self, codes: Tensor) -> Incidence:
@@ -143,7 +141,7 @@ class Incidence:
         return Incidence(self.codes.expand(*batch_shape, *self.codes.shape[-2:]), self.num_clusters)
 
     def to(self, device: Any = None, dtype: Any = None) -> Incidence:
-        """The incidence on another device; a dtype does not concern codes and is ignored."""
+        """The incidence on another device; a dtype is ignored, since codes are integers."""
         if device is None or torch.device(device) == self.codes.device:
             return self
         return Incidence(self.codes.to(device), self.num_clusters)
@@ -199,12 +197,12 @@ class Incidence:
 
 
 def one_cluster(num_rows: int, device: torch.device | None = None) -> Incidence:
-    """The rows (`N x 1`) of a single cluster of everything: a column of ones."""
+    """The incidence (`N x 1`) of rows that are all in a single cluster: a column of ones."""
     return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)
 
 
 def same_codes(first: Incidence, second: Incidence) -> bool:
-    """Whether rows are coded the same, in the same feature space: also if that was done twice."""
+    """Whether two incidences, one object or not, have the same codes in the same feature space."""
     if first is second:
         return True
     same_space = first.num_clusters == second.num_clusters and first.codes.shape == second.codes.shape
@@ -212,7 +210,7 @@ def same_codes(first: Incidence, second: Incidence) -> bool:
 
 
 def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
-    """Whether two tuples of indices select the same."""
+    """Whether two tuples of indices are equal, tensors by their values."""
 
     def same(a: Any, b: Any) -> bool:
         if torch.is_tensor(a) and torch.is_tensor(b):
@@ -223,7 +221,7 @@ def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
 
 
 def _members(codes: Tensor, num_clusters: int) -> _Members:
-    """Sort the rows of each chunk by cluster, and cut what falls in one cluster into blocks."""
+    """Sort the rows of each chunk by cluster, and cut the rows of each cluster into blocks."""
     num_rows, num_partitions = codes.shape
     rows, clusters, sizes = torch.empty_like(codes).view(-1), [], []
     filled = 0
@@ -240,7 +238,7 @@ def _members(codes: Tensor, num_clusters: int) -> _Members:
 
 
 def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
-    """Rows that a block may come from: few enough for the cache, but not so few that blocks become small."""
+    """Number of rows of a chunk: few enough for the cache, but not so few that blocks become small."""
     num_chunks = max(1, min(-(-num_rows // _CHUNK), num_visits // (_SMALL_BLOCK * num_clusters)))
     return max(1, -(-num_rows // num_chunks))
 
@@ -257,33 +255,33 @@ def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -
     return _Members(rows, *(part.to(rows.dtype) for part in (block_starts, blocks, starts)))
 
 
-class _Spread(torch.autograd.Function):
+class _RowValues(torch.autograd.Function):
     """Z C, whose derivative is the product with the transpose."""
 
     @staticmethod
     def forward(ctx: Any, incidence: Incidence, table: Tensor) -> Tensor:
         ctx.incidence = incidence
-        return _spread(incidence, table)
+        return _row_values(incidence, table)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, _Collect.apply(ctx.incidence, gradient)
+        return None, _ClusterSums.apply(ctx.incidence, gradient)
 
 
-class _Collect(torch.autograd.Function):
+class _ClusterSums(torch.autograd.Function):
     """Z^T V, whose derivative is the product with the transpose."""
 
     @staticmethod
     def forward(ctx: Any, incidence: Incidence, values: Tensor) -> Tensor:
         ctx.incidence = incidence
-        return _collect(incidence, values)
+        return _cluster_sums(incidence, values)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, _Spread.apply(ctx.incidence, gradient)
+        return None, _RowValues.apply(ctx.incidence, gradient)
 
 
-def _spread(incidence: Incidence, table: Tensor) -> Tensor:
+def _row_values(incidence: Incidence, table: Tensor) -> Tensor:
     """Z C for two-dimensional C."""
     codes = incidence.codes.reshape(-1, incidence.num_partitions)
     if not codes.shape[0]:
@@ -294,7 +292,7 @@ def _spread(incidence: Incidence, table: Tensor) -> Tensor:
     return embedding_bag(codes, table, mode="sum")
 
 
-def _collect(incidence: Incidence, values: Tensor) -> Tensor:
+def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
     """Z^T V for two-dimensional V: sums over blocks of rows, then over the blocks of each cluster."""
     if not values.shape[0]:
         return values.new_zeros(incidence.num_clusters, values.shape[-1])
@@ -310,7 +308,7 @@ def _collect(incidence: Incidence, values: Tensor) -> Tensor:
 
 
 def _needs_sparse_product(operand: Tensor) -> bool:
-    """Whether `embedding_bag` is slow for this operand: its CPU kernels are fused for float32 only (50x here)."""
+    """Whether `embedding_bag` is slow for this operand: its CPU kernels are fused for float32 only (float64: 50x)."""
     return operand.device.type == "cpu" and operand.dtype == torch.float64
 
 
@@ -318,7 +316,7 @@ def _sparse_product(incidence: Incidence, row_starts: Tensor, columns: Tensor, o
     """
     The product with a matrix of ones in the given places, a few columns at a time.
 
-    A sparse matrix of PyTorch holds its values: it is made piece by piece, so that few ones serve all of them.
+    PyTorch's sparse matrices store their values: this one is made in pieces, which share one short tensor of ones.
     """
     num_rows, num_ones = row_starts.numel() - 1, columns.numel()
     begins = torch.arange(0, num_ones, _ONES, dtype=row_starts.dtype)
@@ -334,7 +332,7 @@ def _sparse_product(incidence: Incidence, row_starts: Tensor, columns: Tensor, o
 
 
 def _ones_at(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
-    """The sparse matrix of ones in these places, to be multiplied with the operand."""
+    """The sparse matrix of ones in the given places, to be multiplied with the operand."""
     ones = incidence._ones.get(operand.dtype)
     if ones is None or ones.numel() < columns.numel():
         ones = incidence._ones[operand.dtype] = operand.new_ones(columns.numel())

@@ -1,4 +1,4 @@
-"""Linear operators whose products are sums over clusters."""
+"""The covariance K, and K plus noise, as linear operators whose products are sums over clusters."""
 
 from gpytorch_partition.operators import addition as addition
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator as FlatLinearOperator

@@ -1,10 +1,10 @@
 """
-What `+` means for the operators of this package: one rule for sums, whatever is added.
+Addition of this package's operators to others: the one rule behind `+`, which keeps the structure of sums.
 
-linear_operator's own rules would lose the structure: a diagonal makes a plain AddedDiag (with a pivoted Cholesky
-preconditioner), a low-rank term computes Lanczos roots and a dense N x N singular value decomposition, and a
-constant is a dense matrix. Here a low-rank term, as GPyTorch's linear kernel and its kernels of inducing points and
-random features evaluate to, is one cluster with loadings, and a constant one cluster.
+linear_operator's own rules would lose it: a diagonal makes a plain AddedDiag (with a pivoted Cholesky preconditioner),
+a low-rank term computes Lanczos roots and a dense N x N singular value decomposition, and a constant is a dense matrix.
+Here a low-rank term (what GPyTorch's linear, inducing point and random feature kernels evaluate to) becomes a partition
+into a single cluster with loadings, and a constant one without.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
 
 
 def structured_terms(operator: LinearOperator) -> list[LinearOperator]:
-    """The terms of a sum, each in its cheapest form."""
+    """The terms of a sum, constants and low-rank terms as partitions into a single cluster."""
     if isinstance(operator, SumLinearOperator) and not isinstance(operator, AddedDiagLinearOperator):
         return [term for part in operator.linear_ops for term in structured_terms(part)]
     if isinstance(operator, DenseLinearOperator) and is_constant(operator.tensor):
@@ -75,7 +75,7 @@ def constant_operator(matrix: Tensor) -> LinearOperator:
     """
     A constant covariance as the partition into a single cluster: O(N) instead of O(N^2) per product.
 
-    :param matrix: `*batch x N x M`, one number per batch element expanded.
+    :param matrix: `*batch x N x M`, one number per batch element, expanded.
     """
     num_rows, num_columns = matrix.shape[-2:]
     return _one_cluster(the_constant(matrix), num_rows, num_columns, is_symmetric=num_rows == num_columns)
@@ -95,7 +95,7 @@ def low_rank_operator(scale: Tensor, left: Tensor, right: Tensor) -> LinearOpera
 
 
 def _factors(operator: LinearOperator) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The s, L and R of a low-rank operator that holds them, nothing computed; None for all others."""
+    """The factors s, L and R that a low-rank operator consists of, without computation; None for other operators."""
     if isinstance(operator, ConstantMulLinearOperator):
         factors = _factors(operator.base_linear_op)
         return factors and (operator._constant * factors[0], *factors[1:])
@@ -109,7 +109,7 @@ def _factors(operator: LinearOperator) -> tuple[Tensor, Tensor, Tensor] | None:
 
 
 def _scaled_matrix(operator: LinearOperator) -> tuple[Tensor, Tensor] | None:
-    """A number (`*batch`) and a matrix whose product the operator is."""
+    """A number (`*batch`) and a matrix whose product is the operator; None for other operators."""
     if isinstance(operator, ConstantMulLinearOperator):
         found = _scaled_matrix(operator.base_linear_op)
         return found and (operator._constant * found[0], found[1])

@@ -1,4 +1,4 @@
-"""What all covariances share: errors in place of dense N x N work that nobody asked for, and one rule for sums."""
+"""Base class of all covariance operators: errors instead of silent dense N x N work, and one rule for sums."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def check_dense(operator: LinearOperator, task: str) -> None:
     """
     Refuse dense work on more rows than linear_operator's `max_cholesky_size` (Default: 800).
 
-    :param operator: `*batch x N x M`, what would become dense.
-    :param task: What was asked of it, for the error.
-    :raises RuntimeError: If N is larger, with the remedy.
+    :param operator: `*batch x N x M`, the operator that would become dense.
+    :param task: What is being computed, for the message.
+    :raises RuntimeError: If N is larger; the message names the remedies.
     """
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
     if num_rows > limit:
@@ -39,10 +39,11 @@ class Guarded(LinearOperator):
     A linear operator whose factorizations and elementwise products refuse to become dense silently.
 
     Cholesky, eigen- and singular value decompositions, elementwise products and products over a batch dimension are
-    dense up to `max_cholesky_size` rows, and a `RuntimeError` above; an elementwise product with a constant is none.
+    dense up to `max_cholesky_size` rows, and raise a `RuntimeError` above. An elementwise product with a constant only
+    scales.
     """
 
-    # :func:`gpytorch_partition.operators.addition.add`, which that module sets: it knows all that a sum can become.
+    # Set to `add` by :mod:`gpytorch_partition.operators.addition`, which imports every class that a sum can become.
     _sum_of: Callable[[LinearOperator, Any], LinearOperator]
 
     def __add__(self, other: Any) -> LinearOperator:
@@ -50,7 +51,7 @@ class Guarded(LinearOperator):
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         """
-        The covariance plus a diagonal: the noise, so that solves and log determinants are this package's.
+        The covariance plus a diagonal (the noise), with this package's solves and log determinants.
 
         :param diag: A number, `*batch x 1` or `*batch x N`.
         :raises ValueError: If it does not fit the rows.
@@ -70,7 +71,7 @@ class Guarded(LinearOperator):
         return super()._svd()
 
     def _mul_matrix(self, other: Tensor | LinearOperator) -> LinearOperator:
-        """Elementwise product: exact and dense while small; the default's rank-100 factors are 94 % wrong here."""
+        """Elementwise product, exact and dense for few rows; the parent's rank-100 factors have errors of 94 % here."""
         constant = _constant_of(other)
         if constant is not None:
             batch_shape = torch.broadcast_shapes(self.batch_shape, constant.shape)
@@ -79,13 +80,13 @@ class Guarded(LinearOperator):
         return DenseLinearOperator(self.to_dense() * other.to_dense())
 
     def _prod_batch(self, dim: int) -> LinearOperator:
-        """Product over a batch dimension, exact and dense while small; the default is wrong for odd batches."""
+        """Product over a batch dimension, exact and dense for few rows; the parent's is wrong for odd batches."""
         check_dense(self, "a product over the batch")
         return DenseLinearOperator(self.to_dense().prod(dim))
 
 
 def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:
-    """The number (`*batch`) that all entries of a matrix are, if they were made as one."""
+    """The number (`*batch`) that fills a matrix, if the matrix was made by expanding it; None otherwise."""
     if matrix.shape[-2:] == (1, 1):
         return matrix.to_dense()[..., 0, 0]
     tensor = getattr(matrix, "tensor", matrix)
@@ -111,7 +112,7 @@ def is_constant(matrix: Tensor) -> bool:
 
 
 def the_constant(matrix: Tensor) -> Tensor:
-    """The number (`*batch`) that was expanded; an entry of the matrix would have an N x N gradient."""
+    """The number (`*batch`) that was expanded, itself if it is known: an entry's gradient would be N x N."""
     base = matrix._base
     if base is not None and base.numel() == matrix.shape[:-2].numel():
         return base.reshape(matrix.shape[:-2])

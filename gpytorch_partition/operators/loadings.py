@@ -1,8 +1,8 @@
 r"""
-Sums over clusters of rows with loadings: every cluster has k effects, and a row's loadings say how much of each it
-takes, :math:`f_i = \sum_r R_{ir} (Z u_r)_i`.
+The two sums over clusters for rows with loadings: every cluster has k effects, and a row's loadings are their
+coefficients, :math:`f_i = \sum_r R_{ir} (Z u_r)_i`.
 
-Tables of clusters hold their effects side by side, `p x kt` for t columns, the t columns of an effect together. Where
+A table of effects is `p x kt` for t columns: t columns of the first effect, then t of the second, and so on. Where
 there is a single cluster, :math:`Z` is a column of ones, and the sums are plain products with the matrix of loadings.
 """
 
@@ -19,18 +19,17 @@ from torch import Tensor
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
 from gpytorch_partition.linalg.tall import tall_product, wide_product
 
-# Numbers held at once beside the values and the table themselves.
-_WORKSPACE = 2**25
+_WORKSPACE = 2**25  # numbers held at once, beside the values and the table themselves
 
 
 class LoadedRows(NamedTuple):
-    """Points in feature space, with their loadings."""
+    """Points as rows in feature space, with their loadings."""
 
     rows: Incidence  # N x p
     loadings: Tensor | None = None  # N x k; None for a single 1
 
     def row_values(self, table: Tensor) -> Tensor:
-        """The values (`N x t`) of the points, given a table of clusters (`p x kt`)."""
+        """The values (`N x t`) of the points, given a table of effects (`p x kt`)."""
         return row_values(self.rows, self.loadings, table)
 
     def are_same(self, other: LoadedRows) -> bool:
@@ -72,7 +71,7 @@ def row_values(rows: Incidence, loadings: Tensor | None, table: Tensor) -> Tenso
         return rows.row_values(table)
     if rows.num_clusters == 1:
         return tall_product(loadings, _effects(table, loadings).squeeze(-3))
-    values = ((part.unsqueeze(-1) * columns).sum(-2) for part, columns in _in_parts(rows, loadings, table))
+    values = ((part.unsqueeze(-1) * columns).sum(-2) for part, columns in _blocks_of_loadings(rows, loadings, table))
     return reduce(add, values)
 
 
@@ -87,17 +86,17 @@ def loadings_derivative(rows: Incidence, loadings: Tensor, vectors: Tensor, tabl
     """
     if rows.num_clusters == 1:
         return vectors @ _effects(table, loadings).squeeze(-3).mT
-    parts = [(columns * vectors.unsqueeze(-2)).sum(-1) for _, columns in _in_parts(rows, loadings, table)]
+    parts = [(columns * vectors.unsqueeze(-2)).sum(-1) for _, columns in _blocks_of_loadings(rows, loadings, table)]
     return torch.cat(parts, -1)
 
 
 def _effects(table: Tensor, loadings: Tensor) -> Tensor:
-    """The columns of each effect: `*batch x p x k x t`."""
+    """The table with a dimension for the effects: `*batch x p x k x t`."""
     return table.unflatten(-1, (loadings.shape[-1], -1))
 
 
-def _in_parts(rows: Incidence, loadings: Tensor, table: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Some loadings at a time (`*batch x N x l`), and their effects' values for all rows (`*batch x N x l x t`)."""
+def _blocks_of_loadings(rows: Incidence, loadings: Tensor, table: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of loadings (`*batch x N x l`), each with the values of its effects (`*batch x N x l x t`)."""
     num_columns = table.shape[-1] // loadings.shape[-1]
     size = _effects_at_once(loadings[..., :1].expand(*loadings.shape[:-1], num_columns))
     for part, columns in zip(loadings.split(size, -1), table.split(size * num_columns, -1)):
@@ -105,5 +104,5 @@ def _in_parts(rows: Incidence, loadings: Tensor, table: Tensor) -> Iterator[tupl
 
 
 def _effects_at_once(values: Tensor) -> int:
-    """For how many effects the values of all rows are held at once."""
+    """For how many effects the values of all rows fit in the workspace."""
     return max(1, _WORKSPACE // max(1, values.numel()))

@@ -1,4 +1,4 @@
-"""A covariance plus noise: solves, log determinants and samples that hold what they promise."""
+"""A covariance plus noise as a linear operator: its solves, log determinants, preconditioners and samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpytorch_partition.operators.preconditioners import (
     partition_inverse,
 )
 
-# What a tolerance of 1 or more stands for, which is reached before the first step; GPyTorch's default is 1.
+# Relative residual in place of a `cg_tolerance` of 1 (GPyTorch's default) or more, which zero iterations reach.
 _LOOSEST_TOLERANCE = 1e-2
 
 
@@ -44,10 +44,10 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
     - probe vectors come from a generator of their own, the same at every call: the marginal likelihood is a
       deterministic function of the hyperparameters;
     - samples are those of K plus independent noise: exact where K's are;
-    - a dense factorization above `max_cholesky_size` rows is an error, not a surprise.
+    - a dense factorization above `max_cholesky_size` rows raises a `RuntimeError`.
 
     A solve costs one product with K per iteration, at most `max_cg_iterations`, and the preconditioner's set-up
-    (:mod:`gpytorch_partition.operators.preconditioners`), which is kept; it holds four times its right-hand sides.
+    (:mod:`gpytorch_partition.operators.preconditioners`), which is kept; its memory is four times its right-hand sides.
     Up to `max_cholesky_size` rows solves and log determinants are dense, :math:`O(N^3)`.
 
     :param linear_ops: K and the diagonal D, in either order.
@@ -189,15 +189,15 @@ class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
         self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
     ) -> LinearOperator:
         """
-        A root of the inverse; refused above `max_cholesky_size` rows, where Lanczos roots are far off here.
+        A root of the inverse, for up to `max_cholesky_size` rows: Lanczos roots have large errors for these spectra.
 
-        :raises RuntimeError: Above them.
+        :raises RuntimeError: For more rows.
         """
         check_dense(self, "a root of the inverse")
         return super().root_inv_decomposition(method, initial_vectors, test_vectors)
 
 
 def _tolerance() -> float:
-    """The relative residual that solves are to reach."""
+    """The relative residual at which solves stop."""
     tolerance = linear_settings.cg_tolerance.value()
     return tolerance if tolerance < 1 else _LOOSEST_TOLERANCE

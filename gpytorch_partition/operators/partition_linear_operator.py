@@ -1,4 +1,4 @@
-"""The covariance of a partition kernel: every product is a sum over clusters."""
+"""The covariance of a partition kernel, with products by sums over clusters: eq. 8 of Davies & Ghahramani 2014."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gpytorch_partition.operators.cluster_operators.transposed_linear_operator i
 from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
 
-# Entries looked up at once by index.
-_LOOKUPS = 2**22
-# A product takes as many columns at once as have so many sums over clusters, but so many at least: a table that stays
-# in the cache makes wide products several times as fast.
-_SUMS_AT_ONCE, _FEWEST_COLUMNS = 2**21, 32
+_LOOKUPS = 2**22  # entries looked up at once by index
+# Products take a block of columns at a time: a table of sums that stays in the cache makes wide ones several times as
+# fast.
+_SUMS_AT_ONCE = 2**21  # sums over clusters of a block
+_FEWEST_COLUMNS = 32  # columns of a block, even if their sums are more
 
-# The dense matrix of unit scale.
+# The dense matrix of unit scale, kept with the rows.
 _DENSE: Key[Tensor] = Key("dense")
 
 
@@ -31,7 +31,7 @@ class PartitionLinearOperator(Guarded):
     r"""
     :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
 
-    Z and Z' are the one-hot rows of two sets of points in feature space, S is a small operator there (diagonal for
+    Z and Z' are the one-hot rows of two sets of points in feature space, S is an operator there (diagonal for
     flat partitions, path sums for trees, blocks of both for mixtures) and R, R' are optional loadings of the rows
     (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two points share a cluster"
     (Davies & Ghahramani 2014, definition 2), and a product is their eq. 8 summed over the partitions.
@@ -43,7 +43,7 @@ class PartitionLinearOperator(Guarded):
     :param scale: `*batch`, the factor s; any batch shape, shared rows are not repeated. Its dtype is that of K.
     :param cluster_operator: `p x p'` S, with no batch dimensions; its own transpose where both sides have the same
         clusters. Sums over clusters are computed in its dtype, which loadings must have: float32 in a float64 K takes a
-        fifth of the time, and is right to 7 digits of its norm.
+        fifth of the time, and agrees to 7 digits of its norm.
     :param left: Rows Z (`N x p`); its batch shape must broadcast to that of the scale.
     :param right: Rows Z' (`N' x p'`).
     :param left_loadings: `*batch x N x k` R. (Default: none.)
@@ -124,6 +124,7 @@ class PartitionLinearOperator(Guarded):
     # Products: Z S Z'^T V, from right to left.
 
     def _matmul(self, rhs: Tensor) -> Tensor:
+        r""":math:`K V`: with :math:`S = I / m` the mean over partitions of eq. 8 of Davies & Ghahramani 2014."""
         size = max(_FEWEST_COLUMNS, _SUMS_AT_ONCE // max(1, self.right.num_clusters))
         blocks = as_columns(rhs).split(size, -1)
         products = [self.row_values(self.cluster_product(self.cluster_sums(block))) for block in blocks]
@@ -189,7 +190,7 @@ class PartitionLinearOperator(Guarded):
         The matrix itself; up to `max_cholesky_size` rows the part without the scale is computed once and kept.
 
         With loadings it is :math:`(s Z S Z'^\top) \circ (R R'^\top)`, which takes no sums for each of them; where
-        clusters are small, or trees have many leaves, it comes from the pairs of rows that share any.
+        clusters are small, or trees have many leaves, it is summed over the pairs of rows that share clusters.
         """
         if self.left_loadings is not None and self.right_loadings is not None:
             unloaded = self._with(left_loadings=None, right_loadings=None)
@@ -205,7 +206,7 @@ class PartitionLinearOperator(Guarded):
         return self.scale[..., None, None] * matrix
 
     def _dense_of_unit_scale(self) -> Tensor:
-        """The matrix by pairs of rows where that is cheaper, or else by a product with the identity."""
+        """The matrix, by pairs of rows where that is cheaper than a product with the identity."""
         inner = self.cluster_operator
         if self.device.type != "cpu" or self.batch_shape or inner.dtype not in (torch.float32, torch.float64):
             return LinearOperator.to_dense(self)
@@ -325,7 +326,7 @@ class PartitionLinearOperator(Guarded):
             raise RuntimeError("expected a covariance without loadings, got one that has them already")
         batch_shape = torch.broadcast_shapes(self.batch_shape, left.shape[:-2], right.shape[:-2])
         left, right = _in_dtype(left, right, self.cluster_operator.dtype)
-        # A constant says nothing of whether its rows and columns are the same points.
+        # A constant kernel has the same Z for different points: whether they are the same is seen from the loadings.
         is_mixed = self.is_symmetric and left is not right
         return self._with(
             scale=self.scale.expand(batch_shape),
@@ -338,7 +339,7 @@ class PartitionLinearOperator(Guarded):
         return self._with(scale=self.scale * other)
 
     def to(self, *args: Any, **kwargs: Any) -> PartitionLinearOperator:
-        """Another device (a string will do) or floating point type; the codes only move."""
+        """The operator on another device (or its name) or in another floating point type; codes stay integers."""
         device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         device, sum_dtype = device or self.device, dtype or self.cluster_operator.dtype
         left = self.left.to(device)
@@ -358,7 +359,7 @@ class PartitionLinearOperator(Guarded):
 
     def sparse_root(self) -> IncidenceLinearOperator:
         r"""
-        The exact root of a square K: `*batch x N x kq` with q clusters (or nodes), as a product, never dense.
+        The exact root of a square K: `*batch x N x kq` with q clusters (or nodes), as an operator, not dense.
 
         A product with it costs as much as half a product with K.
 
@@ -387,7 +388,7 @@ class PartitionLinearOperator(Guarded):
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """
-        Exact samples from N(0, K) (`num_samples x *batch x N`): independent effects of clusters, summed over.
+        Exact samples from N(0, K) (`num_samples x *batch x N`): drawn effects, summed over each row's clusters.
 
         Costs one product with the root, and :math:`O(q)` numbers per sample from the global random state.
 
@@ -456,7 +457,7 @@ class IncidenceLinearOperator(LinearOperator):
 
     def to_dense(self) -> Tensor:
         """
-        The dense root, for few rows: products of kernels ask for it.
+        The dense root, for few rows: linear_operator uses it for products of kernels.
 
         :raises RuntimeError: Above `max_cholesky_size` rows.
         """
@@ -474,7 +475,7 @@ def _over_columns(function: Any, table: Tensor) -> Tensor:
 
 
 def _in_dtype(left: Tensor, right: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Two tensors in a dtype, which stay the same one if they are."""
+    """Two tensors in a dtype; the same tensor twice stays so."""
     converted = left.to(dtype)
     return converted, converted if left is right else right.to(dtype)
 

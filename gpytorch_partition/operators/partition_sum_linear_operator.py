@@ -15,8 +15,8 @@ class PartitionSumLinearOperator(Guarded, SumLinearOperator):
     :math:`K_1 + K_2 + \ldots`, whose products, diagonal, entries and samples are sums over the terms.
 
     Partition operators are kept as terms rather than merged into one with a block-diagonal S: the product costs the
-    same, and nothing is copied when a kernel is evaluated anew at every training step. Unlike its parent it stays
-    itself when indexed, scaled or added to, and a diagonal added to it gets this package's solver.
+    same, and nothing is copied when a kernel is evaluated anew at every training step. Unlike its parent it keeps
+    its class when indexed, scaled or added to, and a diagonal added to it gets this package's solver.
 
     Time and memory are those of the terms, one after another.
 
@@ -47,8 +47,8 @@ class PartitionSumLinearOperator(Guarded, SumLinearOperator):
         """
         Samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' independent samples.
 
-        A term with a negative variance is no covariance of its own, as where GPyTorch takes what the data explain
-        from a prior: the whole is then sampled, by a dense root.
+        A term with a negative variance is not a covariance (such as the part that the data explain, which GPyTorch
+        subtracts from a prior): the sum is then sampled as a whole, by a dense root.
 
         :raises RuntimeError: In that case, above `max_cholesky_size` rows.
         """

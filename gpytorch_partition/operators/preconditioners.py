@@ -6,7 +6,7 @@ Chosen by :class:`gpytorch_partition.settings.preconditioner`:
 - `"nystrom"` (default): :math:`P = s L L^\top + s \lambda_\ell I + D` from a randomized Nystrom factor of
   :math:`K_0`. It solves, samples exactly and has a log determinant, so solves and marginal likelihoods use it. The
   factor does not depend on s and D: a training run computes it once.
-- `"partition"`: the average of the inverses of the single partitions. It can only solve.
+- `"partition"`: the average of the inverses of the single partitions. It has no log determinant: for solves only.
 - `"none"`.
 
 Measured on the kin40k set (m = 100, one solve with 11 columns, unit outputscale, on 2 cores, set-up included):
@@ -16,7 +16,7 @@ of 1e-2 and 1e-4:
 =====================  ==========  ==========  ======================
 kernel                 iterations  seconds     seconds, `"partition"`
 =====================  ==========  ==========  ======================
-forest, all heights    .34 - .37   .45 - .66   cannot
+forest, all heights    .34 - .37   .45 - .66   not applicable
 fast cluster           .32 - .35   .52 - .66   1.1 - 1.4 (.68 - .70)
 Mondrian               .24 - .26   .38 - .53   1.3 - 1.7 (.77 - .81)
 forest, leaves         .73 - .88   1.1 - 1.7   1.2 - 2.6 (.77 - 1.2)
@@ -24,7 +24,7 @@ forest, leaves         .73 - .88   1.1 - 1.7   1.2 - 2.6 (.77 - 1.2)
 
 (In brackets the iterations of `"partition"`, N = 8,000.) The leaf kernel's spectrum is flat: it needs no
 preconditioner. A rank of 50 to 100 was fastest everywhere. `python -m tests.benchmarks preconditioners --data DIR`
-measures them anew.
+repeats the measurements.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gpytorch_partition.linalg.tall import tall_product, wide_product
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import preconditioner_rank, probe_seed
 
-# The factor of unit scale.
+# The Nystrom factor of unit scale, kept with the rows.
 _FACTOR: Key[NystromFactor] = Key("nystrom")
 
 
@@ -51,12 +51,11 @@ class NystromPreconditioner(LinearOperator):
     r"""
     :math:`P = s (L L^\top + \lambda_\ell I) + D` (`*batch x N x N`): product, inverse, log determinant, samples.
 
-    Exact and consistent: stochastic Lanczos quadrature needs all four of the same matrix. Gradients flow to s and D
+    All four are exact for the same matrix P, as stochastic Lanczos quadrature requires. Gradients flow to s and D
     through the log determinant and through :meth:`_bilinear_derivative` alike; L is a constant.
 
-    A product, a solve or t samples cost :math:`O(N \ell t)`; before the first solve, and for the log determinant,
-    there is a factorization in :math:`O(\ell^3)`, and :math:`O(N \ell^2)` more unless D is constant. Held is L, of
-    :math:`N \ell` numbers.
+    A product, a solve or t samples cost :math:`O(N \ell t)`; the first solve and the log determinant also factorize, in
+    :math:`O(\ell^3)`, and :math:`O(N \ell^2)` more unless D is constant. L, of :math:`N \ell` numbers, is held.
 
     :param scale: `*batch`, the factor s.
     :param noise: The diagonal D, `*batch x N x N`.
@@ -94,7 +93,7 @@ class NystromPreconditioner(LinearOperator):
         )
 
     @property
-    def _flat(self) -> Tensor:
+    def _shifted_noise(self) -> Tensor:
         r"""The diagonal part :math:`D + s \lambda_\ell`, `*batch x N x 1` (or `*batch x 1 x 1` if constant)."""
         constant = isinstance(self.noise, ConstantDiagLinearOperator)
         diagonal = self.noise.diag_values if constant else self.noise._diag
@@ -103,40 +102,40 @@ class NystromPreconditioner(LinearOperator):
     @property
     def _capacitance(self) -> Tensor:
         r""":math:`I + s L^\top (D + s \lambda_\ell)^{-1} L` (`*batch x rank x rank`)."""
-        root, flat = self.factor.root, self._flat
-        gram = self.factor.gram / flat if flat.shape[-2] == 1 else root.mT @ (root / flat)
+        root, shifted = self.factor.root, self._shifted_noise
+        gram = self.factor.gram / shifted if shifted.shape[-2] == 1 else root.mT @ (root / shifted)
         eye = torch.eye(root.shape[-1], dtype=self.dtype, device=self.device)
         return eye + self.scale[..., None, None] * gram
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
         low_rank = tall_product(self.factor.root, wide_product(self.factor.root, columns))
-        product = self.scale[..., None, None] * low_rank + self._flat * columns
+        product = self.scale[..., None, None] * low_rank + self._shifted_noise * columns
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     def inverse_closure(self) -> Callable[[Tensor], Tensor]:
         r""":math:`V \mapsto P^{-1} V` (`*batch x N x t`) by the matrix inversion lemma, without a graph."""
         with torch.no_grad():
-            flat, root = self._flat.detach(), self.factor.root
-            scaled = root / flat if flat.shape[-2] > 1 else root
-            triangle = psd_safe_cholesky(self._capacitance.detach())
+            shifted, root = self._shifted_noise.detach(), self.factor.root
+            scaled = root / shifted if shifted.shape[-2] > 1 else root
+            cholesky = psd_safe_cholesky(self._capacitance.detach())
             scale = self.scale.detach()[..., None, None]
 
         def inverse(rhs: Tensor) -> Tensor:
-            inner = torch.cholesky_solve(scale * wide_product(scaled, rhs), triangle)
-            if flat.shape[-2] == 1:
-                return (rhs - tall_product(root, inner / flat)) / flat
-            return rhs / flat - tall_product(scaled, inner)
+            inner = torch.cholesky_solve(scale * wide_product(scaled, rhs), cholesky)
+            if shifted.shape[-2] == 1:
+                return (rhs - tall_product(root, inner / shifted)) / shifted
+            return rhs / shifted - tall_product(scaled, inner)
 
         return inverse
 
     def log_determinant(self) -> Tensor:
         r""":math:`\log |P|` (`*batch`), differentiable with respect to s and D."""
-        flat = self._flat
-        repeat = self.shape[-1] if flat.shape[-2] == 1 else 1
-        triangle = psd_safe_cholesky(self._capacitance)
-        inner = 2 * triangle.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return inner + repeat * flat.log().sum((-2, -1))
+        shifted = self._shifted_noise
+        repeat = self.shape[-1] if shifted.shape[-2] == 1 else 1
+        cholesky = psd_safe_cholesky(self._capacitance)
+        inner = 2 * cholesky.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return inner + repeat * shifted.log().sum((-2, -1))
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Exact samples from N(0, P), `*batch x N x num_samples`. (Default generator: the global one.)"""
@@ -144,7 +143,7 @@ class NystromPreconditioner(LinearOperator):
         options = {"dtype": self.dtype, "device": self.device, "generator": generator}
         effects = torch.randn(*batch, root.shape[-1], num_samples, **options)
         independent = torch.randn(*batch, self.shape[-1], num_samples, **options)
-        return self.scale.sqrt()[..., None, None] * (root @ effects) + self._flat.sqrt() * independent
+        return self.scale.sqrt()[..., None, None] * (root @ effects) + self._shifted_noise.sqrt() * independent
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """Exact samples from N(0, P), `num_samples x *batch x N`."""
@@ -162,10 +161,10 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
     r"""
     The Nystrom preconditioner of `operator + noise`.
 
-    For a partition operator the factor is that of K without its scale, remembered as long as its rows and S are
-    the same; for sums and loadings it is that of the whole at the current hyperparameters. The first costs rank
-    products and :math:`O(N\, \text{rank}^2)` in a training run, the second in every step; rank numbers per row are
-    held. Rank and seed are those of :mod:`gpytorch_partition.settings`.
+    For a partition operator the factor is that of K without its scale, kept as long as its rows and S are the same:
+    it is computed once in a training run. For sums and loadings it is that of the whole operator at the current
+    hyperparameters, computed in every step. Costs rank products and :math:`O(N\, \text{rank}^2)`; rank numbers per row
+    are held. Rank and seed are those of :mod:`gpytorch_partition.settings`.
 
     :param operator: Any operator with a fast product, `*batch x N x N`.
     :param noise: The diagonal, `*batch x N x N`.
@@ -181,7 +180,7 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
 
 
 def _factor(operator: LinearOperator, rank: int, seed: int) -> NystromFactor:
-    """The operator's Nystrom factor from a sketch of its own random stream."""
+    """The operator's Nystrom factor, with a random sketch from a generator of its own."""
     generator = solver_generator(seed, "sketch", operator.device)
     size = torch.Size((*operator.batch_shape, operator.shape[-1]))
     return nystrom_factor(operator._matmul, size, rank, generator, operator.dtype)
@@ -191,9 +190,9 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
     r"""
     The average of the inverses of the single partitions, :math:`B = \frac1m \sum_r (s K_r + D)^{-1}`.
 
-    Davies & Ghahramani 2014, eq. 9 and 10, corrected: eq. 9's factor m is 1/m, and eq. 10 lacks a factor
-    :math:`1/\sigma` on its second term (as printed, B is indefinite for :math:`\sigma > 1`). By Sherman & Morrison
-    in each cluster c of weight :math:`a_c = s m S_{cc}`,
+    This is eq. 9 of Davies & Ghahramani 2014, with 1/m for its factor m, and its terms are eq. 10, whose second term
+    lacks a factor :math:`1/\sigma` (as printed, B is indefinite for :math:`\sigma > 1`). By the Sherman-Morrison
+    formula in each cluster c of weight :math:`a_c = s m S_{cc}`,
 
     .. math::
 
@@ -205,7 +204,7 @@ def partition_inverse(operator: LinearOperator, noise: DiagLinearOperator) -> Ca
     :param operator: A square :class:`PartitionLinearOperator` of flat partitions.
     :param noise: The diagonal D, `*batch x N x N`.
     :return: :math:`V \mapsto B V` (`*batch x N x t`).
-    :raises ValueError: For other operators: trees (`heights="all"`), sums, and loadings among them.
+    :raises ValueError: For other operators, such as trees (`heights="all"`), sums, and covariances with loadings.
     """
     is_flat = isinstance(operator, PartitionLinearOperator) and operator.cluster_operator.is_flat
     if not is_flat or operator.left_loadings is not None:

@@ -1,1 +1,1 @@
-"""The operators S, covariances of cluster effects."""
+"""The operators S, prior covariances of cluster effects: flat, path sums, attached paths and side by side."""

@@ -1,4 +1,4 @@
-"""Points that leave trees along their edges, in feature space: what they share with the leaves."""
+"""The operator S between the leaves of trees and points that branch off the trees along their edges (exits)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpytorch_partition.operators.cluster_operators.transposed_linear_operator i
 @dataclass(frozen=True, eq=False)
 class TreeExits:
     """
-    Where points leave trees.
+    The exits: where points branch off trees.
 
     :param layout: The trees.
     :param nodes: `E` the last node that the points of each exit share with any leaf.
@@ -28,14 +28,14 @@ class TreeExits:
 
     @cached_property
     def places(self) -> Tensor:
-        """The places (`E`) of the nodes in the order of the layout's sums."""
+        """The positions (`E`) of the nodes in the order of the layout's sums."""
         order = self.layout.sums.nodes
-        place = torch.empty_like(order)
-        place[order] = torch.arange(order.numel(), device=order.device)
-        return place[self.nodes]
+        position = torch.empty_like(order)
+        position[order] = torch.arange(order.numel(), device=order.device)
+        return position[self.nodes]
 
     def to(self, device: Any = None, dtype: Any = None) -> TreeExits:
-        """On another device; a dtype does not concern numbers of nodes and is ignored."""
+        """The exits on another device; a dtype is ignored, since node numbers are integers."""
         return TreeExits(self.layout.to(device), self.nodes.to(device))
 
 
@@ -89,7 +89,7 @@ class AttachedPathsLinearOperator(ClusterOperator):
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     def _below(self, values: Tensor) -> Tensor:
-        """For every node the values of exits below it, its own left out (`V x t` from `E x t`)."""
+        """For every node the sum of the values of the exits at nodes strictly below it (`V x t` from `E x t`)."""
         own = values.new_zeros(self.exits.layout.num_nodes, values.shape[-1])
         own.index_add_(0, self.exits.places, values)
         return self.exits.layout.sums.gathered(own.clone()) - own
@@ -120,4 +120,4 @@ class AttachedPathsLinearOperator(ClusterOperator):
 
 
 class _LeavesAndExitsLinearOperator(TransposedLinearOperator, ClusterOperator):
-    """The transpose (`p x E`): what leaves share with the points that leave the trees."""
+    """The transpose (`p x E`): covariances of the leaves with the exits."""

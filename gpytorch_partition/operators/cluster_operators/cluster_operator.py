@@ -1,4 +1,4 @@
-"""What every operator S, the covariance of the effects of clusters, can be asked."""
+"""The base class of the operators S, prior covariances of the effects of clusters."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ class ClusterOperator(LinearOperator):
 
     A new kind of S implements the products of a linear operator (`_matmul`, `_transpose_nonbatch`, `_diagonal`,
     `_get_indices`, and `_bilinear_derivative` if its weights are trained), :meth:`root`, and overrides what it can
-    answer better than a general matrix.
+    compute more cheaply than a general matrix.
     """
 
     def root(self) -> LinearOperator:
         r"""
-        The exact root :math:`F` (`p x q`) with :math:`S = F F^\top`, as a product.
+        The exact root :math:`F` (`p x q`) with :math:`S = F F^\top`, as an operator.
 
         :raises RuntimeError: If S is not a covariance of clusters with themselves.
         """
         raise RuntimeError(f"only the covariance of clusters with themselves has a root, not {type(self).__name__}")
 
     def square_root(self) -> LinearOperator:
-        """A square root (`p x p`, float64): a triangle if S is regular, or else scaled eigenvectors; O(p^3)."""
+        """A dense root (`p x p`, float64), in O(p^3): Cholesky's, or scaled eigenvectors if S is singular."""
         dense = self.to_dense().double()
-        triangle, failed = torch.linalg.cholesky_ex(dense)
+        cholesky, failed = torch.linalg.cholesky_ex(dense)
         if not failed:
-            return DenseLinearOperator(triangle)
+            return DenseLinearOperator(cholesky)
         values, vectors = torch.linalg.eigh(dense)
         return DenseLinearOperator(vectors * values.clamp_min(0).sqrt())
 

@@ -1,4 +1,4 @@
-"""Flat partitions: clusters whose effects are independent."""
+"""The diagonal operator S of flat partitions, whose clusters have independent effects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FlatLinearOperator(ClusterOperator):
         return FlatLinearOperator(self.weights.sqrt(), num_clusters=self.num_clusters)
 
     def square_root(self) -> LinearOperator:
-        """The same, in float64."""
+        """The diagonal of the square roots, in float64."""
         return DiagLinearOperator(self._diagonal().double().sqrt())
 
     @property
@@ -49,7 +49,7 @@ class FlatLinearOperator(ClusterOperator):
         return self.weights.numel() == 1
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        """From the pairs of rows in the same cluster, where these are few."""
+        r""":math:`Z S Z'^\top` from the pairs of rows in the same cluster, where these are few."""
         return shared_weights(left, right, self._diagonal()) if are_few(left, right) else None
 
     def _size(self) -> torch.Size:

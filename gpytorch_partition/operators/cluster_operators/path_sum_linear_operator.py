@@ -1,4 +1,4 @@
-"""Trees in feature space: the small operator S that adds up node weights along shared paths, and its root."""
+"""The operator S of trees, which sums node weights along the paths that leaves share, and its exact root."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PathSumLinearOperator(ClusterOperator):
         return self.layout.num_nodes
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        """From the pairs of rows in small nodes and tables of the large ones, where rows and leaves are many."""
+        r""":math:`Z S Z'^\top` from pairs of rows in small nodes and tables of large ones, for many rows and leaves."""
         if not are_worth_it(left, right, self.layout):
             return None
         return shared_path_sums(left, right, self.layout, self.node_weights)
@@ -92,7 +92,7 @@ class PathSumLinearOperator(ClusterOperator):
 
 
 class _PathSums(torch.autograd.Function):
-    """For every leaf (`p`) the sum of the weights (`V`) above; derivatives are sums up the trees."""
+    """For every leaf (`p`) the sum of the weights (`V`) of its path; the derivative is a sum up the trees."""
 
     @staticmethod
     def forward(ctx: Any, layout: TreeLayout, node_weights: Tensor) -> Tensor:

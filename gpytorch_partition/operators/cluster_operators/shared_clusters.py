@@ -1,4 +1,4 @@
-r"""How much two rows share: :math:`Z W Z'^\top`, dense, from the pairs of rows that have clusters in common."""
+r"""Dense covariances of flat partitions, :math:`Z \mathrm{diag}(w) Z'^\top`, from pairs of rows in the same cluster."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
 
-# Entries of the sparse product held at a time, at most: 12 bytes each.
-_ENTRIES = 2**22
-# What a pair costs, in entries of the table of clusters by rows that a product with the identity fills.
-_COST_OF_PAIR = 2
+_ENTRIES = 2**22  # entries of the sparse product held at a time, at most, of 12 bytes each
+_COST_OF_PAIR = 2  # time for a pair, in entries of the table of clusters by rows that a product with the identity fills
 
 
 def are_few(left: Incidence, right: Incidence) -> bool:
     r"""
-    Whether the pairs of rows in the same cluster are so few that going through them is cheaper than a product with the
+    Whether the pairs of rows in the same cluster are so few that a sum over them is cheaper than a product with the
     identity, which fills a table of `p x N'` and took 2 to 16 times as long on one core where clusters had two rows.
 
     :param left: `N` rows Z.
@@ -32,7 +30,7 @@ def shared_weights(left: Incidence, right: Incidence, weights: Tensor) -> Tensor
     r"""
     :math:`Z \mathrm{diag}(w) Z'^\top`: for each pair of rows the sum of the weights of the clusters that both are in.
 
-    Costs a step for each such pair and partition, and :math:`O(N N')` to write the matrix down.
+    Costs an operation for each such pair and partition, and :math:`O(N N')` to fill the matrix.
 
     :param left: `N` rows Z, without batch dimensions, on the CPU.
     :param right: `N'` rows Z', with the same clusters.
@@ -60,6 +58,6 @@ def _sizes(incidence: Incidence) -> Tensor:
 
 
 def _sparse(codes: Tensor, values: NDArray[np.floating]) -> csr_array:
-    """Rows with the values of their clusters for ones."""
+    """The sparse `Z diag(values)`: each 1 of a row replaced by the value of its cluster."""
     columns, starts = codes.reshape(-1).numpy(), np.arange(len(codes) + 1) * codes.shape[1]
     return csr_array((values[columns], columns, starts), shape=(len(codes), len(values)))

@@ -1,9 +1,9 @@
 r"""
-How much two rows share of the paths to the roots: :math:`Z S Z'^\top` of trees as a dense matrix.
+Dense covariances of trees, :math:`Z S Z'^\top`, from the nodes that pairs of rows share.
 
-A node with weight w adds w to all pairs of its rows. Nodes with many pairs are few: for them a tree has a table of all
-pairs of *groups*, the largest nodes with few pairs, and a product looks groups up. In the other nodes pairs are gone
-through one by one.
+A node of weight w adds w to all pairs of its rows. Few nodes have many pairs: their weights are summed in one table
+per tree, of all pairs of *groups* (the largest nodes with few pairs, and leaves with many), where the groups of rows
+are looked up. The pairs in all other nodes are added by a sparse product.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from torch import Tensor
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 
-# Where a table of all nodes by rows costs more than what is done here: leaves of a tree, on average; its height, with
-# which tables of groups grow; rows, and how many times as many there may be on the left.
-_MANY_LEAVES, _MOST_HEIGHT, _FEWEST_ROWS, _MOST_ROWS = 100, 300, 200, 2
-# Most pairs of rows of a node with few: 45 squared.
-_FEW_PAIRS = 2**11
-# (Row, tree) and entries of the table of groups by rows that are worked on at once.
-_VISITS, _TABLE = 2**17, 2**22
+# Limits within which these sums are cheaper than a product with the identity, which fills a table of nodes by rows.
+_FEWEST_LEAVES = 100  # leaves of a tree, on average: more than this
+_MOST_HEIGHT = 300  # height of a tree, with which tables of groups grow
+_FEWEST_ROWS = 200  # rows on the right
+_MOST_LEFT_ROWS = 2  # rows on the left, in rows on the right
+_FEW_PAIRS = 2**11  # pairs of rows in a node with few, at most: 45 squared
+_VISITS = 2**17  # (row, tree) pairs worked on at once
+_TABLE = 2**22  # entries of the table of groups by rows worked on at once
 
 
 class _Trees(NamedTuple):
@@ -35,8 +36,8 @@ class _Trees(NamedTuple):
     high: Tensor  # (V,) one past the last one
     parent: Tensor  # (V,)
     leaf_nodes: Tensor  # (p,)
-    tree_nodes: Tensor  # (m + 1,)
-    tree_leaves: Tensor  # (m + 1,)
+    tree_nodes: Tensor  # (m + 1,) first node of each tree, and V
+    tree_leaves: Tensor  # (m + 1,) first leaf of each tree, and p
     weights: Tensor  # (V,)
     left: Tensor  # (N, m) leaves of the rows
     right: Tensor  # (N', m) of the others; the same object where they are the same rows
@@ -44,16 +45,16 @@ class _Trees(NamedTuple):
 
 def are_worth_it(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
     """
-    Whether these sums are cheaper than a product with the identity, which fills a table of `V x N'`: where rows are
-    many on both sides, and trees have many leaves but are not as high. For 400 to 2,000 rows by 100 trees that part
-    nearly all of them they took a half to a quarter of its time on one core.
+    Whether these sums are cheaper than a product with the identity, which fills a table of `V x N'`: with many rows
+    on both sides, and trees of many leaves and limited height. For 400 to 2,000 rows and 100 trees that separate nearly
+    all of them they took a half to a quarter of its time on one core.
 
     :param left: `N` rows Z of leaves.
     :param right: `N'` rows Z'.
     :param layout: The trees.
     """
-    have_many_leaves = layout.num_leaves > _MANY_LEAVES * layout.num_trees
-    are_many = right.num_rows >= _FEWEST_ROWS and left.num_rows <= _MOST_ROWS * right.num_rows
+    have_many_leaves = layout.num_leaves > _FEWEST_LEAVES * layout.num_trees
+    are_many = right.num_rows >= _FEWEST_ROWS and left.num_rows <= _MOST_LEFT_ROWS * right.num_rows
     return have_many_leaves and are_many and int(layout.heights.max()) <= _MOST_HEIGHT
 
 
@@ -61,8 +62,8 @@ def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node
     r"""
     For each pair of rows the sum of the weights of the nodes that both are in.
 
-    Costs a step for each pair of rows and tree, and for each pair in a node with few, and tables of all pairs of groups
-    for a few trees at a time.
+    Costs an operation for each pair of rows and tree, and for each pair in a node with few; held are tables of all
+    pairs of groups, for a few trees at a time.
 
     :param left: `N` rows Z of leaves, without batch dimensions, on the CPU.
     :param right: `N'` rows Z'.
@@ -80,14 +81,14 @@ def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node
                 [1., 2., 3.]])
     """
     total = node_weights.new_zeros(left.num_rows, right.num_rows)
-    for trees in _some_at_once(left, right, layout, node_weights.detach()):
+    for trees in _blocks_of_trees(left, right, layout, node_weights.detach()):
         has_many = _num_pairs(trees) > _FEW_PAIRS
         _add_by_groups(total, trees, has_many)
         _add_by_pairs(total, trees, ~has_many)
     return total
 
 
-def _some_at_once(left: Incidence, right: Incidence, layout: TreeLayout, weights: Tensor) -> Iterator[_Trees]:
+def _blocks_of_trees(left: Incidence, right: Incidence, layout: TreeLayout, weights: Tensor) -> Iterator[_Trees]:
     size = max(1, _VISITS // max(1, left.num_rows, right.num_rows))
     for first in range(0, layout.num_trees, size):
         trees = slice(first, min(first + size, layout.num_trees))
@@ -117,7 +118,7 @@ def _num_pairs(trees: _Trees) -> Tensor:
 
 
 def _add_by_groups(total: Tensor, trees: _Trees, has_many: Tensor) -> None:
-    """Add what nodes with many pairs say (`V`, bool; those above such a node are such nodes)."""
+    """Add the weights of the nodes with many pairs (`V`, bool; their ancestors have many too), by tables of groups."""
     starts = _starts_of_groups(trees, has_many)
     is_start = torch.zeros_like(trees.leaf_nodes).index_fill_(0, starts, 1)
     group_of_leaf = is_start.cumsum(0) - 1
@@ -131,7 +132,7 @@ def _add_by_groups(total: Tensor, trees: _Trees, has_many: Tensor) -> None:
 
 
 def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:
-    """The first leaves of the largest nodes with few pairs, and the leaves with many; ascending."""
+    """The first leaf of each group (largest nodes with few pairs, and leaves with many), ascending."""
     is_root = trees.parent == torch.arange(len(trees.parent))
     is_leaf = trees.high - trees.low == 1
     is_group = torch.where(has_many, is_leaf, has_many[trees.parent] | is_root)
@@ -139,7 +140,7 @@ def _starts_of_groups(trees: _Trees, has_many: Tensor) -> Tensor:
 
 
 def _tables_of_groups(trees: _Trees, has_many: Tensor, starts: Tensor) -> list[Tensor]:
-    """For each tree the sums of weights of the nodes with many pairs that two of its groups share."""
+    """For each tree and any two of its groups the sum of the weights of the nodes with many pairs that hold both."""
     bounds = torch.searchsorted(starts, trees.tree_leaves)
     nodes = has_many.nonzero().squeeze(1)
     per_tree = torch.diff(torch.searchsorted(nodes, trees.tree_nodes)).tolist()
@@ -156,7 +157,7 @@ def _tables_of_groups(trees: _Trees, has_many: Tensor, starts: Tensor) -> list[T
 
 
 def _add_by_pairs(total: Tensor, trees: _Trees, has_few: Tensor) -> None:
-    """Add what nodes with few pairs say (`V`, bool)."""
+    """Add the weights of the nodes with few pairs (`V`, bool), pair by pair."""
     weights = trees.weights.numpy()
     right = _sparse(trees.right, trees, has_few, weights.dtype)
     left = right if trees.left is trees.right else _sparse(trees.left, trees, has_few, weights.dtype)
@@ -167,7 +168,7 @@ def _add_by_pairs(total: Tensor, trees: _Trees, has_few: Tensor) -> None:
 
 
 def _sparse(codes: Tensor, trees: _Trees, wanted: Tensor, dtype: np.dtype) -> csr_array:
-    """Which of the wanted nodes (`V`, bool) rows are in; those below such a node are such nodes."""
+    """Rows by nodes, 1 where a row is in a wanted node (`V`, bool; the descendants of such nodes are wanted too)."""
     rows, nodes = torch.arange(len(codes)).repeat_interleave(codes.shape[1]), trees.leaf_nodes[codes].reshape(-1)
     found: list[Tensor] = []
     stays = wanted[nodes]
@@ -177,5 +178,5 @@ def _sparse(codes: Tensor, trees: _Trees, wanted: Tensor, dtype: np.dtype) -> cs
         parents = trees.parent[nodes]
         nodes, stays = parents, wanted[parents] & (parents != nodes)
     places = torch.cat(found, 1) if found else rows.new_zeros(2, 0)
-    # Sorted by node: sums are the same for a pair either way around.
+    # Sorted by node, so that the sums of the pairs (i, j) and (j, i) are rounded alike.
     return csr_array((np.ones(places.shape[1], dtype), tuple(places.numpy())), shape=(len(codes), len(trees.parent)))

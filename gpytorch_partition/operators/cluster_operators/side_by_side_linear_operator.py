@@ -1,4 +1,4 @@
-"""Feature spaces side by side: the operator S of partitions of different kinds, and its root."""
+"""The block-diagonal operator S of a mixture of kernels, whose feature spaces are side by side, and its root."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SideBySideLinearOperator(ClusterOperator):
 
     @property
     def independent_clusters(self) -> Tensor:
-        """Those of the blocks."""
+        """The independent clusters of the blocks."""
         return torch.cat([block.independent_clusters for block in self.blocks])
 
     @property
