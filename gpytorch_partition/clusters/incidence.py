@@ -6,7 +6,7 @@ The incidence matrix :math:`Z` of rows and clusters, and the two sums over clust
 that row i falls in under partition r. Clusters are numbered partition by partition, so that the codes of
 partition r lie in a range of their own.
 
-Codes are int32 where p allows. Compiled loops over 8 and 16 bits were measured: no faster for one column, and slower
+Codes are int32 where possible. Compiled loops over 8 and 16 bits were measured: no faster for one column, and slower
 for many, than PyTorch's sums. Rows sorted by one partition's clusters are summed 1.0 to 1.7 times as fast, most so with
 tables larger than the cache; only solves for many samples sort a copy.
 """

@@ -39,8 +39,7 @@ class Guarded(LinearOperator):
     A linear operator whose factorizations and elementwise products refuse to become dense silently.
 
     Cholesky, eigen- and singular value decompositions, elementwise products and products over a batch dimension are
-    dense up to `max_cholesky_size` rows, and raise a `RuntimeError` above. An elementwise product with a constant only
-    scales.
+    dense up to `max_cholesky_size` rows, and errors above; an elementwise product with a constant is a scaling.
     """
 
     # Set to `add` by :mod:`gpytorch_partition.operators.addition`, which imports every class that a sum can become.

@@ -18,8 +18,7 @@ from gpytorch_partition.operators.guards import Guarded, check_dense
 from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
 
 _LOOKUPS = 2**22  # entries looked up at once by index
-# Products take a block of columns at a time: a table of sums that stays in the cache makes wide ones several times as
-# fast.
+# Wide products take a block of columns at a time: where its table of sums stays in the cache, several times as fast.
 _SUMS_AT_ONCE = 2**21  # sums over clusters of a block
 _FEWEST_COLUMNS = 32  # columns of a block, even if their sums are more
 

@@ -578,7 +578,7 @@ def test_an_ordinary_fit_says_nothing(method):
 
 
 def test_too_few_steps_are_told():
-    with patch.object(krylov, "_LOOKS", (3, 5)), pytest.warns(ConvergenceWarning) as told:
+    with patch.object(krylov, "_CHECKPOINTS", (3, 5)), pytest.warns(ConvergenceWarning) as told:
         found = fit(plain_model(), method="krylov")
     assert any("after 5 Lanczos steps" in str(warning.message) for warning in told)
     assert not found.converged

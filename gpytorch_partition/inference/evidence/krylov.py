@@ -1,4 +1,4 @@
-"""The spectrum that a covariance shows to the targets and to probe vectors, from one Lanczos run."""
+"""Spectral measures of a covariance with respect to targets and probe vectors, from one Lanczos run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMe
 from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
 
-# After how many steps a measure is returned; each look costs an eigendecomposition per probe.
-_LOOKS = (20, 30, 40, 55, 75, 100, 130, 165, 200, 250, 300)
+# Lanczos steps after which a measure is returned, at the cost of an eigendecomposition per probe.
+_CHECKPOINTS = (20, 30, 40, 55, 75, 100, 130, 165, 200, 250, 300)
 
 # The error of the log determinant is about sqrt(N / probes) nats: this many probes leave 1e-3 nats per datum at most.
 _ROWS_TIMES_PROBES = 200_000
-_FEWEST_PROBES, _MOST_PROBES = 2, 100
+_FEWEST_PROBES = 2
+_MOST_PROBES = 100
 
 
 def default_num_probes(num_rows: int) -> int:
@@ -35,7 +36,7 @@ def krylov_measures(
     covariance: LinearOperator, targets: Tensor, num_probes: int, seed: int
 ) -> Iterator[SpectralMeasure]:
     r"""
-    Ever better measures of one Lanczos run, after 20, 30, 40, ... and at most 300 steps.
+    Measures of increasing accuracy from one Lanczos run, after 20, 30, 40, ... and at most 300 steps.
 
     Each step is one product with `t + 1 + num_probes` columns. Holds about `64 + 4 (t + 1 + num_probes)` numbers per
     row, in float64 whatever the covariance's dtype: rounding moves eigenvalues by about the largest one times the
@@ -44,15 +45,15 @@ def krylov_measures(
 
     :param covariance: `N x N` K, of unit scale.
     :param targets: `N x t` targets.
-    :param num_probes: Probe vectors for the traces.
-    :param seed: Of the probe vectors.
+    :param num_probes: Number of probe vectors for the traces.
+    :param seed: Seed of the probe vectors.
     """
     num_rows, covariance = targets.shape[0], covariance.to(dtype=torch.float64)
     generator = solver_generator(seed, "probes", covariance.device)
     probes = torch.randn(num_rows, num_probes, generator=generator, dtype=covariance.dtype, device=covariance.device)
     run = LanczosRun(covariance._matmul, with_ones(targets), probes, generator)
-    for look in _LOOKS:
-        run.extend(look - run.num_steps)
+    for num_steps in _CHECKPOINTS:
+        run.extend(num_steps - run.num_steps)
         yield _measure(run, num_rows)
 
 

@@ -1,4 +1,4 @@
-"""Lengthscales of a smooth kernel, learned on a few of the rows by an exact Gaussian process."""
+"""Lengthscales of a Matern-3/2 kernel, by maximum marginal likelihood of an exact Gaussian process on a few rows."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.minimum import minimum_of
 
-# Bounds of lengthscales, outputscale and noise for columns and targets of variance 1: the noise keeps the covariance
-# positive definite in float64 wherever the search goes.
-_LENGTHSCALES, _OUTPUTSCALE, _NOISE = (1e-2, 1e3), (1e-2, 1e2), (1e-4, 10.0)
-_STOP = {"ftol": 1e-5, "maxiter": 100}
+_LENGTHSCALE_BOUNDS = (1e-2, 1e3)  # in standard deviations of a column
+_OUTPUTSCALE_BOUNDS = (1e-2, 1e2)  # in variances of the targets
+_NOISE_BOUNDS = (1e-4, 10.0)  # in variances of the targets: the covariance stays positive definite in float64
+_STOPPING_RULE = {"ftol": 1e-5, "maxiter": 100}  # of L-BFGS
 
 
 def learn_lengthscales(x: Tensor, y: Tensor) -> Tensor:
     r"""
     The lengthscales (`D`, float64, in units of x) of a Matern-3/2 kernel that maximize the marginal likelihood.
 
-    Of an exact Gaussian process :math:`y \sim N(c, s K + \sigma^2 I)` with c, s and :math:`\sigma^2` maximized along,
-    by L-BFGS from lengthscales of :math:`\sqrt{D}` standard deviations. Changing the units of a column or of the
-    targets changes nothing. A column that is constant counts for nothing, and has a lengthscale of :math:`\sqrt D`.
+    The likelihood is that of an exact Gaussian process :math:`y \sim N(c, s K + \sigma^2 I)`, maximized over c, s and
+    :math:`\sigma^2` as well, by L-BFGS from lengthscales of :math:`\sqrt{D}` standard deviations. The units of columns
+    and targets do not matter. A constant column has no influence, and a lengthscale of :math:`\sqrt D`.
 
     Costs :math:`O(n^3 + n^2 D)` per evaluation: 2 to 7 seconds for 1,000 rows of 8 to 21 columns on one core.
 
@@ -45,8 +45,8 @@ def learn_lengthscales(x: Tensor, y: Tensor) -> Tensor:
         return loss, gradient.cpu().numpy()
 
     start = np.log([num_columns**0.5] * num_columns + [1.0, 0.1])
-    bounds = np.log([_LENGTHSCALES] * num_columns + [_OUTPUTSCALE, _NOISE])
-    found = minimum_of(objective, start, bounds=bounds, options=_STOP)
+    bounds = np.log([_LENGTHSCALE_BOUNDS] * num_columns + [_OUTPUTSCALE_BOUNDS, _NOISE_BOUNDS])
+    found = minimum_of(objective, start, bounds=bounds, options=_STOPPING_RULE)
     return unit * torch.from_numpy(found.x[:num_columns]).exp().to(unit)
 
 

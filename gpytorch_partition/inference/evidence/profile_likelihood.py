@@ -1,10 +1,9 @@
 r"""
-Outputscale, noise and constant mean by maximum marginal likelihood, on a likelihood that costs microseconds.
+Outputscale, noise and constant mean of maximum marginal likelihood, from a likelihood that takes microseconds.
 
 For a ratio :math:`\lambda = \sigma^2 / s` the best mean and the best outputscale are known in closed form (the latter
-is :math:`r^\top (K + \lambda)^{-1} r / N`, moved to the nearest value that the bounds allow), so what is
-searched is one dimension, first on a grid, since likelihoods can have two maxima, and then by Brent's method between
-grid points.
+is :math:`r^\top (K + \lambda)^{-1} r / N`, clipped to the bounds), so the search is over the ratio alone: first on a
+grid, since likelihoods can have two maxima, and then by Brent's method between grid points.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLi
 Interval = tuple[float, float]
 LogPrior = Callable[[float, float], float]
 
-# Ratios of noise and outputscale that are searched, and how finely at first: 8 per decade.
-_SMALLEST_RATIO, _LARGEST_RATIO, _PER_DECADE = 1e-12, 1e8, 8
-
-# Stands for an outputscale of 0, the best one for constant targets, where the likelihood has no bound.
-_LEAST = 1e-300
+_SMALLEST_RATIO = 1e-12  # noise over outputscale, the least that is searched
+_LARGEST_RATIO = 1e8  # the most that is searched
+_PER_DECADE = 8  # ratios of the grid in each decade
+_LEAST_OUTPUTSCALE = 1e-300  # in place of 0, the best one for constant targets, where the likelihood is unbounded
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Maximum:
-    """Where the likelihood (times the prior) is largest, and its logarithm there, the prior not counted."""
+    """The maximum of the likelihood (times the prior), and the log likelihood there, without the prior."""
 
     outputscale: float
     noise: float
@@ -109,7 +107,7 @@ class _Search:
         def value(scale: float) -> float:
             return -0.5 * (form / scale + num_rows * float(np.log(2 * np.pi * scale)) + log_determinant)
 
-        scale = float(np.clip(max(form / num_rows, _LEAST), *limits))
+        scale = float(np.clip(max(form / num_rows, _LEAST_OUTPUTSCALE), *limits))
         if self.log_prior is not None:
             scale = self._with_prior(value, ratio, scale, limits)
         return Maximum(scale, ratio * scale, mean, value(scale))

@@ -3,7 +3,7 @@ The marginal likelihood for every outputscale and noise at once, from the spectr
 
 With partitions and weights fixed, :math:`A = s K + \sigma^2 I` has the eigenvectors of K whatever s and
 :math:`\sigma^2` are. A quadratic form in :math:`A^{-1}` and the log determinant are then sums over eigenvalues
-:math:`\theta_i` (or over the nodes of a Gauss quadrature that stands for them) of
+:math:`\theta_i` (or over the nodes of a Gauss quadrature in their place) of
 :math:`1 / (s \theta_i + \sigma^2)` and :math:`\log(s \theta_i + \sigma^2)`: microseconds each.
 """
 
@@ -22,18 +22,18 @@ Array = NDArray[np.float64]
 @dataclass(frozen=True)
 class SpectralMeasure:
     r"""
-    What is kept of a covariance K (`N x N`) and of targets: two discrete measures on its eigenvalues.
+    Two discrete measures on the eigenvalues of a covariance K (`N x N`): one of targets, one for traces.
 
     Quadratic forms: :math:`v_a^\top f(K) v_b = \sum_i f(\theta_i) c_{ia} c_{ib}` for the vectors
     :math:`V = [y_1 \ldots y_t, 1]`. Traces: :math:`\mathrm{tr} f(K)` is the mean over the rows of `trace_nodes` of
-    :math:`\sum_i w_i f(\theta_i)`: of one row that is exact, or of independent estimates from probe vectors.
+    :math:`\sum_i w_i f(\theta_i)`: one exact row, or independent estimates from probe vectors.
 
     :param nodes: `k` eigenvalues of the quadratic forms.
     :param coefficients: `k x (t + 1)` c.
     :param trace_nodes: `q x l` eigenvalues of the traces.
     :param trace_weights: `q x l` w; every row sums to N.
     :param num_rows: N.
-    :param num_probes: How many estimates the traces are the mean of. (Default: 0, they are exact.)
+    :param num_probes: Number of estimates that traces are the mean of. (Default: 0, they are exact.)
     """
 
     nodes: Array
@@ -80,7 +80,7 @@ class SpectralLikelihood:
     Each call costs as many operations as the measure has nodes: microseconds to a millisecond.
 
     :param measure: The spectrum.
-    :param target: Which of its targets.
+    :param target: Index of the target.
 
     Example:
         >>> K, y = torch.diag(torch.tensor([2.0, 0.0])), torch.tensor([[1.0], [3.0]])
@@ -123,7 +123,7 @@ class SpectralLikelihood:
 
         For L = log A and probe vectors uniform on the sphere, the variance of :math:`z^\top L z` is
         :math:`\tfrac{2 N}{N + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / N)`, whose traces the same probe vectors
-        estimate: so one of them is enough to tell.
+        estimate: one of them is enough.
         """
         if not self.measure.num_probes:
             return 0.0

@@ -1,1 +1,1 @@
-"""Exact inference from counts of clusters, whatever the number of rows."""
+"""Exact inference in feature space, from counts and sums by cluster, for any number of rows."""

@@ -1,9 +1,9 @@
 r"""
-The exact Gaussian process of a partition kernel in feature space, whatever the number of rows.
+The exact Gaussian process of a partition kernel by p x p matrices in feature space, for any number of rows.
 
 :math:`K = Z S Z^\top` has rank p at most, the number of clusters. With :math:`S = F F^\top`, the eigenpairs
-:math:`F^\top G F = V \Lambda V^\top` of co-occurrence counts :math:`G = Z^\top Z` give everything: evidence, means,
-variances and samples for every outputscale and noise. The rows themselves are needed for nothing but counting.
+:math:`F^\top G F = V \Lambda V^\top`, from co-occurrence counts :math:`G = Z^\top Z`, suffice for evidence, means,
+variances and samples at every outputscale and noise. The rows themselves are only counted.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ from gpytorch_partition.progress import LONG, progress
 
 logger = logging.getLogger(__name__)
 
-# Seconds of an eigendecomposition of a p x p matrix over p^3, on two cores of a server CPU.
-DECOMPOSITION_SECONDS = 1.2e-10
-# Columns of a root whose sums over clusters are taken at once, and the most numbers that these are.
-_COLUMNS, _BLOCK_ENTRIES = 64, 2**24
+DECOMPOSITION_SECONDS = 1.2e-10  # for a p x p eigendecomposition, over p^3, on two cores of a server CPU
+_BLOCK_COLUMNS = 64  # columns of a root whose sums over clusters are taken at once, at most
+_BLOCK_ENTRIES = 2**24  # numbers (rows times columns) that these sums are, at most
 
 
 class FeatureSpace:
@@ -37,8 +36,8 @@ class FeatureSpace:
     The p x p matrix :math:`F^\top G F`, its eigenpairs (the nonzero ones are K's own), and its Cholesky factors.
 
     Eigenpairs serve every outputscale and noise, at some :math:`10 p^3` operations once; a factor serves one pair of
-    them, at :math:`\tfrac23 p^3`. Each is computed when it is asked for, and kept; `p^2` to `3 p^2` numbers are held
-    (float64), four to five times `p^2` meanwhile.
+    them, at :math:`\tfrac23 p^3`. Each is computed at its first use, and kept; `p^2` to `3 p^2` numbers are held
+    (float64), and four to five times `p^2` during computation.
 
     :param counts: `p x p` G, float64.
     :param cluster_operator: `p x p` S, positive semidefinite.
@@ -59,21 +58,21 @@ class FeatureSpace:
 
     @property
     def values(self) -> Tensor:
-        r"""The eigenvalues :math:`\Lambda` (`p`), zero up to rounding as zero."""
+        r"""The eigenvalues :math:`\Lambda` (`p`); those that are zero up to rounding are set to zero."""
         return self._eigenpairs[0]
 
     @property
     def basis(self) -> Tensor:
-        """F V, effects of the clusters."""
+        """F V (`p x p`): the eigenvectors as effects of the clusters."""
         return self._eigenpairs[1]
 
     @property
     def is_decomposed(self) -> bool:
-        """Whether the eigenpairs are there already."""
+        """Whether the eigenpairs are computed already."""
         return "_eigenpairs" in self.__dict__
 
     def has_root(self, outputscale: float, noise: float) -> bool:
-        """Whether :meth:`covariance_root` is there already, or as good as there."""
+        """Whether :meth:`covariance_root` is computed already, or takes only a scaling of eigenvectors."""
         return self.is_decomposed or (self._factored is not None and self._factored[0] == (outputscale, noise))
 
     def measure(self, sums: Tensor, squares: Tensor) -> SpectralMeasure:
@@ -83,18 +82,19 @@ class FeatureSpace:
         :param sums: `p x (t + 1)` :math:`Z^\top [Y, 1]`.
         :param squares: `(t + 1) x (t + 1)` :math:`[Y, 1]^\top [Y, 1]`.
         """
-        found = self.values > 0
-        seen = (self.basis[:, found].mT @ sums) / self.values[found].sqrt().unsqueeze(-1)
-        # What lies outside the span of the features belongs to the eigenvalue 0.
-        values, vectors = torch.linalg.eigh(squares - seen.mT @ seen)
-        rest = (vectors * values.clamp_min(0).sqrt()).mT
-        num_rows, num_found = round(float(squares[-1, -1])), int(found.sum())
-        nodes = torch.cat([self.values[found], self.values.new_zeros(len(rest))])
-        trace_nodes = torch.cat([self.values[found], self.values.new_zeros(1)])
-        trace_weights = torch.cat([torch.ones_like(self.values[found]), self.values.new_tensor([num_rows - num_found])])
+        is_positive = self.values > 0
+        positive = self.values[is_positive]
+        inside = (self.basis[:, is_positive].mT @ sums) / positive.sqrt().unsqueeze(-1)
+        # The part of the targets outside the span of the features belongs to the eigenvalue 0.
+        values, vectors = torch.linalg.eigh(squares - inside.mT @ inside)
+        outside = (vectors * values.clamp_min(0).sqrt()).mT
+        num_rows = round(float(squares[-1, -1]))
+        nodes = torch.cat([positive, positive.new_zeros(len(outside))])
+        trace_nodes = torch.cat([positive, positive.new_zeros(1)])
+        trace_weights = torch.cat([torch.ones_like(positive), positive.new_tensor([num_rows - len(positive)])])
         return SpectralMeasure(
             nodes.cpu().numpy(),
-            torch.cat([seen, rest]).cpu().numpy(),
+            torch.cat([inside, outside]).cpu().numpy(),
             trace_nodes[None].cpu().numpy(),
             trace_weights[None].cpu().numpy(),
             num_rows,
@@ -114,9 +114,9 @@ class FeatureSpace:
         r"""
         A root (`p x p`) of the posterior covariance of the cluster effects: variances are sums of positive terms.
 
-        From the eigenpairs, if they are there, :math:`F V (s \sigma^2 / (s \Lambda + \sigma^2))^{1/2}`; else
-        :math:`\sqrt s F L^{-\top}` with :math:`L L^\top = I + \tfrac{s}{\sigma^2} F^\top G F`, unless noise is so
-        little that rounding leaves no such L.
+        From the eigenpairs, if they are computed, :math:`F V (s \sigma^2 / (s \Lambda + \sigma^2))^{1/2}`; else
+        :math:`\sqrt s F L^{-\top}` with :math:`L L^\top = I + \tfrac{s}{\sigma^2} F^\top G F`, unless the
+        noise is too small for a Cholesky factorization in float64.
         """
         if not self.has_root(outputscale, noise) and (root := self._factored_root(outputscale, noise)) is not None:
             self._factored = (outputscale, noise), root
@@ -142,7 +142,7 @@ def summed_variances(rows: Incidence, root: Tensor) -> Tensor:
     :param root: `p x q` root R of the covariance of the effects, in any memory layout.
     """
     variances = root.new_zeros(rows.num_rows)
-    size = max(1, min(_COLUMNS, _BLOCK_ENTRIES // max(1, rows.num_rows)))
+    size = max(1, min(_BLOCK_COLUMNS, _BLOCK_ENTRIES // max(1, rows.num_rows)))
     for columns in progress(root.split(size, -1), "predictive variances"):
         variances += rows.row_values(columns.contiguous()).square().sum(-1)
     return variances
@@ -152,13 +152,13 @@ _FEATURE_SPACE: Key[FeatureSpace] = Key("feature space")
 
 
 def known_feature_space(rows: Incidence) -> FeatureSpace | None:
-    """The feature space that was built of these rows last."""
+    """The feature space that was last built from these rows; None if there is none."""
     return rows.cache.peek(_FEATURE_SPACE)
 
 
 def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
     """
-    The feature space of the rows of a square covariance, its scale apart; remembered with the rows.
+    The feature space of the rows of a square covariance, without its scale; kept with the rows.
 
     :param covariance: Without batch dimensions and loadings.
     """
@@ -176,8 +176,8 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
     """
     The exact spectral measure of a covariance of unit scale and of targets.
 
-    Targets are centred and scaled meanwhile, and their coefficients moved back: products of targets far from zero, or
-    of very different sizes, would leave nothing but rounding of what the clusters do not explain.
+    Targets are centred and scaled, and their coefficients transformed back: in products of targets far from zero, or of
+    very different sizes, rounding would exceed the part that the clusters do not explain.
 
     :param covariance: `N x N`.
     :param targets: `N x t`.
@@ -189,6 +189,6 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
     columns = with_ones((targets - centres) / sizes)
     sums = streamed_cluster_sums(covariance.left.codes, columns, covariance.left.num_clusters)
     measure = feature_space_of(covariance).measure(sums, columns.mT @ columns)
-    own, ones = measure.coefficients[:, :-1], measure.coefficients[:, -1:]
-    moved = own * sizes.cpu().numpy() + ones * centres.cpu().numpy()
-    return replace(measure, coefficients=np.concatenate([moved, ones], -1))
+    scaled, ones = measure.coefficients[:, :-1], measure.coefficients[:, -1:]
+    original = scaled * sizes.cpu().numpy() + ones * centres.cpu().numpy()
+    return replace(measure, coefficients=np.concatenate([original, ones], -1))

@@ -1,4 +1,4 @@
-"""All that exact inference needs to know of the rows: counts and sums by cluster, which add up over chunks."""
+"""Sufficient statistics of the rows for exact inference: counts and sums by cluster, which add up over chunks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpytorch_partition.clusters.co_occurrence import (
 )
 from gpytorch_partition.partitions.partition import Partition
 
-# What statistics consist of, beside the labels.
+# The attributes that are saved, beside the labels.
 _TENSORS = ("counts", "sums", "squares", "examples")
 
 
@@ -27,15 +27,15 @@ class ClusterStatistics:
     :math:`G = Z^\top Z`, :math:`Z^\top [y, 1]` and :math:`[y, 1]^\top [y, 1]` of the rows seen so far.
 
     Rows are added, and removed again, a chunk at a time; counts are exact, so that removing undoes adding. The
-    statistics of two shards add up to those of both. Balog et al. 2016, section 5, learn online in this way.
+    statistics of two shards add up to those of both. This is the online learning of Balog et al. 2016, section 5.
 
     A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; held are `8 p^2` bytes, and as many
-    more while a chunk is counted: one that fails, or is interrupted, leaves everything as it was. Where labels are
+    more while a chunk is counted, so that one that fails or is interrupted changes nothing. Where labels are
     unbounded (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its
-    example: `8 p D` bytes more. They tell where the cluster lies in coarser partitions (:meth:`coarsened`).
+    example: `8 p D` bytes more. Examples locate their clusters in coarser partitions (:meth:`coarsened`).
 
     :param partition: The partitions.
-    :param max_clusters: How many clusters there may be, here or later. (Default: 65,536, whose counts take 34 GB.)
+    :param max_clusters: Number of clusters that is allowed, now or later. (Default: 65,536, whose counts take 34 GB.)
     :raises ValueError: If there are more.
 
     Example:
@@ -63,7 +63,7 @@ class ClusterStatistics:
 
     def check_partition(self) -> None:
         """
-        Refuse partitions that are no longer those that rows were counted by.
+        Check that the partitions are still those by which rows were counted.
 
         :raises RuntimeError: If they have changed, as Mondrian trees do with another lifetime.
         """
@@ -84,7 +84,7 @@ class ClusterStatistics:
 
         :param x: `n x D` points.
         :param y: `n` finite targets.
-        :return: Where the clusters that there were before are now (`p`), and the codes of the rows (`n x m`).
+        :return: The new numbers (`p`) of the clusters that were there before, and the codes of the rows (`n x m`).
         """
         self.check_partition()
         labels, places = self.partition.labels(x), torch.arange(len(self.sums))
@@ -98,7 +98,7 @@ class ClusterStatistics:
 
     def remove(self, x: Tensor, y: Tensor) -> None:
         """
-        Take back rows that were added.
+        Subtract rows that were added.
 
         :param x: `n x D` points.
         :param y: `n` finite targets.
@@ -139,7 +139,7 @@ class ClusterStatistics:
         """
         The statistics of the same rows under coarser partitions, exactly, without the rows.
 
-        Each cluster lies where its example lies. Costs the labels of p points and :math:`O(p^2)`.
+        Each cluster is located by its example. Costs the labels of p points and :math:`O(p^2)`.
 
         :param partition: As many partitions, whose clusters are unions of clusters of these (Mondrian trees cut at an
             earlier lifetime); that they are is not checked.
@@ -175,7 +175,7 @@ class ClusterStatistics:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """
-        Take up saved statistics.
+        Restore saved statistics.
 
         :raises ValueError: If they are of other partitions.
         """
@@ -186,7 +186,7 @@ class ClusterStatistics:
             setattr(self, name, state[name].clone())
 
     def _count(self, codes: Tensor, y: Tensor, sign: int) -> None:
-        """In copies that take their places last, so that an error or an interruption leaves everything as it was."""
+        """Add rows, or subtract them, in copies that are assigned last: an error or an interruption changes nothing."""
         counts = self.counts.clone()
         count_co_occurrences(counts, codes, sign)
         if sign < 0 and bool((counts < 0).any()):
@@ -197,14 +197,14 @@ class ClusterStatistics:
         self.counts, self.sums, self.squares = counts, sums, squares
 
     def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
-        """Add other statistics, each of whose clusters lies in the one of these at its place."""
+        """Add other statistics; `places` are the numbers of the clusters here that contain each of theirs."""
         self._keep_examples(other.examples, places.unsqueeze(-1))
         self.counts += coarsened(other.counts, places, len(self.counts))
         self.sums.index_add_(0, places, other.sums)
         self.squares += other.squares
 
     def _keep_examples(self, rows: Tensor, codes: Tensor) -> None:
-        """Of the rows (`n x D`) in each cluster that has none yet, the first."""
+        """Take as the example of each cluster without one the first of the rows (`n x D`) in it."""
         numbers, first = torch.arange(len(rows)), torch.full((len(self.sums),), len(rows))
         for column in codes.unbind(-1):
             first.scatter_reduce_(0, column.long(), numbers, "amin")
@@ -219,7 +219,7 @@ class ClusterStatistics:
         return [column[offset : offset + values.numel()] for offset, values, column in starts]
 
     def _reindex(self, old: SeenClusterIndex, more: SeenClusterIndex, num_columns: int) -> Tensor:
-        """Make room for more labels; where the old ones are then."""
+        """Make room for more labels, and return the new numbers of the old clusters."""
         index = old.joined(more)
         size, places = index.num_clusters, index.codes_of(old.values)
         if size > old.num_clusters:
@@ -228,13 +228,13 @@ class ClusterStatistics:
             counts[places.unsqueeze(1), places] = self.counts
             sums = self.sums.new_zeros(size, 2).index_copy_(0, places, self.sums)
             examples = examples.new_zeros(size, num_columns).index_copy_(0, places, examples)
-            # All at once and last, so that an error before leaves everything as it was.
+            # Assigned together and last, so that an error before changes nothing.
             self.index, self.counts, self.sums, self.examples = index, counts, sums, examples
         return places
 
 
 def fingerprint(partition: Partition) -> str:
-    """A digest of what a partition keeps; partitions by a user's function all have the same, and are not told apart."""
+    """A digest of a partition's type and tensors; it does not tell apart partitions by users' functions."""
     digest = hashlib.sha256(type(partition).__name__.encode())
     for name, tensor in sorted(partition.tensors().items()):
         digest.update(name.encode())

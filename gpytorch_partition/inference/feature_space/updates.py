@@ -1,15 +1,14 @@
 r"""
-Rows that arrive one after another: the exact posterior of cluster effects, brought up to date (Balog et al. 2016,
-section 5 and supplement C).
+Online updates of the exact posterior of cluster effects as rows arrive (Balog et al. 2016, section 5, supplement C).
 
 The paper keeps the inverse, or a Cholesky factor, of the regularized counts. What is kept here is the posterior itself:
-the mean w of the effects and a root R of their covariance, :math:`C = R R^\top`. New rows Z with residuals r make
+the mean w of the effects and a root R of their covariance, :math:`C = R R^\top`. New rows Z with residuals r lead to
 
 .. math::
 
-    w' = w + C Z^\top S^{-1} (r - Z w), \qquad C' = C - C Z^\top S^{-1} Z C, \qquad S = Z C Z^\top + \sigma^2 I,
+    w' = w + C Z^\top B^{-1} (r - Z w), \qquad C' = C - C Z^\top B^{-1} Z C, \qquad B = Z C Z^\top + \sigma^2 I,
 
-and with :math:`S = L L^\top, X = L^{-1} Z R` the root of C' is :math:`R (I - X^\top M X)` with
+and with :math:`B = L L^\top, X = L^{-1} Z R` the root of C' is :math:`R (I - X^\top M X)` with
 :math:`M = (I + (I - X X^\top)^{1/2})^{-1}`, where :math:`I - X X^\top = \sigma^2 L^{-1} L^{-\top}` without any
 cancellation. (For a single row this is Potter's square root filter.)
 """
@@ -45,10 +44,10 @@ class EffectsPosterior(NamedTuple):
 
     def extended(self, places: Tensor, num_clusters: int, deviation: float) -> EffectsPosterior:
         """
-        With clusters that no row was in: zero mean, and a prior deviation of their own.
+        The posterior with clusters added that no row was in, of zero mean and the prior deviation.
 
-        :param places: `p` the new code of each cluster.
-        :param num_clusters: How many clusters there are now.
+        :param places: `p` new codes of the clusters that are there already.
+        :param num_clusters: Number of clusters with those added.
         :param deviation: The prior standard deviation of an effect.
         """
         is_new = torch.ones(num_clusters, dtype=torch.bool).index_fill_(0, places, False).nonzero().squeeze(-1)
@@ -62,25 +61,25 @@ class EffectsPosterior(NamedTuple):
 
     def updated(self, rows: Incidence, residuals: Tensor, noise: float) -> EffectsPosterior:
         r"""
-        After some more rows: :math:`O(n p q + n^3)` for n of them.
+        The posterior after n more rows, in :math:`O(n p q + n^3)`.
 
         :param rows: Their clusters, Z (`n x p`).
         :param residuals: `n x 1` targets less the constant mean.
         :param noise: :math:`\sigma^2`.
         """
         seen = rows.row_values(self.root)  # Z R
-        innovation = seen @ seen.mT
+        innovation = seen @ seen.mT  # B
         innovation.diagonal().add_(noise)
-        factor = torch.linalg.cholesky(innovation)
+        factor = torch.linalg.cholesky(innovation)  # L
         spread = torch.linalg.solve_triangular(factor, seen, upper=False)  # X
-        surprise = torch.linalg.solve_triangular(factor, residuals - rows.row_values(self.mean), upper=False)
+        whitened = torch.linalg.solve_triangular(factor, residuals - rows.row_values(self.mean), upper=False)
         weighted = self.root @ spread.mT  # C Z^T L^-T
         root = self.root - weighted @ (_inner(factor, noise) @ spread)
-        return EffectsPosterior(self.mean + weighted @ surprise, root)
+        return EffectsPosterior(self.mean + weighted @ whitened, root)
 
 
 def _inner(factor: Tensor, noise: float) -> Tensor:
-    r"""M: with :math:`I - X X^\top = \sigma^2 L^{-1} L^{-\top}` and its eigenvectors."""
+    r"""M, from the eigenvectors of :math:`I - X X^\top = \sigma^2 L^{-1} L^{-\top}`."""
     inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype), upper=False)
     values, vectors = torch.linalg.eigh(noise * inverse @ inverse.mT)
     return vectors / (1 + values.clamp_min(0).sqrt()) @ vectors.mT

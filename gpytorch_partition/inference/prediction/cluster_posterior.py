@@ -1,7 +1,8 @@
 r"""
-Predictive variances and joint samples from cluster effects: :math:`f = Z u` with :math:`u \sim N(0, s S)`, so that the
-posterior of f at any points is that of u, summed over their clusters. In a sum of covariances every term has effects of
-its own; where rows have loadings, a cluster has several.
+Predictive means, variances and joint samples from the posterior of the cluster effects u.
+
+:math:`f = Z u` with :math:`u \sim N(0, s S)`, so the posterior of f at any points is that of u, summed over their
+clusters. In a sum of covariances every term has its own effects; where rows have loadings, a cluster has several.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ from gpytorch_partition.settings import num_variance_samples, preconditioner_ran
 
 logger = logging.getLogger(__name__)
 
-# Rounding allows no smaller relative residual than so many roundoffs.
-_ROUNDOFFS = 256
-# So many samples repay rows put in order, and a preconditioner of so many times the usual rank, unless that takes more
-# bytes: with 200 trees and 400,000 rows a product takes .22 s instead of .37, and a solve 26 iterations instead of 47,
-# so that 40 samples repaid it; less noise needs more iterations, and fewer samples.
-_MANY, _RANKS, _MOST_BYTES = 128, 4, 2**31
-# Samples solved for at once: more take longer each, unless rows are in order.
-_COLUMNS, _ORDERED_COLUMNS = 16, 32
+_ROUNDOFFS = 256  # smallest relative residual that rounding allows, in units of roundoff
+# Many samples are solved for with sorted rows and a larger preconditioner. With 200 trees and 400,000 rows a product
+# takes .22 s instead of .37, and a solve 26 iterations instead of 47, so that 40 samples repaid it; less noise needs
+# more iterations, and fewer samples.
+_MANY_SAMPLES = 128  # number of samples from which on this is done
+_RANK_FACTOR = 4  # rank of the larger preconditioner, in usual ranks
+_MOST_BYTES = 2**31  # size of the larger preconditioner
+_COLUMNS = 16  # samples solved for at once: with more, each takes longer
+_ORDERED_COLUMNS = 32  # the same for sorted rows
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class ClusterPosterior:
     :param noisy: `N x N` covariance plus noise, without batch dimensions: of a partition kernel, or of a sum in which
         every term has clusters.
     :param points: For each term, the test points in the feature space of its training rows.
-    :param is_ordered: Whether training rows are in the order of a partition's clusters.
+    :param is_ordered: Whether training rows are sorted by the clusters of a partition.
     """
 
     noisy: PartitionAddedDiagLinearOperator
@@ -78,7 +80,7 @@ class ClusterPosterior:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the covariance of the effects is there already, from a fit or from variances."""
+        """Whether the covariance of the effects is known already, from a fit or from variances."""
         if not self.has_feature_space:
             return False
         space = known_feature_space(self.covariance.left)
@@ -122,11 +124,11 @@ class ClusterPosterior:
 
     def samples(self, num_samples: int, own: Sequence[Incidence]) -> Tensor:
         r"""
-        Joint samples of the latent function less its mean (`num_samples x N_test`), from PyTorch's random numbers.
+        Joint samples of the latent function less its mean (`num_samples x N_test`), by PyTorch's global generator.
 
         A solve per sample, whatever the number of points, and :math:`O((N + N_{test}) m)` beside it.
 
-        :param num_samples: How many.
+        :param num_samples: Number of samples.
         :param own: For each term, one-hot rows of the test points in their own feature space, which tells unseen
             clusters apart.
         """
@@ -135,24 +137,24 @@ class ClusterPosterior:
         return torch.cat([none, *(posterior._deviations(size, None, own) for size in sizes)], -1).mT
 
     def _block_sizes(self, num_samples: int) -> list[int]:
-        """How many samples are solved for at once."""
+        """The samples in blocks that are solved for at once: the size of each."""
         columns = _ORDERED_COLUMNS if self.is_ordered else _COLUMNS
         return [min(columns, num_samples - start) for start in range(0, num_samples, columns)]
 
     def _prepared(self, num_samples: int) -> ClusterPosterior:
         """
-        The same posterior, ready for that many samples.
+        The same posterior, prepared for that many samples.
 
-        Many come from rows in the order of one partition's clusters: neighbours share clusters of the others too, so
-        that sums find them in the cache. Held meanwhile: 8 bytes per (row, partition), a copy of the loadings, and a
+        For many, rows are sorted by the clusters of one partition: neighbours share clusters of the others too, so that
+        sums find them in the cache. Held by the result: 8 bytes per (row, partition), a copy of the loadings, and a
         preconditioner of four times the rank, 2 GiB at most, whose set-up takes three times its size.
         """
-        if num_samples < _MANY or self._is_dense:
+        if num_samples < _MANY_SAMPLES or self._is_dense:
             return self
         rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
         prepared = ClusterPosterior(self.noisy.restricted_to(order), self.points, is_ordered=True)
         most = _MOST_BYTES // (order.numel() * self.noisy.dtype.itemsize)
-        with preconditioner_rank(max(rank, min(_RANKS * rank, most))):
+        with preconditioner_rank(max(rank, min(_RANK_FACTOR * rank, most))):
             _ = prepared._inverse
         return prepared
 
@@ -164,7 +166,7 @@ class ClusterPosterior:
     def _deviations(
         self, num_samples: int, generator: torch.Generator | None, own: Sequence[Incidence] | None = None
     ) -> Tensor:
-        """Posterior samples less their mean, `N_test x num_samples`; only jointly right if `own` is given."""
+        """Posterior samples less their mean, `N_test x num_samples`; exact jointly only if `own` is given."""
         covariances = self.covariances
         tables = [_drawn_effects(covariance, num_samples, generator) for covariance in covariances]
         rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in covariances]
@@ -187,14 +189,14 @@ class ClusterPosterior:
         return conjugate_gradients(
             self.noisy._matmul,
             function + errors,
-            self._nearness(function, errors),
+            self._stopping_rule(function, errors),
             preconditioner=self._inverse,
             max_iterations=linear_settings.max_cg_iterations.value(),
         ).solution
 
-    def _nearness(self, function: Tensor, errors: Tensor) -> Callable[[CGState], Tensor]:
+    def _stopping_rule(self, function: Tensor, errors: Tensor) -> Callable[[CGState], Tensor]:
         r"""
-        The rule to stop when the error of a sample has a small fraction of the variance of the sample itself.
+        The rule to stop when the error of a sample has a small fraction of the variance of the sample.
 
         With the residual :math:`r = f + e - A w` the sample deviates from its mean by :math:`f - K w = D w + r - e` at
         the training rows, and by :math:`K A^{-1} r` from the exact one, where
@@ -205,11 +207,11 @@ class ClusterPosterior:
         share, roundoff = variance_tolerance.value() ** 0.5, _ROUNDOFFS * coarsest
         smallest = roundoff * norm(function + errors)
 
-        def is_near(state: CGState) -> Tensor:
+        def has_converged(state: CGState) -> Tensor:
             deviation = torch.addcmul(state.residual - errors, noise, state.solution)
             return norm(state.residual) <= (share * norm(deviation)).maximum(smallest)
 
-        return is_near
+        return has_converged
 
     def _weighted_norm(self, columns: Tensor) -> Tensor:
         r""":math:`|D^{-1/2} v|` (`1 x t`), in units that make it :math:`|v|` where D is constant."""
@@ -220,7 +222,7 @@ class ClusterPosterior:
 
     @cached_property
     def _inverse(self) -> Callable[[Tensor], Tensor] | None:
-        """The preconditioner's; a larger one for many samples."""
+        """The preconditioner's inverse; a larger preconditioner's for many samples."""
         return self.noisy._solve_preconditioner()
 
     @property
@@ -229,7 +231,7 @@ class ClusterPosterior:
 
     @property
     def _noise_diagonal(self) -> Tensor:
-        """`N x 1`."""
+        """The noise variances (`N x 1`)."""
         return self.noisy._diag_tensor._diagonal().unsqueeze(-1)
 
     @property
@@ -238,12 +240,12 @@ class ClusterPosterior:
 
     @property
     def has_feature_space(self) -> bool:
-        """Whether it is one partition kernel, and noise the same for all rows, which the feature space needs."""
+        """Whether exact inference in feature space applies: one partition kernel, no loadings, one level of noise."""
         is_one = len(self.points) == 1 and self.points[0].loadings is None
         return is_one and isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
 
     def fastest(self) -> str:
-        """The way to the variances that is expected to take the least time; a word if that is minutes all the same."""
+        """The cheapest variance method by estimated seconds; logs a warning if it takes more than 120 s."""
         seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(self.noisy, self.num_points)}
         if self.has_feature_space:
             seconds["feature_space"] = self._factor_seconds
@@ -265,7 +267,7 @@ def _drawn_effects(covariance: PartitionLinearOperator, num_samples: int, genera
 
 
 def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: LoadedRows, own: Incidence) -> Tensor:
-    """Sums over clusters, in which points in clusters without a training row have effects of their own."""
+    """Sums over clusters, with independent effects drawn for the clusters that no training row is in."""
     ones, clusters = table.new_ones(covariance.left.num_rows, 1), covariance.cluster_operator
     # An empty leaf of a tree has the effects of the nodes above, which the table holds.
     is_empty = (covariance.left.cluster_sums(ones).squeeze(-1) == 0) & clusters.independent_clusters
@@ -289,7 +291,7 @@ def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPo
 
     :param noisy: `*batch x N x N` covariance of the training rows plus noise.
     :param cross: `*batch x N_test x N` covariance of test points and training rows.
-    :return: None for batches, for sums with another term, and where the points are coded in another feature space.
+    :return: None for batches, for sums with terms of other kinds, and for points coded in another feature space.
     """
     if noisy.batch_shape or cross.batch_shape or not isinstance(noisy, PartitionAddedDiagLinearOperator):
         return None
@@ -300,7 +302,7 @@ def cluster_posterior(noisy: LinearOperator, cross: LinearOperator) -> ClusterPo
 
 
 def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
-    """Whether a covariance of training rows has the clusters and loadings that one of other points with them has."""
+    """Whether the covariance of training rows and a cross-covariance have the same clusters and numbers of loadings."""
     if not isinstance(covariance, PartitionLinearOperator) or not isinstance(cross, PartitionLinearOperator):
         return False
     loadings = (covariance.left_loadings, cross.right_loadings)

@@ -1,7 +1,7 @@
 """
-What the ways to the same answer are expected to cost, so that the cheapest can be taken.
+Estimated seconds of each method to fit and to predict, from which the fastest is chosen.
 
-In seconds on two cores of a server CPU, rough: what is decided by them are ratios, right to a factor of a few.
+Rough figures for two cores of a server CPU: choices depend on their ratios only, which are right to a factor of a few.
 """
 
 from __future__ import annotations
@@ -18,27 +18,34 @@ from gpytorch_partition.operators.partition_added_diag_linear_operator import Pa
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import num_variance_samples
 
-# One pair of clusters of a row counted; a Cholesky factor with its inverse of a p x p matrix over p^3; one (row,
-# partition) and one row (vectors kept orthogonal) of a column of a Lanczos step, in float64.
-_COUNT, _FACTOR, _STEP_VISIT, _STEP_ROW = 2e-9, 1.7e-11, 1e-9, 4e-8
-# One column of an iteration of conjugate gradients with a dozen or more: a (row, partition), a row (the preconditioner
-# and the vectors' own algebra), a node of a tree, and a loading in the only cluster, in float32; and how many times as
-# long it takes in float64.
-_VISIT, _ROW, _NODE, _LOADING, _DOUBLE = 1.5e-10, 2e-8, 2e-9, 6e-11, 5
-# Lanczos steps of a fit: 40 to 100 were measured for 20,000 rows, 75 for 60,000, 165 for 1,000,000.
-_STEPS, _STEPS_AT, _STEPS_GROWTH = 60, 20_000, 0.3
-# Iterations of a sample's solve: 10 for 5,000 rows at a noise of .1 outputscales; 23 to 37 were measured for 50,000, 35
-# to 100 with a tenth of that noise. A variance to within 1 % takes four times as many.
-_ITERATIONS, _ITERATIONS_AT, _GROWTH, _VARIANCE_FACTOR = 10, (5_000, 0.1), 0.45, 4
-# The feature space is chosen for so many clusters at most, and while the bytes for each pair of them that are held
-# meanwhile, five numbers, fit in half of the memory.
-_MOST_CLUSTERS, _PAIR_BYTES = 20_000, 5 * 8
-# What the preparation for samples costs, in iterations of one column.
-_PREPARATION = 800
+# Feature space, float64.
+_COUNT_SECONDS = 2e-9  # for a row and a pair of its clusters
+_FACTOR_SECONDS = 1.7e-11  # for a p x p Cholesky factor with its inverse, over p^3
+_MOST_CLUSTERS = 20_000  # for more the feature space is never chosen
+_PAIR_BYTES = 5 * 8  # five numbers held for a pair of clusters: those of all pairs must fit in half of the memory
+# Lanczos steps of a fit, float64: 40 to 100 were measured for 20,000 rows, 75 for 60,000, 165 for 1,000,000.
+_STEPS = 60  # for `_STEPS_ROWS` rows
+_STEPS_ROWS = 20_000
+_STEPS_GROWTH = 0.3  # exponent of the number of rows
+_STEP_VISIT_SECONDS = 1e-9  # for a column and a (row, partition)
+_STEP_ROW_SECONDS = 4e-8  # for a column and a row: orthogonalization
+# Iterations of conjugate gradients for a sample: 23 to 37 were measured for 50,000 rows, 35 to 100 at a noise of .01.
+_ITERATIONS = 10  # for `_ITERATIONS_ROWS` rows and `_ITERATIONS_NOISE`
+_ITERATIONS_ROWS = 5_000
+_ITERATIONS_NOISE = 0.1  # in outputscales
+_ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
+_VARIANCE_FACTOR = 4  # iterations for a variance to within 1 %, over those for a sample
+_PREPARATION = 800  # time of the preparation for samples, in iterations of one column
+# One column of an iteration with a dozen columns or more, float32.
+_VISIT_SECONDS = 1.5e-10  # for a (row, partition)
+_ROW_SECONDS = 2e-8  # for a row: the preconditioner and the algebra of vectors
+_NODE_SECONDS = 2e-9  # for a node of a tree
+_LOADING_SECONDS = 6e-11  # for a row and a loading, where there is a single cluster
+_DOUBLE_FACTOR = 5  # time in float64 over time in float32
 
 
 def decomposition_seconds(rows: Incidence) -> float:
-    """To fit in feature space: counts and eigenpairs; nothing if these rows have them."""
+    """Seconds to fit in feature space, for counts and eigenpairs; 0 if these rows have them already."""
     space = known_feature_space(rows)
     if space is not None and space.is_decomposed:
         return 0.0
@@ -48,13 +55,13 @@ def decomposition_seconds(rows: Incidence) -> float:
 
 
 def factor_seconds(rows: Incidence, outputscale: float, noise: float) -> float:
-    """To predict in feature space: counts and a Cholesky factor; nothing if these rows have what serves as well."""
+    """Seconds to predict in feature space, for counts and a Cholesky factor; 0 if :meth:`has_root` for these values."""
     space = known_feature_space(rows)
     if space is not None and space.has_root(outputscale, noise):
         return 0.0
     if rows.num_clusters > _most_clusters():
         return float("inf")
-    return _count_seconds(rows) + rows.num_clusters**3 * _FACTOR
+    return _count_seconds(rows) + rows.num_clusters**3 * _FACTOR_SECONDS
 
 
 def _most_clusters() -> float:
@@ -62,7 +69,7 @@ def _most_clusters() -> float:
 
 
 def _memory() -> float:
-    """Bytes of this machine's memory, or 8 GiB where it does not say."""
+    """Bytes of this machine's memory, or 8 GiB where the system does not tell."""
     if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 2**33
@@ -70,36 +77,36 @@ def _memory() -> float:
 
 def _count_seconds(rows: Incidence) -> float:
     known = known_feature_space(rows) is not None
-    return 0.0 if known else rows.num_rows * rows.num_partitions**2 / 2 * _COUNT
+    return 0.0 if known else rows.num_rows * rows.num_partitions**2 / 2 * _COUNT_SECONDS
 
 
 def cholesky_seconds(num_clusters: int) -> float:
-    """One Cholesky factor in feature space, counts known."""
-    return float("inf") if num_clusters > _most_clusters() else num_clusters**3 * _FACTOR
+    """Seconds for one Cholesky factor in feature space, given the counts."""
+    return float("inf") if num_clusters > _most_clusters() else num_clusters**3 * _FACTOR_SECONDS
 
 
 def krylov_seconds(num_rows: int, num_partitions: int, num_columns: int) -> float:
-    """To fit by one Lanczos run of so many vectors."""
-    steps = _STEPS * (num_rows / _STEPS_AT) ** _STEPS_GROWTH
-    return steps * num_rows * num_columns * (num_partitions * _STEP_VISIT + _STEP_ROW)
+    """Seconds to fit by one Lanczos run with that many columns."""
+    steps = _STEPS * (num_rows / _STEPS_ROWS) ** _STEPS_GROWTH
+    return steps * num_rows * num_columns * (num_partitions * _STEP_VISIT_SECONDS + _STEP_ROW_SECONDS)
 
 
 def conjugate_gradient_seconds(noisy: PartitionAddedDiagLinearOperator, num_points: int) -> float:
-    """To solve for the variances of some points."""
+    """Seconds to solve for the variances of that many points by conjugate gradients."""
     return num_points * _VARIANCE_FACTOR * _iterations(noisy) * _iteration_seconds(noisy._linear_op)
 
 
 def sample_seconds(noisy: PartitionAddedDiagLinearOperator) -> float:
-    """To solve for pathwise samples."""
+    """Seconds to solve for the pathwise samples that variances are estimated from."""
     return (num_variance_samples.value() * _iterations(noisy) + _PREPARATION) * _iteration_seconds(noisy._linear_op)
 
 
 def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
     """
-    The noise (its harmonic mean), in prior variances of what takes iterations.
+    The noise (its harmonic mean) over the prior variance of the terms that take iterations.
 
-    A term with a single cluster has a few large eigenvalues, which the preconditioner takes: landmarks of 10
-    outputscales beside a forest of .3 took as many iterations as the forest alone, or 1.7 times as many.
+    A term with a single cluster has a few large eigenvalues, which the preconditioner removes: inducing points of
+    outputscale 10 beside a forest of .3 took 1 to 1.7 times the iterations of the forest alone.
     """
     covariances = structured_terms(noisy._linear_op)
     hard = [term for term in covariances if term.left.num_clusters > 1] or covariances
@@ -110,23 +117,23 @@ def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
-    """More rows make the largest eigenvalues larger, less noise the smallest ones smaller."""
-    num_rows, ratio = _ITERATIONS_AT
-    return _ITERATIONS * (noisy.size(-1) / num_rows) ** _GROWTH * (ratio / noise_ratio(noisy)) ** 0.5
+    """Iterations for a sample: more rows make the largest eigenvalues larger, less noise the smallest ones smaller."""
+    growth = (noisy.size(-1) / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
+    return _ITERATIONS * growth * (_ITERATIONS_NOISE / noise_ratio(noisy)) ** 0.5
 
 
 def _iteration_seconds(covariance: LinearOperator) -> float:
-    """One column of one iteration."""
-    rows = covariance.size(-1) * _ROW * (_DOUBLE if covariance.dtype == torch.float64 else 1)
+    """Seconds for one column of one iteration."""
+    rows = covariance.size(-1) * _ROW_SECONDS * (_DOUBLE_FACTOR if covariance.dtype == torch.float64 else 1)
     return rows + sum(map(_product_seconds, structured_terms(covariance)))
 
 
 def _product_seconds(term: PartitionLinearOperator) -> float:
-    """One column of a product with a term of the covariance; matrix products double in float64, sums take longer."""
+    """Seconds for one column of a product with a term; in float64 matrix products take twice as long, sums 5 times."""
     rows, nodes = term.left, term.cluster_operator.num_nodes
     is_double = term.cluster_operator.dtype == torch.float64
     num_loadings = 1 if term.left_loadings is None else term.left_loadings.shape[-1]
     if rows.num_clusters == 1:
-        return rows.num_rows * num_loadings * _LOADING * (2 if is_double else 1)
-    seconds = num_loadings * (rows.num_rows * rows.num_partitions * _VISIT + nodes * _NODE)
-    return seconds * (_DOUBLE if is_double else 1)
+        return rows.num_rows * num_loadings * _LOADING_SECONDS * (2 if is_double else 1)
+    seconds = num_loadings * (rows.num_rows * rows.num_partitions * _VISIT_SECONDS + nodes * _NODE_SECONDS)
+    return seconds * (_DOUBLE_FACTOR if is_double else 1)

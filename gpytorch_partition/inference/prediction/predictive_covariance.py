@@ -1,4 +1,4 @@
-"""The predictive covariance, computed where and when it is asked for."""
+"""The predictive covariance as a linear operator: only the entries that are used are solved for."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import predictive_variances
 
-# Test points solved for at once by conjugate gradients, and the entries of one block of right-hand sides at most.
-_BLOCK_COLUMNS = 64
-_BLOCK_ENTRIES = 2**25
+_BLOCK_COLUMNS = 64  # test points solved for at once by conjugate gradients, at most
+_BLOCK_ENTRIES = 2**25  # entries of one block of right-hand sides, at most
 
 
 class PredictiveCovarianceLinearOperator(Guarded):
@@ -106,9 +105,9 @@ class PredictiveCovarianceLinearOperator(Guarded):
     @cached(name="root_decomposition")
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
         """
-        A dense root: Cholesky's where solves are exact, else one of eigenvectors, which forgives errors of solves.
+        A dense root: Cholesky's where solves are exact, else one of eigenvectors, which tolerates errors of solves.
 
-        :raises RuntimeError: Above `max_cholesky_size` test points, where Lanczos roots are far off here.
+        :raises RuntimeError: Above `max_cholesky_size` test points, where Lanczos roots would have large errors.
         """
         check_dense(self, "a root of the predictive covariance (for joint samples)")
         if self.is_dense:
@@ -136,7 +135,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
         return super().zero_mean_mvn_samples(num_samples)
 
     def _are_many(self, num_samples: int) -> bool:
-        """Whether the points are too many for a solve each."""
+        """Whether there are too many points for a solve each."""
         num_points = self.size(-1)
         if num_points > linear_settings.max_cholesky_size.value():
             return True
@@ -168,7 +167,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
         return torch.cat(variances, -1)
 
     def _variance_method(self, posterior: ClusterPosterior | None) -> str:
-        """What the settings ask for, or what is fastest."""
+        """The method of the settings, or for `"auto"` the cheapest one."""
         method = predictive_variances.value()
         if method == "auto":
             return "conjugate_gradients" if posterior is None else posterior.fastest()
@@ -182,7 +181,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
         return method
 
     def _covariances(self, prior: Tensor) -> Tensor:
-        """Covariances of as many pairs of different points."""
+        """The diagonal between two sets of different points: covariances of pairs."""
         forms = [
             (self._columns(block, self.left) * self._solve(self._columns(block))).sum(-2)
             for block in self._blocks("predictive covariances")
@@ -197,11 +196,11 @@ class PredictiveCovarianceLinearOperator(Guarded):
         noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
         prior = prior.unsqueeze(-2)
 
-        def certain(state: CGState) -> Tensor:
+        def is_certain(state: CGState) -> Tensor:
             variance = (prior - state.quadratic_form).clamp_min(torch.finfo(prior.dtype).eps * prior)
             return (state.residual.square() / noise).sum(-2, keepdim=True) <= self.tolerance * variance
 
-        form = self._conjugate_gradients(columns, certain).quadratic_form
+        form = self._conjugate_gradients(columns, is_certain).quadratic_form
         return (prior - form).clamp_min(0).squeeze(-2)
 
     def _solve(self, columns: Tensor) -> Tensor:

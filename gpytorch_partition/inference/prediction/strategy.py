@@ -1,4 +1,4 @@
-"""How a GPyTorch model with a partition kernel predicts: sums over clusters for means, guaranteed variances."""
+"""GPyTorch's prediction strategy for partition kernels: means by sums over clusters, variances of known accuracy."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     - The covariance is a :class:`PredictiveCovarianceLinearOperator`, which solves only for what is used:
       `.mean` alone costs no solve. GPyTorch's `fast_pred_var` (Lanczos roots of rank 100, off by tens of percent
       and more on these kernels) is ignored.
-    - Under `observation_nan_policy("mask")` rows without a target are left out of means and variances; `"fill"` is the
-      same thing here, and needs them missing in all batch elements alike.
+    - Under `observation_nan_policy("mask")` rows without a target do not enter means and variances; `"fill"` is the
+      same here, and requires targets to be missing at the same rows in all batch elements.
     - Fantasies re-solve from the old solution instead of updating Lanczos roots.
 
-    Up to `max_cholesky_size` training rows all of it is GPyTorch's dense algebra. Above, predictive variances carry no
-    gradients.
+    Up to `max_cholesky_size` training rows GPyTorch's dense algebra is used. Above, variances carry no gradients.
     """
 
     def __init__(self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any) -> None:
-        # Evaluated before the likelihood adds noise, so that the noise meets our operator and not the lazy kernel.
+        # Evaluated before the likelihood adds noise, so that noise is added to our operator and not to the lazy kernel.
         covariance = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
         prior = train_prior_dist.__class__(train_prior_dist.loc, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
         self._effects: Tensor | None = None  # posterior means of cluster effects
-        self._cluster_weights: dict[int, tuple[LoadedRows, Tensor]] = {}  # by the term's place in the sum
+        self._cluster_weights: dict[int, tuple[LoadedRows, Tensor]] = {}  # by the term's number in the sum
 
     @property
     def _is_dense(self) -> bool:
@@ -78,7 +77,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return test_mean
 
     def _decomposed_posterior(self, test_train_covar: LinearOperator | Tensor) -> ClusterPosterior | None:
-        """The posterior of cluster effects, if a fit or variances have left its feature space behind."""
+        """The posterior of cluster effects, if a fit or variances have built its feature space already."""
         if self._is_dense or torch.is_tensor(test_train_covar) or self.lik_train_train_covar.requires_grad:
             return None
         posterior = cluster_posterior(self._noisy, test_train_covar)
@@ -104,7 +103,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return alpha.detach() if gpytorch_settings.detach_test_caches.on() else alpha
 
     def _rows_with_targets(self) -> Tensor | None:
-        """The training rows that count under a policy for missing targets; None if all do."""
+        """The training rows that a policy for missing targets keeps; None if all."""
         missing = torch.isnan(self.train_labels).view(-1, self.num_train)
         policy = gpytorch_settings.observation_nan_policy.value()
         if policy == "ignore" or not bool(missing.any()):
@@ -117,13 +116,13 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return (~missing.any(0)).nonzero().squeeze(-1)
 
     def _mean_of(self, place: int, term: LinearOperator, alpha: Tensor) -> Tensor:
-        """One term's share of the mean, `*batch x N_test x 1`."""
+        """One term's contribution to the mean, `*batch x N_test x 1`."""
         if not isinstance(term, PartitionLinearOperator) or term.cluster_operator.requires_grad:
             return term @ alpha  # with gradients of weights that are trained
         return term.row_values(self._weights_of(place, term, alpha))
 
     def _weights_of(self, place: int, term: PartitionLinearOperator, alpha: Tensor) -> Tensor:
-        r"""The table :math:`S Z^\top \alpha`, kept for as long as the training rows are coded and loaded the same."""
+        r"""The table :math:`S Z^\top \alpha`, kept while the training rows have the same codes and loadings."""
         rows = LoadedRows(term.right, term.right_loadings)
         if term.cluster_operator.requires_grad or (rows.loadings is not None and rows.loadings.requires_grad):
             return term.cluster_product(term.cluster_sums(alpha))
@@ -187,7 +186,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     @torch.no_grad()
     def _solution_from(self, old: Tensor) -> Tensor:
-        """The weights alpha, found from those of the first rows."""
+        """The weights alpha, by iterations that start from the weights of the rows before."""
         noisy = self.lik_train_train_covar.evaluate_kernel()
         offset = (self.train_labels - self.train_prior_dist.loc).unsqueeze(-1)
         guess = torch.zeros_like(offset)

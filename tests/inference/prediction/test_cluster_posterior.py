@@ -345,7 +345,7 @@ class TestChoice:
     def test_long_work_is_announced(self, posterior, monkeypatch, caplog):
         self._fastest(posterior, monkeypatch, 500, 1e9)
         assert not caplog.records
-        monkeypatch.setattr(costs, "_VISIT", 1.0)
+        monkeypatch.setattr(costs, "_VISIT_SECONDS", 1.0)
         self._fastest(posterior, monkeypatch, 500, 1e9)
         assert "variances of 500 points: about" in caplog.text
 
@@ -472,7 +472,7 @@ class TestSums:
         rows = costs._iteration_seconds(forest) - one
         both = costs._iteration_seconds(forest + landmarks)
         assert both == pytest.approx(rows + one + costs._product_seconds(landmarks))
-        assert costs._product_seconds(landmarks) == pytest.approx(N * 30 * costs._LOADING)
+        assert costs._product_seconds(landmarks) == pytest.approx(N * 30 * costs._LOADING_SECONDS)
 
     def test_expected_iterations_go_by_the_terms_with_several_clusters(self):
         forest, landmarks = KERNELS["forest"]()(X).evaluate_kernel(), self.PARTS["landmarks"]()(X).evaluate_kernel()
