@@ -41,8 +41,7 @@ class MondrianForest:
         \mathrm{Var}(\theta_c \mid y) = \frac{\sigma^2}{n_c + \delta}.
 
     The prior mean is 0, which is also what clusters without rows predict: center the targets. This is
-    the baseline of figures 9 and 10, without the hierarchical smoothing of Lakshminarayanan et al. 2016; trees with
-    weights at all heights are fitted one by one by :class:`~gpytorch_partition.inference.tree_gaussian.TreeGaussian`.
+    the baseline of figures 9 and 10, without the hierarchical smoothing of Lakshminarayanan et al. 2016.
 
     Fitting costs the labels and :math:`O(N m)`. Memory is that of the training inputs, `16 p` bytes for p clusters, and
     the codes of rows that the kernel caches: one kernel serves the forest and its own joint fit.
@@ -176,5 +175,5 @@ def _check_flat(kernel: PartitionKernel, rows: Incidence) -> None:
     if not operator.has_equal_weights:
         raise ValueError(
             f"expected flat partitions that weigh the same, got nested or weighted ones of a {type(kernel).__name__}: "
-            'of a forest take heights="leaf", or TreeGaussian for trees with all heights'
+            'of a forest take heights="leaf"'
         )

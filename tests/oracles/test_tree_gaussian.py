@@ -12,7 +12,7 @@ from torch.distributions import MultivariateNormal
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.clusters.tree_layout import lay_out_trees
-from gpytorch_partition.inference.tree_gaussian import TreeGaussian
+from tests.oracles.tree_gaussian import TreeGaussian
 
 any_trees = settings(derandomize=True, deadline=None, max_examples=40)
 
