@@ -35,21 +35,21 @@ _OVERCONFIDENT = (
 # The weight of a node whose split explained nothing, as a share of its tree's impurity. On four regression sets (1,200
 # rows, 100 trees of grow_forest) floors of 0 to .03 gave mean predictive densities within .007 nats.
 _IMPURITY_FLOOR = 0.01
-# Trees begin with at least this weight, where the average is 1: a softmax cannot give 0, nor leave it.
-_LEAST_TREE_WEIGHT = 1e-3
+_TREE_WEIGHTS = (
+    "the saved forest kernel has trained weights of its trees, which RandomForestKernel no longer learns, because they "
+    "mostly predicted worse than equal ones: load it with the version that saved it, or fit a new kernel."
+)
 
 
 class _Heights(torch.nn.Module):
-    """How the levels of the trees count, and whether trees have trained weights, as state."""
+    """How the levels of the trees count, as state."""
 
-    def __init__(self, heights: str, learn_tree_weights: bool) -> None:
+    def __init__(self, heights: str) -> None:
         super().__init__()
         if heights not in HEIGHTS:
             raise ValueError(f"expected heights to be one of {HEIGHTS}, got {heights!r}")
         self.code: Tensor
-        self.learn_tree_weights: Tensor
         self.register_buffer("code", torch.tensor(HEIGHTS.index(heights)))
-        self.register_buffer("learn_tree_weights", torch.tensor(bool(learn_tree_weights)))
 
     @property
     def name(self) -> str:
@@ -78,14 +78,9 @@ class RandomForestKernel(PartitionKernel):
       the node. The root, without a split above, has the weight .01. k(x, x) is then not 1, but about the share of the
       variance that the trees explain.
 
-    With `learn_tree_weights` each tree has a trained weight, 1 on average, the ensemble's own at first. Trained weights
-    have no batch dimensions: all elements of a `batch_shape` share them. They are trained like everything else in
-    GPyTorch; :func:`~gpytorch_partition.fit_exact_gp` uses L-BFGS for them. A gradient costs about one product; above
-    `max_cholesky_size` rows each evaluation also renews the preconditioner, a quarter more products.
-
-    A few levels, or kernels of a :class:`~gpytorch_partition.PartitionMixtureKernel`, are learned safely. As many
-    weights as trees are not, where the trees were grown on the same targets: the likelihood then favors a few of them
-    (on two of three sets with 800 rows predictive densities were .02 and .07 nats worse, on the third .05 better).
+    Trained weights have no batch dimensions: all elements of a `batch_shape` share them. They are trained like
+    everything else in GPyTorch; :func:`~gpytorch_partition.fit_exact_gp` uses L-BFGS for them. A gradient costs about
+    one product; above `max_cholesky_size` rows each evaluation also renews the preconditioner, a quarter more products.
 
     The kernel is fitted on the targets that the Gaussian process is then trained on. With an ordinary bootstrap forest
     that makes the process overconfident (90 % intervals that cover 70 to 85 % on noisy data); the defaults are
@@ -96,11 +91,10 @@ class RandomForestKernel(PartitionKernel):
     are some 50 to 70 bytes per node of the trees and 8 per (row, tree).
 
     :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`,
-        which also takes over `heights` and which weights are trained.)
+        which also takes over `heights`.)
     :param train_y: `N` (or `N x k`) targets.
     :param num_trees: Number m of trees. (Default: 200.)
     :param heights: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`. (Default: `"all"`.)
-    :param learn_tree_weights: Whether trees have trained weights. (Default: False.)
     :param max_samples: Rows of each tree, as in :func:`~gpytorch_partition.partitions.grow_forest`.
         (Default: None, 20 % of N, but at most 20,000.) More than half of the rows give an
         :class:`OverconfidenceWarning`.
@@ -129,7 +123,6 @@ class RandomForestKernel(PartitionKernel):
         num_trees: int = 200,
         heights: str = "all",
         *,
-        learn_tree_weights: bool = False,
         max_samples: float | int | None = None,
         min_samples_leaf: int = 3,
         max_features: float | int = 1 / 3,
@@ -138,7 +131,7 @@ class RandomForestKernel(PartitionKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
-        heights_state = _Heights(heights, learn_tree_weights)
+        heights_state = _Heights(heights)
         if (train_x is None) != (train_y is None):
             raise ValueError("expected both training inputs and targets, or neither for an unfitted kernel")
         forest = None
@@ -167,7 +160,6 @@ class RandomForestKernel(PartitionKernel):
         forest: Any,
         heights: str = "all",
         *,
-        learn_tree_weights: bool = False,
         random_state: Any = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
@@ -189,7 +181,6 @@ class RandomForestKernel(PartitionKernel):
             (:class:`~gpytorch_partition.partitions.ForestPartition` says how each is read). With `active_dims` it must
             have been fitted on these columns only.
         :param heights: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`. (Default: `"all"`.)
-        :param learn_tree_weights: Whether trees have trained weights. (Default: False.)
         :param random_state: Seed of the sampled heights, as above.
         :param batch_shape: Batch shape of the kernel. (Default: none.)
         :param active_dims: Columns of x that the trees see. (Default: all.)
@@ -204,12 +195,7 @@ class RandomForestKernel(PartitionKernel):
             >>> RandomForestKernel.from_forest(forest, heights="leaf").num_partitions
             10
         """
-        kernel = cls(
-            heights=heights,
-            learn_tree_weights=learn_tree_weights,
-            batch_shape=batch_shape,
-            active_dims=active_dims,
-        )
+        kernel = cls(heights=heights, batch_shape=batch_shape, active_dims=active_dims)
         kernel.partition = _partition_of(forest, heights, random_state)
         kernel._set_logits()
         if _has_seen_most_targets(forest):
@@ -222,9 +208,6 @@ class RandomForestKernel(PartitionKernel):
         if self.heights == "learned":
             num_levels = int(forest.layout.heights.max()) + 1 if forest.is_fitted else 0
             self.logits.set("raw_level_weights", self.unit.new_zeros(num_levels))
-        if self._heights.learn_tree_weights:
-            logits = forest.weights.clamp_min(_LEAST_TREE_WEIGHT).log()
-            self.logits.set("raw_tree_weights", logits.to(self.unit))
 
     @property
     def heights(self) -> str:
@@ -257,30 +240,16 @@ class RandomForestKernel(PartitionKernel):
         self.logits.write("raw_level_weights", weights)
 
     @property
-    def raw_tree_weights(self) -> torch.nn.Parameter | None:
-        """The logits of :attr:`tree_weights`, where these are learned."""
-        return self.logits.get("raw_tree_weights")
-
-    @property
     def tree_weights(self) -> Tensor:
-        """
-        The weights of the trees (`m`, float64), 1 on average: the ensemble's own, unless they are learned.
-
-        Learned ones can be set to positive numbers.
-        """
-        learned = self.logits.weights("raw_tree_weights")
-        return self._forest.weights if learned is None else self.num_partitions * learned
-
-    @tree_weights.setter
-    def tree_weights(self, weights: Any) -> None:
-        self.logits.write("raw_tree_weights", weights)
+        """The weights that the ensemble gives its trees (`m`, float64), 1 on average."""
+        return self._forest.weights
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         """S: path sums of the weights of nodes, or the trees' shares for flat partitions."""
         forest, shares, nodes = self._forest, self.tree_weights / self.num_partitions, self._node_weights()
         if nodes is not None:
             return PathSumLinearOperator((nodes * forest.layout.of_node(shares)).to(like), layout=forest.layout)
-        if self.raw_tree_weights is None and (shares == shares[0]).all():
+        if (shares == shares[0]).all():
             return super()._cluster_operator(sizes, like)
         weights = shares.repeat_interleave(cast(Tensor, self.partition.cluster_counts)).to(like)
         return FlatLinearOperator(weights, num_clusters=len(weights))
@@ -303,11 +272,11 @@ class RandomForestKernel(PartitionKernel):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take over the saved kernel's heights, kind of partitions and trained weights."""
-        code, trees = (state_dict.get(prefix + f"_heights.{name}") for name in ("code", "learn_tree_weights"))
-        if code is not None and trees is not None:
-            twin = RandomForestKernel(heights=HEIGHTS[int(code)], learn_tree_weights=bool(trees))
-            if not self._prepare(twin, state_dict, prefix):
-                del state_dict[prefix + "_heights.code"]  # incomplete, and reported as such
+        if state_dict.pop(prefix + "_heights.learn_tree_weights", False):  # which earlier versions saved
+            raise RuntimeError(_TREE_WEIGHTS)
+        code = state_dict.get(prefix + "_heights.code")
+        if code is not None and not self._prepare(RandomForestKernel(heights=HEIGHTS[int(code)]), state_dict, prefix):
+            del state_dict[prefix + "_heights.code"]  # incomplete, and reported as such
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _prepare(self, twin: RandomForestKernel, state_dict: dict[str, Any], prefix: str) -> bool:

@@ -29,6 +29,7 @@ from gpytorch_partition import (
     RandomForestKernel,
     encode_missing,
 )
+from gpytorch_partition.inputs.bits import bits_of
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 from gpytorch_partition.partitions import MondrianPartition
 
@@ -134,7 +135,9 @@ class TestRandomForestImpurity(_KernelSuite, unittest.TestCase):
 class TestRandomForestTreeWeights(_KernelSuite, unittest.TestCase):
     @staticmethod
     def build(x, **kwargs):
-        return RandomForestKernel(x, Y, 10, heights="leaf", learn_tree_weights=True, random_state=0, **kwargs)
+        kernel = RandomForestKernel(x, Y, 10, heights="leaf", random_state=0, **kwargs)
+        kernel.partition.tree_weights = bits_of(torch.arange(1, 11).double() / 5.5)  # as of an ensemble that has them
+        return kernel
 
 
 class TestMixture(_KernelSuite, unittest.TestCase):
@@ -495,8 +498,7 @@ class TestErrors:
         elif isinstance(kernel, RandomForestKernel):
             names = ["all", "sampled", "learned", "leaf", "all"]
             heights = names[names.index(kernel.heights) + 1]
-            trains = kernel.raw_tree_weights is None
-            other = RandomForestKernel(X + 1, Y, 5, heights=heights, learn_tree_weights=trains, random_state=1)
+            other = RandomForestKernel(X + 1, Y, 5, heights=heights, random_state=1)
         else:
             pytest.skip("its partitions are a function, which is no state")
         expected, dense, whole = kernel.cluster_ids(X), kernel(X).to_dense(), other.state_dict()

@@ -1,4 +1,4 @@
-"""Weights of levels and trees, trained or from impurities, against sums over the nodes of scikit-learn's trees."""
+"""Weights of levels, trained or from impurities, and of trees, against sums over the nodes of scikit-learn's trees."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeRegressor
 
 from gpytorch_partition import RandomForestKernel
-from gpytorch_partition.kernels.random_forest_kernel import _IMPURITY_FLOOR
+from gpytorch_partition.inputs.bits import bits_of
+from gpytorch_partition.kernels.random_forest_kernel import _IMPURITY_FLOOR, HEIGHTS
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(150, 3, generator=GENERATOR)
@@ -29,8 +30,10 @@ FOREST = RandomForestRegressor(6, min_samples_leaf=5, random_state=0).fit(X.nump
 TREES = torch.tensor([0.5, 2.0, 1.0, 0.25, 1.25, 1.0], dtype=torch.float64)
 
 
-def kernel_of(heights, **options):
+def kernel_of(heights, tree_weights=TREES, **options):
+    """A kernel whose ensemble weighs its trees, with trained weights somewhere."""
     kernel = RandomForestKernel.from_forest(FOREST, heights, random_state=0, **options).double()
+    kernel._forest.tree_weights = bits_of(tree_weights)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in kernel.logits.parameters():
@@ -82,14 +85,14 @@ def by_impurity(tree):
     return weights
 
 
-@pytest.mark.parametrize("learn_tree_weights", [False, True])
-def test_learned_levels(learn_tree_weights):
-    kernel = kernel_of("learned", learn_tree_weights=learn_tree_weights)
+@pytest.mark.parametrize("tree_weights", [torch.ones_like(TREES), TREES])
+def test_learned_levels(tree_weights):
+    kernel = kernel_of("learned", tree_weights)
     heights = {tree.get_depth() for tree in FOREST.estimators_}
     assert len(heights) > 1
     assert kernel.level_weights.shape == (max(heights) + 1,)
     assert float(kernel.level_weights.detach().max() / kernel.level_weights.detach().min()) > 3
-    expected = similarity(FOREST, by_levels(kernel.level_weights.detach()), kernel.tree_weights.detach(), X, NEW)
+    expected = similarity(FOREST, by_levels(kernel.level_weights.detach()), tree_weights, X, NEW)
     torch.testing.assert_close(kernel(X.double(), NEW.double()).to_dense().detach(), expected)
     torch.testing.assert_close(kernel(X.double(), diag=True).detach(), torch.ones(150, dtype=torch.float64))
 
@@ -115,71 +118,57 @@ def test_impurity(name):
     assert bool((kernel(X, diag=True) < 1.2).all())
 
 
-@pytest.mark.parametrize("heights", ["all", "leaf", "sampled", "learned", "impurity"])
+@pytest.mark.parametrize("heights", HEIGHTS)
 def test_tree_weights(heights):
-    kernel = RandomForestKernel.from_forest(FOREST, heights, learn_tree_weights=True, random_state=0).double()
-    kernel.tree_weights = 3 * TREES
-    torch.testing.assert_close(kernel.tree_weights.detach(), TREES)
-    fixed = [RandomForestKernel.from_forest(FOREST, heights, random_state=0).double() for _ in TREES]
-    expected = torch.zeros(150, 150, dtype=torch.float64)
-    for number, (each, weight) in enumerate(zip(fixed, TREES / TREES.sum())):
-        tree_weights = torch.zeros_like(TREES)
-        tree_weights[number] = len(TREES)
-        forest = each._forest
-        forest.tree_weights = tree_weights.view(torch.int64)  # this tree alone
-        expected += weight * each(X.double()).to_dense().detach()
-    torch.testing.assert_close(kernel(X.double()).to_dense().detach(), expected)
+    expected, one_tree = torch.zeros(150, 150, dtype=torch.float64), len(TREES) * torch.eye(len(TREES)).double()
+    for weights, weight in zip(one_tree, TREES / TREES.sum()):
+        expected += weight * kernel_of(heights, weights)(X.double()).to_dense().detach()
+    torch.testing.assert_close(kernel_of(heights)(X.double()).to_dense().detach(), expected)
 
 
-def test_trees_begin_with_the_ensembles_weights_and_zero_is_little():
+def test_trees_have_the_ensembles_weights():
     boosting = AdaBoostRegressor(DecisionTreeRegressor(max_depth=3), n_estimators=5, random_state=0)
     boosting.fit(X.numpy(), Y.numpy())
-    fixed = RandomForestKernel.from_forest(boosting)
-    learned = RandomForestKernel.from_forest(boosting, learn_tree_weights=True)
-    torch.testing.assert_close(learned.tree_weights.detach(), fixed.tree_weights, rtol=1e-6, atol=1e-6)
-    assert float(fixed.tree_weights.max() - fixed.tree_weights.min()) > 0.1
+    weights = torch.from_numpy(boosting.estimator_weights_[: len(boosting.estimators_)])
+    assert float(weights.max() - weights.min()) > 0.1
+    found = RandomForestKernel.from_forest(boosting).tree_weights
+    torch.testing.assert_close(found, weights / weights.mean())
     boosting.estimator_weights_[1] = 0.0
     assert RandomForestKernel.from_forest(boosting).tree_weights[1] == 0
-    weight = RandomForestKernel.from_forest(boosting, learn_tree_weights=True).tree_weights[1].item()
-    assert 0 < weight < 0.002
 
 
-@pytest.mark.parametrize("heights", ["all", "leaf", "sampled", "learned", "impurity"])
-def test_gradients_of_entries(heights):
-    kernel = kernel_of(heights, learn_tree_weights=True)
-    names = list(dict(kernel.logits.named_parameters()))
+def test_gradients_of_entries():
+    kernel = kernel_of("learned")
     weights = torch.randn(12, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     x, rows = X[:12].double(), torch.arange(12)
 
-    def entries(*values):
+    def entries():
         operator = kernel(x).evaluate_kernel()
         one_by_one = operator._get_indices(rows[:, None], rows)
         return torch.stack(
             [(weights * operator.to_dense()).sum(), (weights * one_by_one).sum(), operator.diagonal()[3]]
         )
 
-    for name in names:
-        parameter = kernel.logits.get(name)
+    parameter = kernel.raw_level_weights
 
-        def moved(value, name=name, parameter=parameter):
-            kernel.logits._parameters[name] = value
-            result = entries()
-            kernel.logits._parameters[name] = parameter
-            return result
+    def moved(value):
+        kernel.logits._parameters["raw_level_weights"] = value
+        result = entries()
+        kernel.logits._parameters["raw_level_weights"] = parameter
+        return result
 
-        assert torch.autograd.gradcheck(moved, parameter.detach().clone().requires_grad_())
+    assert torch.autograd.gradcheck(moved, parameter.detach().clone().requires_grad_())
 
 
-@pytest.mark.parametrize("heights", ["all", "leaf", "sampled", "learned", "impurity"])
-@pytest.mark.parametrize("learn_tree_weights", [False, True])
-def test_state(heights, learn_tree_weights):
-    kernel = kernel_of(heights, learn_tree_weights=learn_tree_weights).float()
+@pytest.mark.parametrize("heights", HEIGHTS)
+def test_state(heights):
+    kernel = kernel_of(heights).float()
     expected = kernel(X, NEW).to_dense()
     twins = [
         RandomForestKernel(),
-        RandomForestKernel(heights="sampled", learn_tree_weights=True),
-        RandomForestKernel(heights="learned", learn_tree_weights=not learn_tree_weights),
-        RandomForestKernel(X, Y, 3, "learned", learn_tree_weights=True, random_state=5),
+        RandomForestKernel(heights="sampled"),
+        RandomForestKernel(heights="learned"),
+        RandomForestKernel(X, Y, 3, "learned", random_state=5),
     ]
     for twin in twins:
         twin.load_state_dict(kernel.state_dict())
@@ -194,6 +183,23 @@ def test_state(heights, learn_tree_weights):
         assert torch.equal(kernel(X, NEW).to_dense(), expected)
 
 
+class TestStateOfVersionsThatTrainedWeightsOfTrees:
+    @pytest.mark.parametrize("heights", HEIGHTS)
+    def test_loads_without_such_weights(self, heights):
+        kernel, twin = kernel_of(heights), ScaleKernel(RandomForestKernel().double())
+        state = ScaleKernel(kernel).state_dict() | {"base_kernel._heights.learn_tree_weights": torch.tensor(False)}
+        twin.load_state_dict(state)
+        assert torch.equal(twin.base_kernel(X.double(), NEW.double()).to_dense(), kernel(X, NEW).to_dense())
+        assert "base_kernel._heights.learn_tree_weights" in state  # the user's own dictionary
+
+    def test_is_refused_with_them(self):
+        kernel, twin = kernel_of("leaf"), kernel_of("all")
+        state = {"_heights.learn_tree_weights": torch.tensor(True), "logits.raw_tree_weights": torch.zeros(6)}
+        with pytest.raises(RuntimeError, match="no longer learns.*fit a new kernel"):
+            twin.load_state_dict(kernel.state_dict() | state)
+        assert torch.equal(twin(X, NEW).to_dense(), kernel_of("all")(X, NEW).to_dense())
+
+
 def test_a_loaded_parameter_remains_the_same_object():
     kernel = RandomForestKernel(X, Y, 3, "learned", random_state=0)
     parameter = kernel.raw_level_weights
@@ -201,30 +207,31 @@ def test_a_loaded_parameter_remains_the_same_object():
     assert kernel.raw_level_weights is parameter
 
 
-@pytest.mark.parametrize("heights", ["learned", "leaf"])
-def test_batch_elements_share_weights(heights):
-    kernel = ScaleKernel(kernel_of(heights, learn_tree_weights=True, batch_shape=(2,)), batch_shape=torch.Size([2]))
+def test_batch_elements_share_weights():
+    kernel = ScaleKernel(kernel_of("learned", batch_shape=(2,)), batch_shape=torch.Size([2]))
     kernel = kernel.double()
     kernel.outputscale = torch.tensor([1.0, 3.0])
-    single = kernel_of(heights, learn_tree_weights=True)(X.double()).to_dense()
+    single = kernel_of("learned")(X.double()).to_dense()
     torch.testing.assert_close(kernel(X.double()).to_dense(), torch.stack([single, 3 * single]))
     torch.testing.assert_close(kernel[1](X.double()).to_dense(), 3 * single)
     torch.testing.assert_close(kernel.expand_batch(3, 2)(X.double()).to_dense()[2, 1], 3 * single)
     kernel(X.double()).evaluate_kernel()[1].to_dense().sum().backward()  # GPyTorch's own index copies the kernel
     batched = [parameter.grad for parameter in kernel.base_kernel.logits.parameters()]
-    alone = kernel_of(heights, learn_tree_weights=True)
+    alone = kernel_of("learned")
     (3 * alone(X.double()).to_dense().sum()).backward()
     for gradient, parameter in zip(batched, alone.logits.parameters()):
         torch.testing.assert_close(gradient, parameter.grad)
 
 
 def test_priors_and_initialize_reach_the_weights():
-    kernel = RandomForestKernel(X, Y, 3, "learned", learn_tree_weights=True, random_state=0)
-    kernel.register_prior("tree_prior", NormalPrior(1.0, 0.5), "tree_weights")
+    kernel = RandomForestKernel(X, Y, 3, "learned", min_samples_leaf=20, max_samples=0.5, random_state=0)
+    size = len(kernel.raw_level_weights)
+    kernel.register_prior("level_prior", NormalPrior(1.0, 0.5), "level_weights")
     ((_, module, prior, closure, _),) = kernel.named_priors()
-    torch.testing.assert_close(closure(module).detach(), torch.ones(3, dtype=torch.float64))
-    kernel.initialize(tree_weights=torch.tensor([1.0, 2.0, 3.0]))
-    torch.testing.assert_close(kernel.tree_weights.detach(), torch.tensor([0.5, 1.0, 1.5], dtype=torch.float64))
+    torch.testing.assert_close(closure(module).detach(), torch.full((size,), 1 / size, dtype=torch.float64))
+    kernel.initialize(level_weights=torch.arange(1.0, size + 1))
+    expected = torch.arange(1, size + 1, dtype=torch.float64) / (size * (size + 1) / 2)
+    torch.testing.assert_close(kernel.level_weights.detach(), expected)
 
 
 class TestErrors:
@@ -235,9 +242,9 @@ class TestErrors:
 
     @pytest.mark.parametrize("weights", [[1.0, 2.0], [1.0, 0.0, 1.0], [1.0, float("nan"), 1.0], [1.0, -1.0, 3.0]])
     def test_weights_that_are_none(self, weights):
-        kernel = RandomForestKernel(X, Y, 3, learn_tree_weights=True, random_state=0)
+        kernel = RandomForestKernel.from_forest(DecisionTreeRegressor(max_depth=2).fit(X, Y), "learned")
         with pytest.raises(ValueError, match="expected 3 positive weights"):
-            kernel.tree_weights = weights
+            kernel.level_weights = weights
 
     def test_weights_that_are_not_learned(self):
         kernel = RandomForestKernel(X, Y, 3, random_state=0)

@@ -35,7 +35,7 @@ def floors(x):
 def parts():
     """Trees of every kind, clusters, cells and a function."""
     return [
-        RandomForestKernel(X, Y, 5, "learned", learn_tree_weights=True, random_state=0),
+        RandomForestKernel(X, Y, 5, "learned", random_state=0),
         PartitionKernel(floors, active_dims=(3,)),
         FastClusterKernel(X, 6, active_dims=(2, 0), random_state=0),
         RandomForestKernel(X, Y, 4, "impurity", random_state=1),
@@ -108,7 +108,7 @@ def test_mixtures_of_mixtures():
     names = [name for name, parameter in outer.named_parameters() if parameter.requires_grad]
     (outer(X).to_dense() * torch.randn(80, 80)).sum().backward()
     gradients = [parameter.grad for name, parameter in outer.named_parameters() if name in names]
-    assert len(names) == 7
+    assert len(names) == 5
     assert all(gradient is not None and bool(gradient.abs().max() > 0) for gradient in gradients)
 
 
@@ -154,7 +154,7 @@ def unfitted():
         RandomForestKernel(),
         PartitionKernel(floors),
         FastClusterKernel(),
-        RandomForestKernel(heights="sampled", learn_tree_weights=True),
+        RandomForestKernel(heights="sampled"),
         MondrianKernel(),
         RandomForestKernel(heights="learned"),
     ]

@@ -6,6 +6,7 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import AdaBoostRegressor
 from sklearn.linear_model import Ridge
 from sklearn.preprocessing import OneHotEncoder
 
@@ -25,6 +26,7 @@ GENERATOR = torch.Generator().manual_seed(11)
 X = torch.randn(N, 3, generator=GENERATOR).double()
 Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(N, generator=GENERATOR)
 Y = Y - Y.mean()
+WEIGHTED_TREES = AdaBoostRegressor(n_estimators=3, random_state=0).fit(X.numpy(), Y.numpy())
 # More points than training rows, the last of them far away in cells of their own.
 TEST = torch.cat([torch.randn(2 * N, 3, generator=GENERATOR).double(), 50 + torch.arange(9).double().view(3, 3)])
 
@@ -190,7 +192,7 @@ def test_joint_weights_of_many_rows_are_solved_for():
         ({"outputscale": float("inf")}, "outputscale"),
         ({"x": X[:, :2]}, "3 columns"),
         ({"kernel": RandomForestKernel(X, Y, 2, random_state=0)}, "flat partitions"),
-        ({"kernel": RandomForestKernel(X, Y, 2, "leaf", learn_tree_weights=True, random_state=0)}, "flat partitions"),
+        ({"kernel": RandomForestKernel.from_forest(WEIGHTED_TREES, "leaf")}, "flat partitions"),
         ({"kernel": PartitionMixtureKernel([MondrianKernel(X, 2), FastClusterKernel(X, 2)])}, "flat partitions"),
     ],
 )

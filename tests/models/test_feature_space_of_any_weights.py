@@ -24,15 +24,22 @@ def forest(heights="all", **options):
     return kernel
 
 
+def boosting(heights="all"):
+    """Its trees weigh differently."""
+    trees = AdaBoostRegressor(DecisionTreeRegressor(max_depth=3), n_estimators=4, random_state=0)
+    return RandomForestKernel.from_forest(trees.fit(X.numpy(), Y.numpy()), heights).double()
+
+
 def mixture(**options):
     clusters = FastClusterKernel(X, 6, height=4, active_dims=(2, 0), random_state=0)
     return PartitionMixtureKernel([forest("learned"), clusters, forest("impurity")], [1, 2, 3], **options).double()
 
 
 KERNELS = {
-    "learned": lambda: forest("learned", learn_tree_weights=True),
+    "learned": lambda: forest("learned"),
     "impurity": lambda: forest("impurity"),
-    "leaf": lambda: forest("leaf", learn_tree_weights=True),
+    "learned of weighted trees": lambda: boosting("learned"),
+    "leaf of weighted trees": lambda: boosting("leaf"),
     "mixture": mixture,
     "mixture of mixtures": lambda: PartitionMixtureKernel([mixture(), forest("leaf")], [3, 1]).double(),
 }
@@ -85,10 +92,7 @@ def test_level_weights_are_for_kernels_of_all_heights(kernel):
 
 
 def test_level_weights_are_for_trees_that_weigh_the_same():
-    boosting = AdaBoostRegressor(DecisionTreeRegressor(max_depth=3), n_estimators=4, random_state=0)
-    boosting.fit(X.numpy(), Y.numpy())
-    for kernel in (RandomForestKernel.from_forest(boosting), forest("all", learn_tree_weights=True)):
-        model = FeatureSpaceGP(kernel)
-        model.add_rows(X, Y)
-        with pytest.raises(ValueError, match="trees that weigh the same"):
-            model.fit_level_weights()
+    model = FeatureSpaceGP(boosting())
+    model.add_rows(X, Y)
+    with pytest.raises(ValueError, match="trees that weigh the same"):
+        model.fit_level_weights()

@@ -43,7 +43,7 @@ def forest(heights, **options):
 
 def mixture():
     kernels = [
-        forest("learned", learn_tree_weights=True),
+        forest("learned"),
         MondrianKernel(X, 5, random_state=0),
         FastClusterKernel(X, 6, active_dims=(2, 0), random_state=0),
         PartitionKernel(floors, active_dims=(1,)),
@@ -53,13 +53,9 @@ def mixture():
 
 KERNELS = {
     "learned": lambda: forest("learned"),
-    "all": lambda: forest("all", learn_tree_weights=True),
-    "leaf": lambda: forest("leaf", learn_tree_weights=True),
-    "sampled": lambda: forest("sampled", learn_tree_weights=True),
-    "impurity": lambda: forest("impurity", learn_tree_weights=True),
-    "both": lambda: forest("learned", learn_tree_weights=True),
+    "impurity": lambda: forest("impurity"),
     "mixture": mixture,
-    "flat mixture": lambda: PartitionMixtureKernel([forest("leaf", learn_tree_weights=True), MondrianKernel(X, 5)]),
+    "flat mixture": lambda: PartitionMixtureKernel([forest("leaf"), MondrianKernel(X, 5)]),
 }
 
 
@@ -162,21 +158,6 @@ def true_and_shuffled_targets():
     return x, y, y[torch.randperm(400, generator=generator)]
 
 
-def test_trees_that_the_targets_do_not_follow_lose_their_weight():
-    """Targets drawn from the kernel of the first half of the trees, which were all grown on noise."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.rand(600, 5, generator=generator)
-    trees = RandomForestRegressor(8, max_leaf_nodes=40, bootstrap=False, max_features=1, random_state=0)
-    trees.fit(x.numpy(), torch.rand(600, generator=generator).numpy())
-    kernel = RandomForestKernel.from_forest(trees, "leaf", learn_tree_weights=True)
-    kernel.tree_weights = [1, 1, 1, 1, 1e-9, 1e-9, 1e-9, 1e-9]
-    covariance = kernel(x).to_dense().detach() + 0.05 * torch.eye(600)
-    y = torch.linalg.cholesky(covariance) @ torch.randn(600, generator=generator)
-    kernel.tree_weights = torch.ones(8)
-    fitted(kernel, x, y)
-    assert kernel.tree_weights[:4].min() > 5 * kernel.tree_weights[4:].max()
-
-
 @pytest.mark.parametrize("is_large", [False, True])
 def test_the_informative_kernel_of_a_mixture_gets_the_weight(is_large):
     x, y, shuffled = true_and_shuffled_targets()
@@ -210,7 +191,7 @@ def test_learned_levels_above_the_size_of_dense_solves():
 
 
 def fixed_kernels():
-    frozen = forest("learned", learn_tree_weights=True)
+    frozen = forest("learned")
     for parameter in frozen.logits.parameters():
         parameter.requires_grad_(False)
     kernels = [MondrianKernel(X, 5, random_state=0), forest("impurity"), PartitionKernel(floors, active_dims=(1,))]
@@ -246,7 +227,7 @@ def test_why_trained_weights_are_not_fitted_in_one_pass():
 
 
 @pytest.mark.parametrize("way", ["samples", "feature_space", "conjugate_gradients"])
-@pytest.mark.parametrize("name", ["mixture", "impurity", "both", "flat mixture"])
+@pytest.mark.parametrize("name", ["mixture", "impurity", "learned", "flat mixture"])
 def test_predictive_variances(name, way):
     model = model_of(KERNELS[name]())
     model.eval()
@@ -277,7 +258,7 @@ def grown_elsewhere():
 @pytest.mark.parametrize(
     "name",
     [
-        *(pytest.param(k, marks=pytest.mark.slow) for k in ("mixture", "impurity", "both", "flat mixture")),
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("mixture", "impurity", "learned", "flat mixture")),
         "grown elsewhere",
     ],
 )
