@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from scipy.stats import ortho_group
 from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
@@ -146,16 +147,12 @@ def rotations(number: int, num_columns: int, random: np.random.RandomState) -> T
     """
     Orthogonal matrices (`number x D x D`, float64), uniform in the Haar measure.
 
-    The Q factors of normal matrices, with the signs for which the factor R has a positive diagonal (Mezzadri 2007,
-    "How to generate random matrices from the classical compact groups").
-
     :param number: Number of matrices.
     :param num_columns: D.
     :param random: Random state that they are drawn from.
     """
-    q, r = np.linalg.qr(random.normal(size=(number, num_columns, num_columns)))
-    signs = np.where(np.diagonal(r, axis1=1, axis2=2) < 0, -1.0, 1.0)
-    return torch.from_numpy(q * signs[:, None, :])
+    matrices = ortho_group.rvs(num_columns, number, random)
+    return torch.from_numpy(matrices.reshape(number, num_columns, num_columns))
 
 
 def _weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
