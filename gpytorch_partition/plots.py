@@ -7,8 +7,10 @@ from itertools import cycle
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
+from sklearn.metrics import root_mean_squared_error
 
-from gpytorch_partition.estimators.scores import coverage, half_width, root_mean_squared_error
+from gpytorch_partition.estimators.scores import coverage
 
 Prediction = tuple[np.ndarray, np.ndarray]  # means and standard deviations
 
@@ -17,6 +19,7 @@ _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _GRAY = "#6E6E6E"
 _NOTE = {"va": "bottom", "fontsize": 9, "color": _GRAY}
 _MOST_ROWS_SHOWN = 150
+_HALF_WIDTH = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
 _LEVELS = np.linspace(0, 1, 41)[1:-1]
 
 
@@ -90,7 +93,7 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
         ['within its 90 % interval: 100 %', 'outside: 0 %']
     """
     shown = _spread(y)
-    missed = np.abs(y - mean) > half_width(0.9) * std
+    missed = np.abs(y - mean) > _HALF_WIDTH * std
     panel.axline((float(y.mean()), float(y.mean())), slope=1, color=_GRAY, linewidth=1, zorder=1)
     for rows, tint, label in (
         (shown[~missed[shown]], color, f"within its 90 % interval: {_percent(1 - missed.mean())}"),
@@ -99,7 +102,7 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
         panel.errorbar(
             y[rows],
             mean[rows],
-            half_width(0.9) * std[rows],
+            _HALF_WIDTH * std[rows],
             fmt="o",
             color=tint,
             ecolor=(tint, 0.3),
@@ -133,7 +136,7 @@ def plot_calibration(
         >>> panel.get_title(loc="left")
         'Calibration of central intervals'
     """
-    margin = half_width(0.95) * np.sqrt(_LEVELS * (1 - _LEVELS) / len(y))
+    margin = norm.ppf(0.975) * np.sqrt(_LEVELS * (1 - _LEVELS) / len(y))
     band = {"color": _GRAY, "alpha": 0.15, "linewidth": 0, "label": f"chance alone (95 %, {len(y):,} rows)"}
     panel.fill_between(_LEVELS, _LEVELS - margin, _LEVELS + margin, **band)
     panel.axline((0, 0), slope=1, color=_GRAY, linewidth=1)
@@ -174,6 +177,6 @@ def _spread(y: np.ndarray) -> np.ndarray:
 def _limits(y: np.ndarray, predictions: list[Prediction]) -> tuple[float, float]:
     """The range of the vertical axes of all panels, which holds the targets drawn and their intervals."""
     rows = _spread(y)
-    ends = [mean[rows] + side * half_width(0.9) * std[rows] for mean, std in predictions for side in (-1, 1)]
+    ends = [mean[rows] + side * _HALF_WIDTH * std[rows] for mean, std in predictions for side in (-1, 1)]
     low, high = float(np.min([y[rows], *ends])), float(np.max([y[rows], *ends]))
     return low - 0.03 * (high - low), high + 0.03 * (high - low)

@@ -14,8 +14,10 @@ from typing import NamedTuple
 import linear_operator
 import numpy as np
 from gpytorch.kernels import Kernel, RBFKernel
+from scipy.stats import norm
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
@@ -23,7 +25,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.command_line.errors import CommandError, check_folder
 from gpytorch_partition.command_line.tables import TrainingData, read_training_data, write_table
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.scores import coverage, negative_log_density, root_mean_squared_error
+from gpytorch_partition.estimators.scores import coverage
 from gpytorch_partition.plots import plot_comparison
 from gpytorch_partition.progress import progress
 
@@ -159,7 +161,7 @@ def _scores(name: str, result: Result, split: Split) -> Scores:
     return Scores(
         name,
         root_mean_squared_error(y, mean),
-        negative_log_density(y, mean, std, unit),
+        float(-norm.logpdf(y / unit, mean / unit, std / unit).mean()),
         float(coverage(y, mean, std, 0.9)),
         result.seconds,
     )

@@ -6,10 +6,11 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+from scipy.stats import norm
+
 from gpytorch_partition.command_line.errors import check_writable
 from gpytorch_partition.command_line.model_file import load_model
 from gpytorch_partition.command_line.tables import read_table, write_table
-from gpytorch_partition.estimators.scores import half_width
 
 COLUMNS = ("mean", "std", "lower_90", "upper_90")
 
@@ -26,8 +27,7 @@ def predict(options: Namespace) -> None:
     model = load_model(Path(options.model))
     _, rows = read_table(Path(options.data), model.columns)
     mean, std = model.regressor.predict(rows, return_std=True)
-    margin = half_width(0.9) * std
-    lines = zip(mean, std, mean - margin, mean + margin)
+    lines = zip(mean, std, *norm.interval(0.9, mean, std))
     if options.output is None:
         write_table(sys.stdout, COLUMNS, lines)
         return
