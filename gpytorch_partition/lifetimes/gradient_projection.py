@@ -22,7 +22,6 @@ Compare on held-out rows.
 
 from __future__ import annotations
 
-import math
 import warnings
 from numbers import Integral
 
@@ -42,6 +41,8 @@ from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 _MOST_ROWS = 5_000  # rows that a model is fitted to; more are sampled
 _MOST_POINTS = 1_000  # rows at which gradients are averaged; more are sampled
+# Step h of the differences, in standard deviations: short ones pick up the noise of single cells, long ones smooth f.
+_STEP = 0.5
 
 
 def expected_gradient_projection(
@@ -51,7 +52,6 @@ def expected_gradient_projection(
     num_trees: int = 200,
     num_iterations: int = 4,
     lifetime: float | None = None,
-    step: float = 0.5,
     diagonal: bool = False,
     random_state: int | np.random.RandomState | None = None,
 ) -> Tensor:
@@ -62,7 +62,7 @@ def expected_gradient_projection(
     Each round fits outputscale, noise and mean of a Gaussian process with a Mondrian kernel
     (:func:`~gpytorch_partition.fit_exact_gp`), estimates the gradients of its posterior mean by central differences,
 
-    .. math:: g_d = \frac{\mu(x + h s_d e_d) - \mu(x - h s_d e_d)}{2 h},
+    .. math:: g_d = \frac{\mu(x + h s_d e_d) - \mu(x - h s_d e_d)}{2 h}, \qquad h = \tfrac12,
 
     with :math:`s_d` the standard deviation of column d, and takes :math:`H = c\, \overline{g g^\top}`, c such that its
     trace is D, and :math:`U = \operatorname{diag}(s)^{-1} H^{1/2}` (the symmetric root) for the next. The first round
@@ -82,7 +82,6 @@ def expected_gradient_projection(
     :param num_iterations: Number of rounds. (Default: 4.)
     :param lifetime: Lifetime of the trees, in units of 1/:math:`U^\top x`. (Default: 1 / the median L1 distance of
         projected rows, computed anew in each round.)
-    :param step: h. Short steps pick up the noise of single cells, long ones smooth f. (Default: 0.5.)
     :param diagonal: Keep only the diagonal of H: a lengthscale for each column, and no new directions.
     :param random_state: Seed of samples and trees, as in :class:`~gpytorch_partition.PartitionKernel`.
     :return: U, `D x D` float64; or the `D` numbers on its diagonal.
@@ -99,7 +98,8 @@ def expected_gradient_projection(
         >>> kernel = MondrianKernel(x, projection=weights, random_state=0)
     """
     x, y = _checked(x, y)
-    _check_numbers(num_iterations, step)
+    if not isinstance(num_iterations, Integral) or num_iterations < 1:
+        raise ValueError(f"expected a number of rounds, 1 or more, got num_iterations={num_iterations}")
     random = random_state_of(random_state)
     rows = _sample(len(x), _MOST_ROWS, random)
     x, y = x[rows], (y[rows] - y.mean()) / y.std()
@@ -108,7 +108,7 @@ def expected_gradient_projection(
     for _ in progress(range(num_iterations), "learning a projection"):
         kernel = MondrianKernel(x, num_trees, lifetime=lifetime, projection=projection, random_state=random)
         model = _fitted(x, y, kernel)
-        gradients = _gradients(model, x[_sample(len(x), _MOST_POINTS, random)], step * scales) * scales
+        gradients = _gradients(model, x[_sample(len(x), _MOST_POINTS, random)], _STEP * scales) * scales
         if diagonal:
             projection = inverse * _normalized(gradients.square().sum(0)).sqrt()
         else:
@@ -142,7 +142,7 @@ def _normalized(outer: Tensor) -> Tensor:
     """A multiple of H (`D x D`), or of its diagonal (`D`), whose trace is D."""
     trace = outer.sum() if outer.dim() == 1 else outer.trace()
     if not trace > 0:
-        raise ValueError("the model is flat, it has no gradients: give a longer lifetime or a longer step")
+        raise ValueError("the model is flat, it has no gradients: give a longer lifetime")
     return outer * (len(outer) / trace)
 
 
@@ -171,10 +171,3 @@ def _checked(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         if bool((values == values[:1]).all()):
             raise ValueError(f"all {name} are the same: there is no direction to learn")
     return rows, y.detach().double()
-
-
-def _check_numbers(num_iterations: int, step: float) -> None:
-    if not isinstance(num_iterations, Integral) or num_iterations < 1:
-        raise ValueError(f"expected a number of rounds, 1 or more, got num_iterations={num_iterations}")
-    if not 0 < step < math.inf:
-        raise ValueError(f"expected a positive, finite step, got {step}")

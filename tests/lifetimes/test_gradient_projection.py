@@ -166,8 +166,6 @@ class TestErrors:
         [
             ({"num_iterations": 0}, "1 or more"),
             ({"num_iterations": 1.5}, "1 or more"),
-            ({"step": 0.0}, "positive, finite step"),
-            ({"step": float("nan")}, "positive, finite step"),
             ({"num_trees": 0}, "1 or more"),
             ({"lifetime": -1.0}, "lifetime"),
             ({"lifetime": 1e-9}, "longer lifetime"),

@@ -70,7 +70,7 @@ def with_ones(targets: Tensor) -> Tensor:
 
 class SpectralLikelihood:
     r"""
-    The log marginal likelihood of one target and its gradient, for any outputscale, noise and constant mean.
+    The log marginal likelihood of one target, for any outputscale, noise and constant mean.
 
     .. math::
 
@@ -103,15 +103,6 @@ class SpectralLikelihood:
         form = float((residual**2 / shifted).sum())
         constant = self.num_rows * float(np.log(2 * np.pi))
         return -0.5 * (form + self.log_determinant(outputscale, noise) + constant)
-
-    def gradient(self, outputscale: float, noise: float, mean: float) -> Array:
-        """Derivatives of :meth:`value` with respect to outputscale, noise and mean."""
-        nodes, residual = self.measure.nodes, self._y - mean * self._one
-        weights = residual / (outputscale * nodes + noise)
-        trace_scale, trace_noise = self._inverse_traces(outputscale, noise)
-        by_scale = 0.5 * (float((weights**2 * nodes).sum()) - trace_scale)
-        by_noise = 0.5 * (float((weights**2).sum()) - trace_noise)
-        return np.array([by_scale, by_noise, float((weights * self._one).sum())])
 
     def log_determinant(self, outputscale: float, noise: float) -> float:
         r""":math:`\log |s K + \sigma^2 I|`."""
@@ -149,8 +140,3 @@ class SpectralLikelihood:
     def _log_determinants(self, outputscale: float, noise: float) -> Array:
         shifted = outputscale * self.measure.trace_nodes + noise
         return (self.measure.trace_weights * np.log(shifted)).sum(-1)
-
-    def _inverse_traces(self, outputscale: float, noise: float) -> tuple[float, float]:
-        r""":math:`\mathrm{tr}(A^{-1} K)` and :math:`\mathrm{tr}(A^{-1})`."""
-        weights = self.measure.trace_weights / (outputscale * self.measure.trace_nodes + noise)
-        return float((weights * self.measure.trace_nodes).sum(-1).mean()), float(weights.sum(-1).mean())

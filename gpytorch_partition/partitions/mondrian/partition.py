@@ -19,7 +19,7 @@ from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_of_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
-from gpytorch_partition.partitions.mondrian.process import Boxes, Front, descend, roots
+from gpytorch_partition.partitions.mondrian.process import Boxes, Front, descend
 from gpytorch_partition.partitions.mondrian.projections import LARGEST, Projections, check_projection
 from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells, MondrianTrees, attach, grown, joined
 from gpytorch_partition.partitions.partition import Partition, _CodedRows
@@ -204,26 +204,6 @@ class MondrianPartition(Partition):
     def max_lifetime(self) -> float:
         """The terminal lifetime, in units of 1 / x: no cut is later. 0 while the partition is not fitted."""
         return floats_of(self.max_lifetime_bits).item()
-
-    def first_cuts(self) -> tuple[Tensor, Tensor, Tensor]:
-        """
-        The first cut of the box in every tree, whether it falls within the lifetime or not.
-
-        Balog et al. 2016, section 2.2. Costs :math:`O(m D)` time and memory.
-
-        :return: `m` times (float64, infinite for a box of a single point), `m` dimensions (int64) and
-            `m` places (float64).
-        :raises RuntimeError: If the partition is not fitted.
-
-        Example:
-            >>> trees = MondrianPartition(torch.tensor([[0.0, 0.0], [1.0, 2.0]]), num_trees=4000, random_state=0)
-            >>> times, dimensions, _ = trees.first_cuts()
-            >>> bool((times.mean() - 1 / 3).abs() < 0.02), bool((dimensions.double().mean() - 2 / 3).abs() < 0.02)
-            (True, True)
-        """
-        self._check_fitted()
-        whole = roots(self.tree_keys, self._boxes(0))
-        return whole.times[0], whole.dimensions[0], whole.places[0]
 
     def cut(self, lifetime: float) -> MondrianPartition:
         """

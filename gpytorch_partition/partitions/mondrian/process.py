@@ -66,11 +66,6 @@ class Boxes(NamedTuple):
     lower: Tensor  # (L, D)
     upper: Tensor  # (L, D)
 
-    @property
-    def num_levels(self) -> int:
-        """Number L of boxes."""
-        return self.lower.shape[0]
-
     def levels(self, x: Tensor) -> Tensor:
         """The number of the smallest box that holds each point (`n`) of `n x D`; the outermost must hold all."""
         levels = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
