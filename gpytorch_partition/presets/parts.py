@@ -1,4 +1,7 @@
-"""The kernels that the default one is a sum of: forests, boosted trees, slopes, and smooth, linear and rough parts."""
+"""
+The parts that the default kernel is a sum of, records of one table at the end: forests, boosted trees, slopes, and
+smooth, linear and rough parts. To add one, add its record.
+"""
 
 from __future__ import annotations
 
@@ -110,14 +113,14 @@ def dense_covariances(parts: Mapping[str, Kernel], x: Tensor) -> Tensor:
 # Trees.
 
 
-def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **options: Any) -> RandomForestKernel:
+def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **others: Any) -> RandomForestKernel:
     """Trees of a share of the rows, but not of leaves that know the targets by heart where there is nothing else."""
     least = inputs.options.fewest_leaf_rows_alone if inputs.lengthscales is None else min_samples_leaf
     num_samples = max(int(share * len(inputs.x)), inputs.options.fewest_tree_rows)
     forest = grow_forest(
         inputs.x,
         inputs.y,
-        **{"num_trees": inputs.options.num_trees, "min_samples_leaf": least, **options},
+        **{"num_trees": inputs.options.num_trees, "min_samples_leaf": least, **others},
         max_samples=min(num_samples, _most_samples(inputs), len(inputs.x)),
         random_state=inputs.setup.random,
         n_jobs=inputs.setup.n_jobs,
