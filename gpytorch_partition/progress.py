@@ -13,8 +13,7 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-# Seconds: work that is expected to take longer is announced by a warning in the log.
-LONG = 120
+LONG_SECONDS = 120  # seconds: work that is expected to take longer is announced by a warning in the log
 
 
 def progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
@@ -37,6 +36,6 @@ def progress(items: Iterable[Item], description: str, total: int | None = None) 
     for number, item in enumerate(tqdm(items, desc=description, total=total, disable=None, delay=2.0, leave=False)):
         if number == 1:
             remaining = (monotonic() - start) * ((total or 1) - 1)
-            if remaining > LONG:
+            if remaining > LONG_SECONDS:
                 logger.warning("%s: up to %.0f minutes to go", description, remaining / 60)
         yield item

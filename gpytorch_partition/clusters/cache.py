@@ -79,8 +79,5 @@ def _tensors(source: LinearOperator | torch.nn.Module) -> list[Tensor]:
 
 
 def _all_equal(first: list[Tensor], second: list[Tensor]) -> bool:
-    return len(first) == len(second) and all(map(_equal, first, second))
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.device == b.device and torch.equal(a, b)
+    kinds = [[(tensor.dtype, tensor.shape, tensor.device) for tensor in tensors] for tensors in (first, second)]
+    return kinds[0] == kinds[1] and all(map(torch.equal, first, second))

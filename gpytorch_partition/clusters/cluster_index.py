@@ -21,10 +21,8 @@ class ClusterIndex(Protocol):
     """Maps labels to codes; `num_clusters` is their number p, and `sizes` tells the parts of a joint index apart."""
 
     num_clusters: int
+    sizes: ClusterSizes
     dtype: torch.dtype
-
-    @property
-    def sizes(self) -> ClusterSizes: ...
 
     def codes(self, labels: Tensor) -> Tensor:
         """Codes (`... x m`) of labels (`... x m`)."""
@@ -48,13 +46,9 @@ class BoundedClusterIndex:
 
     def __init__(self, sizes: Tensor, num_rows: int) -> None:
         self.num_clusters = int(sizes.sum())
+        self.sizes: ClusterSizes = self.num_clusters  # the feature space has no parts
         self.dtype = code_dtype(self.num_clusters, num_rows * sizes.numel())
         self.offsets = sizes.cumsum(0) - sizes
-
-    @property
-    def sizes(self) -> ClusterSizes:
-        """The number of clusters: the feature space has no parts."""
-        return self.num_clusters
 
     def codes(self, labels: Tensor) -> Tensor:
         """Codes (`... x m`) of labels (`... x m`)."""
@@ -95,12 +89,8 @@ class SeenClusterIndex:
         sizes = torch.tensor([column.numel() + 1 for column in values])
         self.offsets = (sizes.cumsum(0) - sizes).tolist()
         self.num_clusters = int(sizes.sum())
+        self.sizes: ClusterSizes = self.num_clusters  # the feature space has no parts
         self.dtype = code_dtype(self.num_clusters, num_visits)
-
-    @property
-    def sizes(self) -> ClusterSizes:
-        """The number of clusters: the feature space has no parts."""
-        return self.num_clusters
 
     def joined(self, other: SeenClusterIndex) -> SeenClusterIndex:
         """The index of the labels of both indices."""
@@ -147,12 +137,8 @@ class JointClusterIndex:
     def __init__(self, indices: Sequence[ClusterIndex], widths: Sequence[int], num_rows: int) -> None:
         self.indices, self.widths = list(indices), list(widths)
         self.num_clusters = sum(index.num_clusters for index in indices)
+        self.sizes: ClusterSizes = tuple(index.sizes for index in indices)
         self.dtype = code_dtype(self.num_clusters, num_rows * sum(widths))
-
-    @property
-    def sizes(self) -> ClusterSizes:
-        """The numbers of clusters of the parts."""
-        return tuple(index.sizes for index in self.indices)
 
     def codes(self, labels: Tensor) -> Tensor:
         """Codes (`... x m`) of labels (`... x m`)."""

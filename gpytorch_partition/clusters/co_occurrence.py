@@ -12,10 +12,10 @@ from gpytorch_partition.linalg.parallel import for_each
 # Rows counted at once, so that their codes stay in the cache; as many as a table has entries if that is more.
 _ROWS_PER_CHUNK = 2**18
 # Most clusters: their counts take 34 GB. More clusters come from trees with far too many leaves.
-MOST_CLUSTERS = 2**16
+MAX_CLUSTERS = 2**16
 
 
-def zero_counts(num_clusters: int, device: torch.device | None = None, most: int = MOST_CLUSTERS) -> Tensor:
+def zero_counts(num_clusters: int, device: torch.device | None = None, most: int = MAX_CLUSTERS) -> Tensor:
     """
     Zeros (`p x p`, float64) to add counts to.
 

@@ -98,7 +98,7 @@ class Incidence:
         :param table: `*batch x p x t` values per cluster.
         :return: `*batch x N x t`.
         """
-        return self._over_batch(table, _RowValues.apply)
+        return self._over_batch(table, _row_values, _cluster_sums)
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         r"""
@@ -107,7 +107,7 @@ class Incidence:
         :param values: `*batch x N x t` values per row.
         :return: `*batch x p x t`.
         """
-        return self._over_batch(values, _ClusterSums.apply)
+        return self._over_batch(values, _cluster_sums, _row_values)
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
         """
@@ -176,20 +176,20 @@ class Incidence:
         codes = self.codes.reshape(num_blocks, self.num_rows, self.num_partitions) + shift.view(-1, 1, 1)
         return Incidence(codes.view(-1, self.num_partitions), num_blocks * self.num_clusters)
 
-    def _over_batch(self, operand: Tensor, product: Any) -> Tensor:
+    def _over_batch(self, operand: Tensor, product: Any, transposed: Any) -> Tensor:
         """Apply a two-dimensional product to a batch: batch dimensions that share the rows become columns."""
         if not self.batch_shape and operand.dim() == 2:
-            return product(self, operand)
+            return _Product.apply(self, product, transposed, operand)
         batch_shape = torch.broadcast_shapes(operand.shape[:-2], self.batch_shape)
         own_shape = batch_shape[len(batch_shape) - len(self.batch_shape) :]
         if own_shape != self.batch_shape:
-            return self.expand(own_shape)._over_batch(operand, product)
+            return self.expand(own_shape)._over_batch(operand, product, transposed)
         shared = len(batch_shape) - len(own_shape)
         operand = operand.expand(*batch_shape, *operand.shape[-2:])
         # (*shared, *own, n, t) -> (*own, n, *shared, t) -> (own * n, shared * t)
         order = [*range(shared, operand.dim() - 1), *range(shared), operand.dim() - 1]
         stacked = operand.permute(order).reshape(own_shape.numel() * operand.shape[-2], -1)
-        result = product(self._block_diagonal if own_shape else self, stacked)
+        result = _Product.apply(self._block_diagonal if own_shape else self, product, transposed, stacked)
         result = result.view(*own_shape, -1, *batch_shape[:shared], operand.shape[-1])
         own = len(own_shape)
         back = [*range(own + 1, own + 1 + shared), *range(own + 1), result.dim() - 1]
@@ -255,30 +255,17 @@ def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -
     return _Members(rows, *(part.to(rows.dtype) for part in (block_starts, blocks, starts)))
 
 
-class _RowValues(torch.autograd.Function):
-    """Z C, whose derivative is the product with the transpose."""
+class _Product(torch.autograd.Function):
+    """A product with Z or its transpose, whose derivative is the other one."""
 
     @staticmethod
-    def forward(ctx: Any, incidence: Incidence, table: Tensor) -> Tensor:
-        ctx.incidence = incidence
-        return _row_values(incidence, table)
+    def forward(ctx: Any, incidence: Incidence, product: Any, transposed: Any, operand: Tensor) -> Tensor:
+        ctx.incidence, ctx.product, ctx.transposed = incidence, product, transposed
+        return product(incidence, operand)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, _ClusterSums.apply(ctx.incidence, gradient)
-
-
-class _ClusterSums(torch.autograd.Function):
-    """Z^T V, whose derivative is the product with the transpose."""
-
-    @staticmethod
-    def forward(ctx: Any, incidence: Incidence, values: Tensor) -> Tensor:
-        ctx.incidence = incidence
-        return _cluster_sums(incidence, values)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, _RowValues.apply(ctx.incidence, gradient)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, Tensor]:
+        return None, None, None, _Product.apply(ctx.incidence, ctx.transposed, ctx.product, gradient)
 
 
 def _row_values(incidence: Incidence, table: Tensor) -> Tensor:

@@ -21,8 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Nodes of the trees that are summed together: a table of a few megabytes with a dozen columns.
-_NODES_PER_GROUP = 2**18
+_NODES_PER_GROUP = 2**18  # nodes of the trees that are summed together: a table of a few megabytes with a dozen columns
 
 
 @dataclass(frozen=True, eq=False)

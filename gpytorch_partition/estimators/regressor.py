@@ -32,8 +32,7 @@ DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 _LARGEST = 1e100
 _SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
 
-# Up to here solves are dense and cheap in float64.
-_MOST_DENSE_ROWS = 2_000
+_MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
 # Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
 _CODES_AT_ONCE = 2**28
 # What the default model holds for a row, in numbers of the size of a code: trees, and inducing points in float64.

@@ -34,7 +34,7 @@ def checked_rows(x: Tensor, owner: str, missing: bool = False) -> Tensor:
     return x.detach().to(torch.float64)
 
 
-def warn_of_unequal_scales(x: Tensor, owner: str) -> None:
+def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
     """
     Issue a `UserWarning` if the standard deviations of the columns that vary differ by more than 100 times.
 

@@ -24,10 +24,8 @@ from gpytorch_partition.partitions.landmarks import LandmarkPartition, choose_la
 
 # Added to the diagonal of the inducing points' covariance, relative to its mean: its factor stays accurate in float64.
 _RELATIVE_JITTER = 1e-8
-# Largest number of covariances between rows and inducing points that are held at once.
-_ENTRIES = 2**22
-# Cache key of the loadings of a set of rows.
-_LOADINGS: Key[Tensor] = Key("loadings")
+_ENTRIES = 2**22  # largest number of covariances between rows and inducing points that are held at once
+_LOADINGS: Key[Tensor] = Key("loadings")  # cache key of the loadings of a set of rows
 
 
 class LandmarkKernel(ClusterKernel):
@@ -134,8 +132,7 @@ class LandmarkKernel(ClusterKernel):
             which means new loadings in every step: `base_kernel.requires_grad_(False)` freezes them. Its own
             `active_dims` are positions among the columns chosen here.
         :param landmarks: `k x D` inducing points, all columns; None for an unfitted kernel for `load_state_dict`.
-        :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
-        :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
+        :param batch_shape: As in the constructor, and so are `active_dims`.
         :raises ValueError: If the inducing points are not finite or empty, or the base kernel has a batch shape.
 
         Example:

@@ -1,4 +1,4 @@
-"""The random forest kernel."""
+"""The random forest kernel: how often two points share a node of a tree."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartiti
 
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
 
-# The share of the rows that trees may have seen: with more, intervals are too narrow.
-_MOST_SEEN = 0.5
+_MOST_SEEN = 0.5  # largest share of the rows that a tree may have seen; with more, intervals are too narrow
 _OVERCONFIDENT = (
     "the trees of this ensemble have seen most of its targets: a Gaussian process that is trained on the same targets "
     "by marginal likelihood is overconfident (90 % intervals that cover 70 to 85 % on noisy data). "
@@ -101,10 +100,10 @@ class RandomForestKernel(PartitionKernel):
     :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
     :param max_features: Columns tried at each split, as in :func:`~gpytorch_partition.partitions.grow_forest`.
         (Default: 1/3.)
-    :param random_state: Seed (int, :class:`numpy.random.RandomState` or None) of the trees and the sampled heights.
+    :param random_state: Seed of trees and sampled heights, as in :class:`~gpytorch_partition.PartitionKernel`.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
-    :param batch_shape: Batch shape of the kernel. (Default: none.)
-    :param active_dims: Columns of x that the trees see. (Default: all.)
+    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
+    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
     :raises ValueError: If `heights` is unknown, only one of rows and targets is given, they do not match, are empty or
         not finite, or another option cannot be used.
 
@@ -180,10 +179,7 @@ class RandomForestKernel(PartitionKernel):
             estimator of LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost
             (:class:`~gpytorch_partition.partitions.ForestPartition` says how each is read). With `active_dims` it must
             have been fitted on these columns only.
-        :param heights: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`. (Default: `"all"`.)
-        :param random_state: Seed of the sampled heights, as above.
-        :param batch_shape: Batch shape of the kernel. (Default: none.)
-        :param active_dims: Columns of x that the trees see. (Default: all.)
+        :param heights: As above, and so are `random_state`, `batch_shape` and `active_dims`.
         :raises TypeError: If it is anything else, or an ensemble of other things than trees.
         :raises ValueError: If it is not fitted or cannot be read, its categories are not numbers, an option cannot be
             used, or `heights` is `"impurity"` and the ensemble keeps no impurities (only scikit-learn's decision trees

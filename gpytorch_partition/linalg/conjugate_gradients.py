@@ -22,8 +22,7 @@ Closure = Callable[[Tensor], Tensor]
 # Fewest steps of a Lanczos matrix, as in GPyTorch. More are needed only while the solve itself is inaccurate: with
 # the residual of a probe at 0.1 the quadrature's error was below 2e-4 nats per datum on every kernel tried.
 _MIN_LANCZOS_STEPS = 20
-# Most restarts from the true residual, where rounding has made the recursively updated one too small.
-_MAX_RESTARTS = 3
+_MAX_RESTARTS = 3  # most restarts from the true residual, where rounding has made the recursively updated one too small
 
 
 class CGState(NamedTuple):

@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 Objective: TypeAlias = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
 
 
-def minimum_of(
+def minimize_lbfgsb(
     objective: Objective,
     start: Sequence[float] | NDArray[np.float64],
     *,
@@ -37,7 +37,7 @@ def minimum_of(
     :return: SciPy's result.
 
     Example:
-        >>> found = minimum_of(lambda x: (float((x**2).sum()), 2 * x), [3.0, 4.0], bounds=[(1, None), (2, None)])
+        >>> found = minimize_lbfgsb(lambda x: (float((x**2).sum()), 2 * x), [3.0, 4.0], bounds=[(1, None), (2, None)])
         >>> found.x.round(3).tolist()
         [1.0, 2.0]
     """

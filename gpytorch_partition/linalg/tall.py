@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 
-def wide_product(tall: Tensor, values: Tensor) -> Tensor:
+def transposed_product(tall: Tensor, values: Tensor) -> Tensor:
     r"""
     :math:`R^\top V` (`*batch x k x t`): for a dozen columns, 2 to 4 times as fast as `tall.mT @ values`.
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import SeenClusterIndex
-from gpytorch_partition.clusters.co_occurrence import MOST_CLUSTERS
+from gpytorch_partition.clusters.co_occurrence import MAX_CLUSTERS
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.node_weights import height_average_levels
 from gpytorch_partition.clusters.tree_layout import TreeLayout
@@ -37,12 +37,9 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import Clus
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.progress import progress
 
-# Where outputscale and noise may lie, if nothing else is said.
-_BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))
-# How close to its bound, relatively, the noise is "at" it.
-_HAIR = 1e-3
-# Up to one new row for so many clusters updates the solution; more of them, and it is found anew.
-_CLUSTERS_PER_ROW = 4
+_BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))  # default bounds of outputscale and noise
+_BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise is "at" it
+_CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of the solution instead of a new one
 
 
 class FeatureSpaceGP:
@@ -56,18 +53,18 @@ class FeatureSpaceGP:
     p clusters, 64 for all heights of a forest (seconds for p = 3,000 on two cores, half a minute for 5,000); a mean
     then :math:`O(m)` per point, a variance :math:`O(m p)`.
 
-    Targets should have a mean and a standard deviation not too far from 0 and 1: their squares are summed up.
+    Targets should have a mean and a standard deviation not too far from 0 and 1, since their squares are summed.
 
     Of a forest, :meth:`fit_level_weights` learns how much each depth of the trees counts; of Mondrian trees,
     :meth:`fit_lifetime` how early they are best cut. Both need the counts only.
 
-    Rows that come later, one or a few at a time, bring a fitted model up to date (:meth:`add_rows`). With Mondrian
-    trees they open new cells, and p grows: by m per row at most, and by less and less where rows have been before.
+    Rows that come later, one or a few at a time, update a fitted model (:meth:`add_rows`). With Mondrian trees they
+    open new cells, and p grows: by m per row at most, and by less where there are rows already.
 
     :param kernel: The kernel; partitions with few clusters keep p moderate. Weights that it has learned (of levels, of
-        trees, of a mixture) are taken as they are when the model is fitted.
-    :param max_clusters: How many clusters there may be: rows that would open more are refused with an error, and
-        everything stays as it was. (Default: 65,536.)
+        a mixture) are taken as they are when the model is fitted.
+    :param max_clusters: Largest number of clusters: rows that would open more are refused with an error, and nothing
+        changes. (Default: 65,536.)
     :raises ValueError: If it is a mixture with Mondrian trees, or with a user's function, or a
         :class:`~gpytorch_partition.GammaMondrianKernel`.
 
@@ -84,7 +81,7 @@ class FeatureSpaceGP:
         (True, 0.09)
     """
 
-    def __init__(self, kernel: PartitionKernel, *, max_clusters: int = MOST_CLUSTERS) -> None:
+    def __init__(self, kernel: PartitionKernel, *, max_clusters: int = MAX_CLUSTERS) -> None:
         if isinstance(kernel, PartitionMixtureKernel) and kernel.partition.cluster_counts is None:
             raise ValueError(
                 "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one "
@@ -108,9 +105,9 @@ class FeatureSpaceGP:
         r"""
         Count more rows; outputscale, noise and mean stay as they are.
 
-        Of a fitted model the solution is brought up to date, in :math:`O(n p^2)` for n rows (Balog et al. 2016, section
-        5 and supplement C), with the answers of a model of all rows up to rounding; where n is more than a quarter of
-        p, it is computed anew when it is asked for.
+        The solution of a fitted model is updated, in :math:`O(n p^2)` for n rows (Balog et al. 2016, section 5 and
+        supplement C), and is that of all rows up to rounding; where n is more than a quarter of p, it is computed anew
+        when it is needed.
 
         :param x: `n x D` points.
         :param y: `n` targets. Centre them first where their mean is 10,000 standard deviations or more from zero: what
@@ -198,7 +195,7 @@ class FeatureSpaceGP:
         """
         bounds = bounds or _BOUNDS
         self.values = maximize(self._likelihood(), bounds)
-        if self.values.noise <= bounds.noise[0] * (1 + _HAIR):
+        if self.values.noise <= bounds.noise[0] * (1 + _BOUND_TOLERANCE):
             message = f"the noise is at its lower bound, {bounds.noise[0]:g}: is the unit of the targets small?"
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
         self._forget(with_space=False)
@@ -237,8 +234,7 @@ class FeatureSpaceGP:
         :param bounds: As in :meth:`fit`.
         :return: A new model, whose :attr:`kernel` has the lifetime; more rows can be added to it.
         :raises RuntimeError: If no row was added.
-        :raises ValueError: If there are none, one of them is not positive or longer than the kernel's own, or the
-            kernel is no :class:`~gpytorch_partition.MondrianKernel`.
+        :raises ValueError: If there are no lifetimes, or as of :meth:`cut`.
 
         Example:
             >>> from gpytorch_partition import MondrianKernel

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import one_cluster
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
-from gpytorch_partition.operators.guards import Guarded, is_constant, the_constant
+from gpytorch_partition.operators.guards import CovarianceOperator, expanded_number, is_constant
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
@@ -78,7 +78,7 @@ def constant_operator(matrix: Tensor) -> LinearOperator:
     :param matrix: `*batch x N x M`, one number per batch element, expanded.
     """
     num_rows, num_columns = matrix.shape[-2:]
-    return _one_cluster(the_constant(matrix), num_rows, num_columns, is_symmetric=num_rows == num_columns)
+    return _one_cluster(expanded_number(matrix), num_rows, num_columns, is_symmetric=num_rows == num_columns)
 
 
 def low_rank_operator(scale: Tensor, left: Tensor, right: Tensor) -> LinearOperator:
@@ -124,4 +124,4 @@ def _one_cluster(scale: Tensor, num_rows: int, num_columns: int, is_symmetric: b
     return PartitionLinearOperator(scale, one, left=left, right=right)
 
 
-Guarded._sum_of = staticmethod(add)
+CovarianceOperator._sum_of = staticmethod(add)

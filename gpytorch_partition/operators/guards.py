@@ -34,7 +34,7 @@ def check_dense(operator: LinearOperator, task: str) -> None:
         )
 
 
-class Guarded(LinearOperator):
+class CovarianceOperator(LinearOperator):
     """
     A linear operator whose factorizations and elementwise products refuse to become dense silently.
 
@@ -89,7 +89,7 @@ def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:
     if matrix.shape[-2:] == (1, 1):
         return matrix.to_dense()[..., 0, 0]
     tensor = getattr(matrix, "tensor", matrix)
-    return the_constant(tensor) if torch.is_tensor(tensor) and is_constant(tensor) else None
+    return expanded_number(tensor) if torch.is_tensor(tensor) and is_constant(tensor) else None
 
 
 def as_diagonal(values: Tensor, num_rows: int) -> DiagLinearOperator:
@@ -110,7 +110,7 @@ def is_constant(matrix: Tensor) -> bool:
     return matrix.numel() > 1 and matrix.stride()[-2:] == (0, 0)
 
 
-def the_constant(matrix: Tensor) -> Tensor:
+def expanded_number(matrix: Tensor) -> Tensor:
     """The number (`*batch`) that was expanded, itself if it is known: an entry's gradient would be N x N."""
     base = matrix._base
     if base is not None and base.numel() == matrix.shape[:-2].numel():

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
-from gpytorch_partition.linalg.tall import tall_product, wide_product
+from gpytorch_partition.linalg.tall import tall_product, transposed_product
 
 _WORKSPACE = 2**25  # numbers held at once, beside the values and the table themselves
 
@@ -51,7 +51,7 @@ def cluster_sums(rows: Incidence, loadings: Tensor | None, values: Tensor) -> Te
     if loadings is None:
         return rows.cluster_sums(values)
     if rows.num_clusters == 1:
-        return wide_product(loadings, values).flatten(-2).unsqueeze(-2)
+        return transposed_product(loadings, values).flatten(-2).unsqueeze(-2)
     parts = [
         rows.cluster_sums((part.unsqueeze(-1) * values.unsqueeze(-2)).flatten(-2))
         for part in loadings.split(_effects_at_once(values), -1)

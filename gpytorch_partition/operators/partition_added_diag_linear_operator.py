@@ -20,7 +20,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.guards import Guarded, check_dense
+from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.preconditioners import (
     NystromPreconditioner,
     nystrom_preconditioner,
@@ -31,7 +31,7 @@ from gpytorch_partition.operators.preconditioners import (
 _LOOSEST_TOLERANCE = 1e-2
 
 
-class PartitionAddedDiagLinearOperator(Guarded, AddedDiagLinearOperator):
+class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
     r"""
     :math:`A = K + D` for any operator K with a fast product (`*batch x N x N`).
 

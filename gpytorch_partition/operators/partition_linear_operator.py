@@ -14,7 +14,7 @@ from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
-from gpytorch_partition.operators.guards import Guarded, check_dense
+from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
 
 _LOOKUPS = 2**22  # entries looked up at once by index
@@ -22,11 +22,10 @@ _LOOKUPS = 2**22  # entries looked up at once by index
 _SUMS_AT_ONCE = 2**21  # sums over clusters of a block
 _FEWEST_COLUMNS = 32  # columns of a block, even if their sums are more
 
-# The dense matrix of unit scale, kept with the rows.
-_DENSE: Key[Tensor] = Key("dense")
+_DENSE: Key[Tensor] = Key("dense")  # the dense matrix of unit scale, kept with the rows
 
 
-class PartitionLinearOperator(Guarded):
+class PartitionLinearOperator(CovarianceOperator):
     r"""
     :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
 
@@ -100,7 +99,7 @@ class PartitionLinearOperator(Guarded):
         return self.left is self.right
 
     @property
-    def has_one_space(self) -> bool:
+    def has_same_clusters(self) -> bool:
         """Whether the clusters of rows and columns are the same."""
         return self.cluster_operator._transpose_nonbatch() is self.cluster_operator
 

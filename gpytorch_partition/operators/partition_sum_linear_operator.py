@@ -7,10 +7,10 @@ from typing import Any
 from linear_operator.operators import LinearOperator, SumLinearOperator
 from torch import Tensor
 
-from gpytorch_partition.operators.guards import Guarded, check_dense
+from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 
 
-class PartitionSumLinearOperator(Guarded, SumLinearOperator):
+class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
     r"""
     :math:`K_1 + K_2 + \ldots`, whose products, diagonal, entries and samples are sums over the terms.
 

@@ -39,12 +39,11 @@ from torch import Tensor
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.linalg.nystrom import NystromFactor, nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.linalg.tall import tall_product, wide_product
+from gpytorch_partition.linalg.tall import tall_product, transposed_product
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import preconditioner_rank, probe_seed
 
-# The Nystrom factor of unit scale, kept with the rows.
-_FACTOR: Key[NystromFactor] = Key("nystrom")
+_FACTOR: Key[NystromFactor] = Key("nystrom")  # the Nystrom factor of unit scale, kept with the rows
 
 
 class NystromPreconditioner(LinearOperator):
@@ -109,7 +108,7 @@ class NystromPreconditioner(LinearOperator):
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
-        low_rank = tall_product(self.factor.root, wide_product(self.factor.root, columns))
+        low_rank = tall_product(self.factor.root, transposed_product(self.factor.root, columns))
         product = self.scale[..., None, None] * low_rank + self._shifted_noise * columns
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
@@ -122,7 +121,7 @@ class NystromPreconditioner(LinearOperator):
             scale = self.scale.detach()[..., None, None]
 
         def inverse(rhs: Tensor) -> Tensor:
-            inner = torch.cholesky_solve(scale * wide_product(scaled, rhs), cholesky)
+            inner = torch.cholesky_solve(scale * transposed_product(scaled, rhs), cholesky)
             if shifted.shape[-2] == 1:
                 return (rhs - tall_product(root, inner / shifted)) / shifted
             return rhs / shifted - tall_product(scaled, inner)
@@ -151,7 +150,7 @@ class NystromPreconditioner(LinearOperator):
 
     def _bilinear_derivative(self, left_vecs: Tensor, right_vecs: Tensor) -> tuple[Tensor | None, ...]:
         root, shift = self.factor.root, self.factor.shift
-        low_rank = (wide_product(root, left_vecs) * wide_product(root, right_vecs)).sum((-2, -1))
+        low_rank = (transposed_product(root, left_vecs) * transposed_product(root, right_vecs)).sum((-2, -1))
         scale_grad = low_rank + shift * (left_vecs * right_vecs).sum((-2, -1))
         scale_grad = scale_grad.sum_to_size(self.scale.shape)
         return (scale_grad, *self.noise._bilinear_derivative(left_vecs, right_vecs))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.inputs.training_rows import checked_rows, warn_of_unequal_scales
+from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.partition import Partition
 
@@ -77,7 +77,7 @@ class FastClusterPartition(Partition):
             height = _checked_height(height, rows.shape[0])
             if not isinstance(num_partitions, Integral) or num_partitions < 1:
                 raise ValueError(f"expected a number of partitions, 1 or more, got num_partitions={num_partitions}")
-            warn_of_unequal_scales(rows, type(self).__name__)
+            warn_about_unequal_scales(rows, type(self).__name__)
             self._draw(rows, num_partitions, height, random_state_of(random_state))
 
     def _draw(self, x: Tensor, num_partitions: int, height: int, random: np.random.RandomState) -> None:

@@ -82,7 +82,7 @@ class JointPartition(Partition):
         """As in :class:`Partition`; cached rows are dropped when a tensor of a source has been replaced."""
         if not self.has_tensors(self._coded_by):
             self._coded_by = list(self.tensors().values())
-            self._remembered.clear()
+            self._cached_rows.clear()
         return super().incidences(x1, x2)
 
     def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:

@@ -31,7 +31,7 @@ class LandmarkPartition(Partition):
 
     num_partitions = 1
     # Loadings are cached with the rows, a few hundred numbers per row: of training rows and of two other sets.
-    num_remembered = 3
+    num_cached = 3
 
     bits: Tensor  # (k, D) bit patterns of the inducing points, float64
 

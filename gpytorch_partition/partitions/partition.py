@@ -53,11 +53,11 @@ class Partition(torch.nn.Module):
     """
 
     # How many sets of rows (training rows, a test set, ...) keep their codes.
-    num_remembered = 4
+    num_cached = 4
 
     def __init__(self) -> None:
         super().__init__()
-        self._remembered: list[_CodedRows] = []
+        self._cached_rows: list[_CodedRows] = []
 
     @property
     @abstractmethod
@@ -124,23 +124,23 @@ class Partition(torch.nn.Module):
         if same_bits(x1, x2):
             rows = self._coded(x1)
             return rows.incidence, rows.incidence
-        if x1.shape[-2] > x2.shape[-2] and not self._is_remembered(x2):
+        if x1.shape[-2] > x2.shape[-2] and not self._is_cached(x2):
             anchor = self._coded(x1)
             return anchor.incidence, self._coded_like(anchor, x2)
         anchor = self._coded(x2)
         return self._coded_like(anchor, x1), anchor.incidence
 
-    def _is_remembered(self, x: Tensor) -> bool:
-        return any(same_bits(rows.x, x) for rows in self._remembered)
+    def _is_cached(self, x: Tensor) -> bool:
+        return any(same_bits(rows.x, x) for rows in self._cached_rows)
 
     def _coded(self, x: Tensor) -> _CodedRows:
         """Codes of x in its own feature space, remembered."""
-        for position, rows in enumerate(self._remembered):
+        for position, rows in enumerate(self._cached_rows):
             if same_bits(rows.x, x):
-                self._remembered.insert(0, self._remembered.pop(position))
+                self._cached_rows.insert(0, self._cached_rows.pop(position))
                 return rows
         rows = self._code(x)
-        self._remembered[:] = [rows, *self._remembered][: self.num_remembered]
+        self._cached_rows[:] = [rows, *self._cached_rows][: self.num_cached]
         return rows
 
     def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
@@ -249,15 +249,15 @@ class Partition(torch.nn.Module):
     def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
         new = copy(self)
         new._buffers = self._buffers.copy()
-        new._remembered = list(self._remembered)
+        new._cached_rows = list(self._cached_rows)
         memo[id(self)] = new
         return new
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_remembered": []}
+        return {**self.__dict__, "_cached_rows": []}
 
     def _apply(self, fn: Any, recurse: bool = True) -> Partition:
-        self._remembered = []
+        self._cached_rows = []
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -272,7 +272,7 @@ class Partition(torch.nn.Module):
             self._check_saved(prefix + name, state_dict[prefix + name], buffer)
         for name, buffer in buffers.items():
             self._buffers[name] = torch.empty_like(state_dict[prefix + name], device=buffer.device)
-        self._remembered = []
+        self._cached_rows = []
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _check_saved(self, name: str, saved: Tensor, buffer: Tensor) -> None:

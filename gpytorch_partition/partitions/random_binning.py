@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_of_unequal_scales
+from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.keyed_random import hashed
 from gpytorch_partition.partitions.partition import Partition
@@ -142,5 +142,5 @@ def _lengthscales(
             f"expected one positive, finite lengthscale, or one for each of {x.shape[1]} columns, got {lengthscale}"
         )
     if values.numel() == 1:
-        warn_of_unequal_scales(x, RandomBinningPartition.__name__)
+        warn_about_unequal_scales(x, RandomBinningPartition.__name__)
     return values.reshape(-1).expand(x.shape[1]).contiguous()

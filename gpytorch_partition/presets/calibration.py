@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.linalg.minimum import minimum_of
+from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assemble
 from gpytorch_partition.presets.choice import Choice
@@ -159,5 +159,5 @@ def _fit(
         return total.item(), position.grad.numpy()
 
     start = np.array([0.0, 0.0, min(0.5, bounds[-1][1])])
-    found = minimum_of(loss, start, bounds=bounds)
+    found = minimize_lbfgsb(loss, start, bounds=bounds)
     return found.x, float(found.fun)

@@ -137,7 +137,7 @@ def _folds(x: Tensor, y: Tensor, is_complete: bool, setup: Setup) -> tuple[list[
         some = kept[: options.num_lengthscale_rows]
         lengthscales = learn_lengthscales(x[some], y[some]) if is_complete else None
         parts = new_parts(PartInputs(x[kept], y[kept], lengthscales, setup))
-        parts = {name: part for name, part in parts.items() if name not in options.left_out}
+        parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
         names = list(parts)
         folds.append(Fold.of(dense_covariances(parts, x), torch.from_numpy(kept), torch.from_numpy(held_out)))
         all_lengthscales += [] if lengthscales is None else [lengthscales]

@@ -17,11 +17,9 @@ from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PARTS
 
-# To choose anything by folds.
-FEWEST_ROWS = 10
-# Of the numbers in rows: scikit-learn's trees see them in float32.
-_LARGEST = torch.finfo(torch.float32).max
-# Standard deviations of the targets: variances below 1e-10 are cut by GPyTorch, and bounds are kept in float32.
+FEWEST_ROWS = 10  # rows, fewer of which leave folds too small to choose anything by
+_LARGEST = torch.finfo(torch.float32).max  # largest number in rows: scikit-learn's trees see them in float32
+# Least and largest standard deviation of targets: GPyTorch raises variances to 1e-10, and keeps bounds in float32.
 _DEVIATIONS = (1e-3, 1e15)
 
 
@@ -57,15 +55,14 @@ def default_model(
     where there are no rows. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
-    Nothing is left to train. The model computes in float64, since the eigenvalues of a strong smooth part leave float32
-    no digits for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in float64, above
-    2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
+    Nothing is left to train. The model computes in float64, since beside the eigenvalues of a strong smooth part
+    float32 has no digits left for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in
+    float64, above 2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
     each, and above 1,400 rows up to 60 more for rough kernels (up to three times as many where they are taken); then
     one to five models of four fifths of the rows, with a solve each, and 32 for the variances of up to three, but none
-    with rough kernels.
-    Held are 8 bytes for each row and tree (600 trees, or 500 to 1,000 of rough kernels) and inducing point.
+    with rough kernels. Memory: 8 bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
@@ -89,7 +86,7 @@ def default_model(
         True
     """
     _check(train_x, train_y)
-    if unknown := set(options.left_out).difference(part.name for part in PARTS):
+    if unknown := set(options.omitted_parts).difference(part.name for part in PARTS):
         raise ValueError(f"expected names of parts to leave out, got {sorted(unknown)}")
     data = TrainingData(decode_missing(train_x).double(), train_y.double())
     setup = Setup(random_state_of(random_state), n_jobs, options)
@@ -121,9 +118,9 @@ def default_kernel(
     The kernel of :func:`default_model`, for a model of your own: a sum whose weights were chosen from the data.
 
     Its weights, the outputscales of :class:`~gpytorch.kernels.ScaleKernel`\ s inside, are in squared units of the
-    targets, and frozen. It brings its own solver and predictions to sums and products with
-    constants, as :class:`~gpytorch_partition.kernels.IterativeKernel` does. The noise is the likelihood's business:
-    :func:`default_model` has one that was chosen with the kernel.
+    targets, and frozen. It brings its own solver and predictions to sums and products with constants, as
+    :class:`~gpytorch_partition.kernels.IterativeKernel` does. It has no noise: that of :func:`default_model` was chosen
+    with it.
 
     Parameters, errors and cost are those of :func:`default_model`.
 

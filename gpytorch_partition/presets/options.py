@@ -18,7 +18,9 @@ class Options:
         20
     """
 
-    left_out: tuple[str, ...] = ()  # names of parts that only rough fields may have; others are drawn as beside them
+    omitted_parts: tuple[
+        str, ...
+    ] = ()  # names of parts that only rough fields may have; others are drawn as beside them
 
     # Trees.
     num_trees: int = 100  # of each forest

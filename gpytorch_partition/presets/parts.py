@@ -49,11 +49,6 @@ class PartInputs:
     lengthscales: Tensor | None
     setup: Setup
 
-    @property
-    def options(self) -> Options:
-        """Those of the setup."""
-        return self.setup.options
-
 
 @dataclass(frozen=True)
 class Part:
@@ -115,12 +110,12 @@ def dense_covariances(parts: Mapping[str, Kernel], x: Tensor) -> Tensor:
 
 def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **others: Any) -> RandomForestKernel:
     """Trees of a share of the rows, but not of leaves that know the targets by heart where there is nothing else."""
-    least = inputs.options.fewest_leaf_rows_alone if inputs.lengthscales is None else min_samples_leaf
-    num_samples = max(int(share * len(inputs.x)), inputs.options.fewest_tree_rows)
+    least = inputs.setup.options.fewest_leaf_rows_alone if inputs.lengthscales is None else min_samples_leaf
+    num_samples = max(int(share * len(inputs.x)), inputs.setup.options.fewest_tree_rows)
     forest = grow_forest(
         inputs.x,
         inputs.y,
-        **{"num_trees": inputs.options.num_trees, "min_samples_leaf": least, **others},
+        **{"num_trees": inputs.setup.options.num_trees, "min_samples_leaf": least, **others},
         max_samples=min(num_samples, _most_samples(inputs), len(inputs.x)),
         random_state=inputs.setup.random,
         n_jobs=inputs.setup.n_jobs,
@@ -129,7 +124,7 @@ def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **others: A
 
 
 def _slopes(inputs: PartInputs) -> LocalLinearKernel:
-    forest = _forest(inputs, share=0.3, min_samples_leaf=15, num_trees=inputs.options.num_slope_trees)
+    forest = _forest(inputs, share=0.3, min_samples_leaf=15, num_trees=inputs.setup.options.num_slope_trees)
     return LocalLinearKernel(forest, inputs.x.shape[1])
 
 
@@ -148,7 +143,7 @@ def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max
 
 
 def _most_samples(inputs: PartInputs) -> int:
-    return max(inputs.options.most_tree_rows, int(inputs.options.most_tree_share * len(inputs.x)))
+    return max(inputs.setup.options.most_tree_rows, int(inputs.setup.options.most_tree_share * len(inputs.x)))
 
 
 def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
@@ -170,9 +165,6 @@ def _in_float32(kernel: AnyPartitionKernel) -> AnyPartitionKernel:
     """
     kernel.sum_dtype = torch.float32
     return kernel
-
-
-# The smooth part.
 
 
 def smooth_part(x: Tensor, lengthscales: Tensor, setup: Setup) -> LandmarkKernel:
@@ -199,9 +191,6 @@ def _matern(lengthscales: Tensor) -> MaternKernel:
     kernel = MaternKernel(nu=1.5, ard_num_dims=len(lengthscales)).double()
     kernel.lengthscale = lengthscales
     return kernel.requires_grad_(False)
-
-
-# The linear part.
 
 
 def _linear(num_columns: int) -> LinearKernel:
@@ -235,7 +224,7 @@ def _rough(inputs: PartInputs, widths: Sequence[float]) -> PartitionMixtureKerne
     """
     assert inputs.lengthscales is not None
     (num_rows, num_columns), random, kernels = inputs.x.shape, inputs.setup.random, []
-    num_trees = _num_rough_trees(num_rows, inputs.options)
+    num_trees = _num_rough_trees(num_rows, inputs.setup.options)
     for width in widths:
         maps = rotations(num_trees, num_columns, random).to(inputs.x) / inputs.lengthscales.unsqueeze(-1)
         lifetime = 1 / (width * _mean_manhattan_norm(num_columns))
@@ -280,12 +269,12 @@ PARTS = (
     ),
     Part(
         "boosted",
-        lambda inputs: _boosted(inputs, inputs.options.num_boosted_trees, "leaf", share=0.3, max_depth=5),
+        lambda inputs: _boosted(inputs, inputs.setup.options.num_boosted_trees, "leaf", share=0.3, max_depth=5),
         partial(_unfitted_trees, heights="leaf"),
     ),
     Part(
         "shallow_boosted",
-        lambda inputs: _boosted(inputs, inputs.options.num_shallow_boosted_trees, "all", share=0.5, max_depth=3),
+        lambda inputs: _boosted(inputs, inputs.setup.options.num_shallow_boosted_trees, "all", share=0.5, max_depth=3),
         _unfitted_trees,
     ),
     Part("slopes", _slopes, lambda num_columns: LocalLinearKernel(_unfitted_trees(num_columns), num_columns)),

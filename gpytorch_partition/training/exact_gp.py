@@ -20,7 +20,7 @@ from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
     maximize_marginal_likelihood,
     values_at_bounds,
-    warn_of,
+    warn_about,
 )
 from gpytorch_partition.training.scaled_covariance import (
     NotApplicableError,
@@ -126,7 +126,7 @@ def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Margi
         method=method,
         standard_error=_standard_error(measure, maxima),
     )
-    warn_of(fit, stacklevel=4)
+    warn_about(fit, stacklevel=4)
     return fit
 
 

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from gpytorch_partition import settings
-from gpytorch_partition.linalg.minimum import minimum_of
+from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.progress import progress
 
 # When L-BFGS-B stops: by the relative change of the likelihood, by the largest component of its gradient (both per
@@ -87,7 +87,7 @@ def maximize_marginal_likelihood(
     steps = iter(progress(range(max_iterations), "maximizing the marginal likelihood"))
     try:
         with settings.iterative():
-            found = minimum_of(
+            found = minimize_lbfgsb(
                 objective,
                 objective.position(),
                 callback=lambda _: next(steps, None),
@@ -102,7 +102,7 @@ def maximize_marginal_likelihood(
         converged=found.nit < max_iterations,
         at_bounds=dict(values_at_bounds(model)),
     )
-    warn_of(fit, stacklevel=3)
+    warn_about(fit, stacklevel=3)
     return fit
 
 
@@ -157,7 +157,7 @@ def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
                 yield name, float(extreme)
 
 
-def warn_of(fit: MarginalLikelihoodFit, stacklevel: int) -> None:
+def warn_about(fit: MarginalLikelihoodFit, stacklevel: int) -> None:
     """Warn of values at a bound, and of iterations that ended before the likelihood stopped improving."""
     for name, value in fit.at_bounds.items():
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")

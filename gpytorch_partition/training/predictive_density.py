@@ -1,6 +1,5 @@
 r"""
-The K-fold predictive likelihood: weights of a sum of covariances, and a noise, chosen by how well rows are predicted
-that the model has not seen.
+Weights of a sum of covariances and the noise by maximum predictive density of held-out rows (K-fold).
 
 A covariance that was built on targets (a forest's) fits these targets too well: the marginal likelihood takes noise for
 signal. Here each fold has covariances of its own, built without the held-out rows, so that these are as new to it as
@@ -19,22 +18,18 @@ import torch
 from scipy.optimize import OptimizeResult
 from torch import Tensor
 
-from gpytorch_partition.linalg.minimum import minimum_of
+from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
-# Bounds of the logarithms of weights and noise, and of the exponent of its variation: inside a likelihood's own bounds
-# of 0 and 3, whose raw parameter would be infinite there.
-_WEIGHTS, _NOISE, EXPONENTS = (-9.0, 5.0), (math.log(1e-4), 1.0), (0.0, 2.9)
-
-# A weight that starts at its bound would stay there: its logarithm has no gradient.
-_LEAST_START = 0.01
-
-# Where rounding leaves less of a variance, in units of standardized targets.
-_LEAST_VARIANCE = 1e-10
+_LOG_WEIGHTS = (-9.0, 5.0)  # bounds of the logarithms of the weights
+_LOG_NOISE = (math.log(1e-4), 1.0)  # bounds of the logarithm of the noise
+# Bounds of the exponent of the noise: inside those of its likelihood, 0 and 3, where its raw parameter is infinite.
+EXPONENTS = (0.0, 2.9)
+_LEAST_START = 0.01  # least weight to start from: at the bound the logarithm has no gradient, and the weight would stay
+_LEAST_VARIANCE = 1e-10  # least variance, of standardized targets, where rounding leaves less
 # Nats for every factor e of the noise. Where neighbors differ, held-out rows cannot tell noise from a function that
-# varies as quickly, but points that are measured again can: noise is the safer word for it.
+# varies as quickly; where points are measured again, an interval that took noise for the function is too narrow.
 _NOISE_BONUS = 1.0
-# Where the search ends, relatively: a hundredth of a nat per thousand rows tells nothing.
-_STOP = 3e-6
+_RELATIVE_TOLERANCE = 3e-6  # of the search: a hundredth of a nat per thousand rows makes no difference
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +97,8 @@ def maximize_predictive_density(
     r"""
     Weights and noise that predict held-out rows best: L-BFGS-B on their mean log density.
 
-    A nat is given for every factor e of the noise, which settles what held-out rows cannot tell: whether neighbors
-    differ by noise or because the function varies as quickly. The density returned is without it.
+    Every factor e of the noise counts as a nat, since held-out rows cannot tell whether neighbors differ by noise or
+    because the function varies as quickly. The density returned is without these nats.
 
     An evaluation costs a Cholesky factor for each fold and a few products, :math:`O(c N^2 + N^3)`; held are the folds'
     covariances and a few matrices beside them. Meant for some hundred to two thousand rows.
@@ -135,7 +130,7 @@ def maximize_predictive_density(
     exponent = start.exponent or (0.0 if log_ratios is None else 0.5)
     weights = start.outputscales.clamp_min(_LEAST_START)
     position = np.array([*weights.log().tolist(), math.log(start.noise), exponent])
-    bounds = [_WEIGHTS] * num_weights + [_NOISE, exponents]
+    bounds = [_LOG_WEIGHTS] * num_weights + [_LOG_NOISE, exponents]
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         total, gradient = 0.0, np.zeros_like(values)
@@ -152,8 +147,8 @@ def maximize_predictive_density(
         if log_density(intermediate_result) > enough:
             raise StopIteration
 
-    options = {"maxiter": max_iterations, "ftol": _STOP}
-    found = minimum_of(loss, position, bounds=bounds, callback=stop_beyond_enough, options=options)
+    options = {"maxiter": max_iterations, "ftol": _RELATIVE_TOLERANCE}
+    found = minimize_lbfgsb(loss, position, bounds=bounds, callback=stop_beyond_enough, options=options)
     weights = torch.from_numpy(found.x[:num_weights]).exp()
     return PredictiveFit(weights, math.exp(found.x[-2]), float(found.x[-1]), log_density(found))
 
@@ -162,9 +157,9 @@ def held_out_predictions(
     folds: Sequence[Fold], targets: Tensor, fit: PredictiveFit, log_ratios: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """
-    What each fold predicts for the rows that it leaves out.
+    What each fold predicts for its held-out rows.
 
-    :param folds: The folds, which together leave out every row once.
+    :param folds: The folds, which together hold out every row once.
     :param targets: `N` targets, of mean 0.
     :param fit: The values to predict with.
     :param log_ratios: `N` logarithms of the noise's ratio to its level. (Default: a constant noise.)

@@ -100,13 +100,13 @@ def _matern(num_columns: int) -> Kernel:
 
 
 def paper_forest(x: Tensor, y: Tensor, *, num_trees: int) -> Kernel:
-    """Davies & Ghahramani (2014), section 3.1: a random forest whose trees are cut at random heights."""
+    """Davies & Ghahramani (2014), section 4.3.1: a random forest whose trees are cut at random heights."""
     forest = RandomForestRegressor(num_trees, random_state=0).fit(x.numpy(), y.numpy())
     return RandomForestKernel.from_forest(forest, heights="sampled", random_state=0)
 
 
 def paper_clusters(x: Tensor, y: Tensor, *, num_partitions: int) -> Kernel:
-    """Davies & Ghahramani (2014), section 3.2: random centers on random columns."""
+    """Davies & Ghahramani (2014), section 4.3.2: random centers on random columns."""
     return FastClusterKernel(x, num_partitions, random_state=0)
 
 
@@ -122,4 +122,4 @@ def _options(without: str | None) -> Options:
         return Options()
     if without == ROUGH:
         return Options(least_rough_gain=np.inf)
-    return Options(left_out=(without,)) if without in INGREDIENTS else Options(least_noise_gain=np.inf)
+    return Options(omitted_parts=(without,)) if without in INGREDIENTS else Options(least_noise_gain=np.inf)

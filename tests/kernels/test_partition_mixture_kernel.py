@@ -97,7 +97,7 @@ def test_training_rows_are_coded_once_and_only_here(mixture):
     rows = mixture(X).evaluate_kernel().left
     assert mixture(X).evaluate_kernel().left is rows
     assert mixture(NEW, X).evaluate_kernel().right is rows
-    assert not any(kernel.partition._remembered for kernel in mixture.kernels)
+    assert not any(kernel.partition._cached_rows for kernel in mixture.kernels)
 
 
 def test_mixtures_of_mixtures():

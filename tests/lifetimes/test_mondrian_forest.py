@@ -155,7 +155,7 @@ def test_predictions_do_not_depend_on_other_points(make):
     everything = forest.predict(TEST)
     for part, expected in zip(TEST.split(60), everything.split(60)):
         torch.testing.assert_close(forest.predict(part), expected)
-    forest.kernel.partition._remembered.clear()
+    forest.kernel.partition._cached_rows.clear()
     torch.testing.assert_close(forest.predict(TEST), everything)
     assert forest.predict(TEST[:0]).shape == (0,)
 

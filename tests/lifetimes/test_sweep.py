@@ -274,7 +274,7 @@ class TestBadInput:
         kernel = kernel_of()
         with pytest.raises(ValueError, match="put it into a list"):
             sweep_of(kernel, 2.0)
-        assert not kernel.partition._remembered  # no row was led down
+        assert not kernel.partition._cached_rows  # no row was led down
 
     def test_noise_that_rounding_takes(self, monkeypatch):
         monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._is_primal", lambda *_: True)

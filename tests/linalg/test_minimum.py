@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 from threadpoolctl import ThreadpoolController
 
-from gpytorch_partition.linalg.minimum import minimum_of
+from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
 OWN = {"prefix": "libscipy_openblas"}
 
@@ -23,13 +23,13 @@ def threads():
 def test_it_is_scipys():
     bounds, options = [(None, 0.8), (0.0, None), (None, None)], {"maxiter": 30, "ftol": 1e-12}
     steps = []
-    found = minimum_of(rosenbrock, np.zeros(3), bounds=bounds, callback=steps.append, options=options)
+    found = minimize_lbfgsb(rosenbrock, np.zeros(3), bounds=bounds, callback=steps.append, options=options)
     expected = scipy.optimize.minimize(
         rosenbrock, np.zeros(3), jac=True, method="L-BFGS-B", bounds=bounds, options=options
     )
     assert np.array_equal(found.x, expected.x)
     assert len(steps) == found.nit == expected.nit
-    assert minimum_of(rosenbrock, [0.0, 0.0, 0.0]).x == pytest.approx(np.ones(3), abs=1e-3)
+    assert minimize_lbfgsb(rosenbrock, [0.0, 0.0, 0.0]).x == pytest.approx(np.ones(3), abs=1e-3)
 
 
 @pytest.mark.skipif(not threads(), reason="SciPy has another library")
@@ -41,9 +41,9 @@ def test_its_own_library_has_one_thread_while_it_searches():
         return rosenbrock(x)
 
     with ThreadpoolController().select(**OWN).limit(limits=2):
-        minimum_of(objective, np.zeros(3))
+        minimize_lbfgsb(objective, np.zeros(3))
         assert set(threads()) == {2}
         with pytest.raises(ZeroDivisionError):
-            minimum_of(lambda x: 1 / 0, np.zeros(3))
+            minimize_lbfgsb(lambda x: 1 / 0, np.zeros(3))
         assert set(threads()) == {2}
     assert set(seen) == {1}

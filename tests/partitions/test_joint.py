@@ -99,8 +99,8 @@ def test_codes_are_held_once():
     rows, _ = joint.incidences(x, x)
     held = rows.codes.nbytes + sum(part.nbytes for part in rows.members)
     assert held <= 9 * x.shape[0] * joint.num_partitions
-    assert not any(each.partition._remembered for each in sources)
-    assert [coded.incidence for coded in joint._remembered] == [rows]
+    assert not any(each.partition._cached_rows for each in sources)
+    assert [coded.incidence for coded in joint._cached_rows] == [rows]
 
 
 def test_a_source_that_changes_is_asked_again():

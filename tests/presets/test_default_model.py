@@ -400,10 +400,10 @@ def test_a_new_part_is_one_record(monkeypatch):
 def test_other_parts_are_the_same_beside_one_that_is_left_out():
     y = DATA.y + 0.1 * NORMAL
     names, folds, _ = choice._folds(DATA.x, y, True, setup())
-    fewer, without, _ = choice._folds(DATA.x, y, True, setup(left_out=("boosted", "slopes")))
+    fewer, without, _ = choice._folds(DATA.x, y, True, setup(omitted_parts=("boosted", "slopes")))
     assert fewer == [name for name in names if name not in ("boosted", "slopes")]
     with pytest.raises(ValueError, match="names of parts to leave out, got .'boost'"):
-        default_model(X, y, left_out=("forest", "boost"))
+        default_model(X, y, omitted_parts=("forest", "boost"))
     rest = [names.index(name) for name in fewer]
     for fold, other in zip(folds, without):
         assert torch.equal(fold.within[rest], other.within)

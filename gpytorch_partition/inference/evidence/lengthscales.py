@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_partition.linalg.minimum import minimum_of
+from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
 _LENGTHSCALE_BOUNDS = (1e-2, 1e3)  # in standard deviations of a column
 _OUTPUTSCALE_BOUNDS = (1e-2, 1e2)  # in variances of the targets
@@ -46,7 +46,7 @@ def learn_lengthscales(x: Tensor, y: Tensor) -> Tensor:
 
     start = np.log([num_columns**0.5] * num_columns + [1.0, 0.1])
     bounds = np.log([_LENGTHSCALE_BOUNDS] * num_columns + [_OUTPUTSCALE_BOUNDS, _NOISE_BOUNDS])
-    found = minimum_of(objective, start, bounds=bounds, options=_STOPPING_RULE)
+    found = minimize_lbfgsb(objective, start, bounds=bounds, options=_STOPPING_RULE)
     return unit * torch.from_numpy(found.x[:num_columns]).exp().to(unit)
 
 

@@ -22,7 +22,7 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_ones
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.progress import LONG, progress
+from gpytorch_partition.progress import LONG_SECONDS, progress
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class FeatureSpace:
 
     @cached_property
     def _eigenpairs(self) -> tuple[Tensor, Tensor]:
-        if (seconds := len(self._gram) ** 3 * DECOMPOSITION_SECONDS) > LONG:
+        if (seconds := len(self._gram) ** 3 * DECOMPOSITION_SECONDS) > LONG_SECONDS:
             logger.warning("eigenvectors of %s clusters: about %.0f minutes", f"{len(self._gram):,}", seconds / 60)
         values, vectors = torch.linalg.eigh(self._gram)
         floor = values.numel() * torch.finfo(values.dtype).eps * float(values[-1].clamp_min(0))
@@ -151,7 +151,7 @@ def summed_variances(rows: Incidence, root: Tensor) -> Tensor:
 _FEATURE_SPACE: Key[FeatureSpace] = Key("feature space")
 
 
-def known_feature_space(rows: Incidence) -> FeatureSpace | None:
+def cached_feature_space(rows: Incidence) -> FeatureSpace | None:
     """The feature space that was last built from these rows; None if there is none."""
     return rows.cache.peek(_FEATURE_SPACE)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import (
-    MOST_CLUSTERS,
+    MAX_CLUSTERS,
     coarsened,
     count_co_occurrences,
     streamed_cluster_sums,
@@ -18,8 +18,7 @@ from gpytorch_partition.clusters.co_occurrence import (
 )
 from gpytorch_partition.partitions.partition import Partition
 
-# The attributes that are saved, beside the labels.
-_TENSORS = ("counts", "sums", "squares", "examples")
+_TENSORS = ("counts", "sums", "squares", "examples")  # the attributes that are saved, beside the labels
 
 
 class ClusterStatistics:
@@ -50,7 +49,7 @@ class ClusterStatistics:
                 [0., 0.]], dtype=torch.float64)
     """
 
-    def __init__(self, partition: Partition, max_clusters: int = MOST_CLUSTERS) -> None:
+    def __init__(self, partition: Partition, max_clusters: int = MAX_CLUSTERS) -> None:
         self.partition, self.max_clusters = partition, max_clusters
         self._tensors = list(partition.tensors().values())  # when counting began
         is_bounded = partition.cluster_counts is not None

@@ -21,8 +21,8 @@ from torch import Tensor
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence, same_codes
 from gpytorch_partition.inference.feature_space.feature_space import (
+    cached_feature_space,
     feature_space_of,
-    known_feature_space,
     summed_variances,
 )
 from gpytorch_partition.inference.prediction import costs
@@ -32,7 +32,7 @@ from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.progress import LONG, progress
+from gpytorch_partition.progress import LONG_SECONDS, progress
 from gpytorch_partition.settings import num_variance_samples, preconditioner_rank, probe_seed, variance_tolerance
 
 logger = logging.getLogger(__name__)
@@ -79,11 +79,11 @@ class ClusterPosterior:
         return self.covariances[0]
 
     @property
-    def is_ready(self) -> bool:
+    def has_covariance(self) -> bool:
         """Whether the covariance of the effects is known already, from a fit or from variances."""
         if not self.has_feature_space:
             return False
-        space = known_feature_space(self.covariance.left)
+        space = cached_feature_space(self.covariance.left)
         return space is not None and space.has_root(float(self.covariance.scale), self._noise)
 
     @property
@@ -244,7 +244,7 @@ class ClusterPosterior:
         is_one = len(self.points) == 1 and self.points[0].loadings is None
         return is_one and isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
 
-    def fastest(self) -> str:
+    def cheapest_method(self) -> str:
         """The cheapest variance method by estimated seconds; logs a warning if it takes more than 120 s."""
         seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(self.noisy, self.num_points)}
         if self.has_feature_space:
@@ -252,7 +252,7 @@ class ClusterPosterior:
         if self.num_points > num_variance_samples.value():
             seconds["samples"] = costs.sample_seconds(self.noisy)
         method = min(seconds, key=lambda name: seconds[name])
-        if seconds[method] > LONG:
+        if seconds[method] > LONG_SECONDS:
             minutes, num_points = seconds[method] / 60, f"{self.num_points:,}"
             logger.warning("variances of %s points: about %.0f minutes or more, by %s", num_points, minutes, method)
         return method
@@ -307,5 +307,5 @@ def _share_effects(covariance: LinearOperator, cross: LinearOperator) -> bool:
         return False
     loadings = (covariance.left_loadings, cross.right_loadings)
     counts = {0 if loading is None else loading.shape[-1] for loading in loadings}
-    are_comparable = covariance.is_symmetric and cross.has_one_space and len(counts) == 1
+    are_comparable = covariance.is_symmetric and cross.has_same_clusters and len(counts) == 1
     return are_comparable and same_codes(covariance.left, cross.right)

@@ -12,7 +12,7 @@ import torch
 from linear_operator.operators import LinearOperator
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.feature_space.feature_space import DECOMPOSITION_SECONDS, known_feature_space
+from gpytorch_partition.inference.feature_space.feature_space import DECOMPOSITION_SECONDS, cached_feature_space
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -46,7 +46,7 @@ _DOUBLE_FACTOR = 5  # time in float64 over time in float32
 
 def decomposition_seconds(rows: Incidence) -> float:
     """Seconds to fit in feature space, for counts and eigenpairs; 0 if these rows have them already."""
-    space = known_feature_space(rows)
+    space = cached_feature_space(rows)
     if space is not None and space.is_decomposed:
         return 0.0
     if rows.num_clusters > _most_clusters():
@@ -56,7 +56,7 @@ def decomposition_seconds(rows: Incidence) -> float:
 
 def factor_seconds(rows: Incidence, outputscale: float, noise: float) -> float:
     """Seconds to predict in feature space, for counts and a Cholesky factor; 0 if :meth:`has_root` for these values."""
-    space = known_feature_space(rows)
+    space = cached_feature_space(rows)
     if space is not None and space.has_root(outputscale, noise):
         return 0.0
     if rows.num_clusters > _most_clusters():
@@ -76,7 +76,7 @@ def _memory() -> float:
 
 
 def _count_seconds(rows: Incidence) -> float:
-    known = known_feature_space(rows) is not None
+    known = cached_feature_space(rows) is not None
     return 0.0 if known else rows.num_rows * rows.num_partitions**2 / 2 * _COUNT_SECONDS
 
 

@@ -19,7 +19,7 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     relative_residual,
 )
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.guards import Guarded, check_dense
+from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.progress import progress
@@ -29,7 +29,7 @@ _BLOCK_COLUMNS = 64  # test points solved for at once by conjugate gradients, at
 _BLOCK_ENTRIES = 2**25  # entries of one block of right-hand sides, at most
 
 
-class PredictiveCovarianceLinearOperator(Guarded):
+class PredictiveCovarianceLinearOperator(CovarianceOperator):
     r"""
     :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`): nothing is solved until it is used.
 
@@ -170,7 +170,7 @@ class PredictiveCovarianceLinearOperator(Guarded):
         """The method of the settings, or for `"auto"` the cheapest one."""
         method = predictive_variances.value()
         if method == "auto":
-            return "conjugate_gradients" if posterior is None else posterior.fastest()
+            return "conjugate_gradients" if posterior is None else posterior.cheapest_method()
         is_possible = posterior is not None and (method == "samples" or posterior.has_feature_space)
         if method != "conjugate_gradients" and not is_possible:
             raise ValueError(

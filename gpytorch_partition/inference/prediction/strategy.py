@@ -81,8 +81,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if self._is_dense or torch.is_tensor(test_train_covar) or self.lik_train_train_covar.requires_grad:
             return None
         posterior = cluster_posterior(self._noisy, test_train_covar)
-        is_ready = posterior is not None and posterior.is_ready and self._rows_with_targets() is None
-        return posterior if is_ready else None
+        has_covariance = posterior is not None and posterior.has_covariance and self._rows_with_targets() is None
+        return posterior if has_covariance else None
 
     @torch.no_grad()
     def _mean_effects(self, posterior: ClusterPosterior) -> Tensor:
@@ -130,9 +130,9 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if known is None or not known.are_same(rows):
             with torch.no_grad():
                 kept = term.cluster_sums(alpha)
-                kept = term.cluster_product(kept) if term.has_one_space else kept
+                kept = term.cluster_product(kept) if term.has_same_clusters else kept
         self._cluster_weights[place] = (rows, kept)
-        return kept if term.has_one_space else term.cluster_product(kept)
+        return kept if term.has_same_clusters else term.cluster_product(kept)
 
     def exact_predictive_covar(
         self, test_test_covar: LinearOperator | Tensor, test_train_covar: LinearOperator | Tensor

@@ -18,6 +18,9 @@ class ClusterOperator(LinearOperator):
     compute more cheaply than a general matrix.
     """
 
+    is_flat = False  #: whether the effects of all clusters are independent, as those of flat partitions are
+    has_equal_weights = False  #: whether S is one number times the identity, by construction
+
     def root(self) -> LinearOperator:
         r"""
         The exact root :math:`F` (`p x q`) with :math:`S = F F^\top`, as an operator.
@@ -36,19 +39,9 @@ class ClusterOperator(LinearOperator):
         return DenseLinearOperator(vectors * values.clamp_min(0).sqrt())
 
     @property
-    def is_flat(self) -> bool:
-        """Whether the effects of all clusters are independent, as those of flat partitions are."""
-        return False
-
-    @property
     def independent_clusters(self) -> Tensor:
         """Which clusters (`p`, bool) have effects independent of all others'."""
         return torch.full(self.shape[-1:], self.is_flat, dtype=torch.bool, device=self.device)
-
-    @property
-    def has_equal_weights(self) -> bool:
-        """Whether S is one number times the identity, by construction."""
-        return False
 
     @property
     def num_nodes(self) -> int:

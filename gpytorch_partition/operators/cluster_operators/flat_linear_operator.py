@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.operators.cluster_operators.shared_clusters import are_few, shared_weights
+from gpytorch_partition.operators.cluster_operators.shared_clusters import has_few_pairs, shared_weights
 
 
 class FlatLinearOperator(ClusterOperator):
@@ -26,9 +26,12 @@ class FlatLinearOperator(ClusterOperator):
                 [0.0000, 0.5000]])
     """
 
+    is_flat = True
+
     def __init__(self, weights: Tensor, *, num_clusters: int) -> None:
         super().__init__(weights, num_clusters=num_clusters)
         self.weights, self.num_clusters = weights, num_clusters
+        self.has_equal_weights = weights.numel() == 1
 
     def root(self) -> LinearOperator:
         """The diagonal of the square roots."""
@@ -38,19 +41,9 @@ class FlatLinearOperator(ClusterOperator):
         """The diagonal of the square roots, in float64."""
         return DiagLinearOperator(self._diagonal().double().sqrt())
 
-    @property
-    def is_flat(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def has_equal_weights(self) -> bool:
-        """Whether there is one weight for all clusters."""
-        return self.weights.numel() == 1
-
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
         r""":math:`Z S Z'^\top` from the pairs of rows in the same cluster, where these are few."""
-        return shared_weights(left, right, self._diagonal()) if are_few(left, right) else None
+        return shared_weights(left, right, self._diagonal()) if has_few_pairs(left, right) else None
 
     def _size(self) -> torch.Size:
         return torch.Size((self.num_clusters, self.num_clusters))

@@ -11,7 +11,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
-from gpytorch_partition.operators.cluster_operators.shared_paths import are_worth_it, shared_path_sums
+from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheaper_than_product, shared_path_sums
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 
 
@@ -57,7 +57,7 @@ class PathSumLinearOperator(ClusterOperator):
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
         r""":math:`Z S Z'^\top` from pairs of rows in small nodes and tables of large ones, for many rows and leaves."""
-        if not are_worth_it(left, right, self.layout):
+        if not is_cheaper_than_product(left, right, self.layout):
             return None
         return shared_path_sums(left, right, self.layout, self.node_weights)
 

@@ -14,7 +14,7 @@ _ENTRIES = 2**22  # entries of the sparse product held at a time, at most, of 12
 _COST_OF_PAIR = 2  # time for a pair, in entries of the table of clusters by rows that a product with the identity fills
 
 
-def are_few(left: Incidence, right: Incidence) -> bool:
+def has_few_pairs(left: Incidence, right: Incidence) -> bool:
     r"""
     Whether the pairs of rows in the same cluster are so few that a sum over them is cheaper than a product with the
     identity, which fills a table of `p x N'` and took 2 to 16 times as long on one core where clusters had two rows.

@@ -43,7 +43,7 @@ class _Trees(NamedTuple):
     right: Tensor  # (N', m) of the others; the same object where they are the same rows
 
 
-def are_worth_it(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
+def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayout) -> bool:
     """
     Whether these sums are cheaper than a product with the identity, which fills a table of `V x N'`: with many rows
     on both sides, and trees of many leaves and limited height. For 400 to 2,000 rows and 100 trees that separate nearly

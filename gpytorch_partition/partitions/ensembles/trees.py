@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# LightGBM takes values up to this magnitude for zero (its kZeroThreshold).
-ZERO = float(np.float32(1e-35))
+ZERO = float(np.float32(1e-35))  # LightGBM takes values up to this magnitude for zero (its kZeroThreshold)
 
 
 class Trees(NamedTuple):

@@ -17,7 +17,7 @@ from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_of_unequal_scales
+from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.mondrian.process import Boxes, Front, descend
 from gpytorch_partition.partitions.mondrian.projections import LARGEST, Projections, check_projection
@@ -134,7 +134,7 @@ class MondrianPartition(Partition):
             _check_sizes(num_trees, lifetime, max_lifetime)
             check_projection(projection, rows.shape[1], num_trees)
             if not torch.is_tensor(projection):
-                warn_of_unequal_scales(rows, type(self).__name__)
+                warn_about_unequal_scales(rows, type(self).__name__)
             self._draw(rows, num_trees, random_state_of(random_state), projection, lifetime, max_lifetime)
 
     def _draw(
@@ -198,7 +198,7 @@ class MondrianPartition(Partition):
                 "with a longer max_lifetime"
             )
         self.lifetime_bits = self._bits(lifetime)
-        self._remembered = [self._recoded(rows.x, rows.cluster_index) for rows in self._remembered]
+        self._cached_rows = [self._recoded(rows.x, rows.cluster_index) for rows in self._cached_rows]
 
     @property
     def max_lifetime(self) -> float:

@@ -22,8 +22,7 @@ from gpytorch_partition.inputs.bits import bits_of, floats_of
 
 ROTATIONS = "rotations"
 
-# Coordinates are clamped to this magnitude, so that sums of them do not overflow.
-LARGEST = 1e300
+LARGEST = 1e300  # coordinates are clamped to this magnitude, so that sums of them do not overflow
 
 
 class Projections(NamedTuple):

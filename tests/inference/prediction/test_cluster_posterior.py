@@ -334,7 +334,7 @@ class TestChoice:
     def _fastest(self, posterior, monkeypatch, num_points, feature_space):
         monkeypatch.setattr(costs, "factor_seconds", lambda *values: feature_space)
         monkeypatch.setattr(ClusterPosterior, "num_points", num_points)
-        return posterior.fastest()
+        return posterior.cheapest_method()
 
     def test_few_points_are_solved_for(self, posterior, monkeypatch):
         assert self._fastest(posterior, monkeypatch, 3, 1e9) == "conjugate_gradients"
@@ -379,7 +379,7 @@ class TestChoice:
         assert costs.factor_seconds(rows, scale, noise) == 0
         assert 0 < costs.factor_seconds(rows, scale, 2 * noise) < counting  # counts are there
         assert costs.decomposition_seconds(rows) > 0
-        assert posterior.is_ready
+        assert posterior.has_covariance
 
     def test_eigenpairs_that_are_there_are_free_for_all_values(self, posterior):
         rows = posterior.covariance.left

@@ -743,10 +743,10 @@ def test_means_after_the_training_rows_were_coded_anew():
     model = Model(x, y, gpytorch.likelihoods.GaussianLikelihood(), _scaled(kernel)).eval()
     with torch.no_grad():
         first = model(large).mean
-        kernel.partition._remembered.clear()
+        kernel.partition._cached_rows.clear()
         kernel.partition.incidences(torch.cat([10 + large, x]), large)
         torch.testing.assert_close(model(TEST).mean, model(TEST[:20]).mean.new_tensor(_plain_mean(model, TEST)))
-        kernel.partition._remembered.clear()
+        kernel.partition._cached_rows.clear()
         torch.testing.assert_close(model(large).mean, first)
 
 

@@ -9,7 +9,7 @@ from linear_operator.operators import LinearOperator
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
 from gpytorch_partition.operators.cluster_operators import shared_clusters
-from gpytorch_partition.operators.cluster_operators.shared_clusters import are_few, shared_weights
+from gpytorch_partition.operators.cluster_operators.shared_clusters import has_few_pairs, shared_weights
 
 
 def rows_in(sizes, num_rows, seed=0, dtype=torch.int32):
@@ -38,16 +38,16 @@ def test_sums_of_weights(monkeypatch, num_rows, num_points, entries, code_dtype)
 
 
 def test_pairs_are_few_where_clusters_are_small():
-    assert are_few(rows_in((500, 500), 500), rows_in((500, 500), 500))
-    assert not are_few(rows_in((20, 5), 500), rows_in((20, 5), 500))
-    assert not are_few(rows_in((1,), 500), rows_in((1,), 500))
+    assert has_few_pairs(rows_in((500, 500), 500), rows_in((500, 500), 500))
+    assert not has_few_pairs(rows_in((20, 5), 500), rows_in((20, 5), 500))
+    assert not has_few_pairs(rows_in((1,), 500), rows_in((1,), 500))
 
 
 def test_what_counts_is_the_table_for_the_rows_on_the_right():
     """600 pairs, which count twice, and a table of 1,000 x 1 or 1,000 x 600."""
     one, many = (Incidence(torch.zeros(number, 1).long(), 1_000) for number in (1, 600))
-    assert not are_few(many, one)
-    assert are_few(one, many)
+    assert not has_few_pairs(many, one)
+    assert has_few_pairs(one, many)
 
 
 @pytest.mark.parametrize("sizes", [(300, 400), (2, 3)])
@@ -70,7 +70,7 @@ def test_codes_in_any_order_of_memory():
     rows = rows_in((300, 400, 5), 60)
     some = Incidence(rows.codes[:, :2], 705)
     weights = torch.ones(705)
-    assert are_few(some, some)
+    assert has_few_pairs(some, some)
     torch.testing.assert_close(shared_weights(some, some, weights), (one_hot(some) @ one_hot(some).mT).float())
 
 

@@ -12,7 +12,7 @@ from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import lay_out_trees
 from gpytorch_partition.operators.cluster_operators import shared_paths
-from gpytorch_partition.operators.cluster_operators.shared_paths import are_worth_it, shared_path_sums
+from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheaper_than_product, shared_path_sums
 
 
 def random_trees(leaves, seed=0, is_chain=False):
@@ -91,13 +91,13 @@ def test_where_they_are_worth_it():
     """Many leaves, not as many levels, and many rows, not many more of them on the left than on the right."""
     layout, few_leaves, chain = random_trees((150, 60)), random_trees((150, 40)), random_trees((400,), is_chain=True)
     rows = {number: rows_in(layout, number) for number in (199, 200, 400, 401, 5_000)}
-    assert are_worth_it(rows[200], rows[200], layout)
-    assert are_worth_it(rows[200], rows[5_000], layout)
-    assert are_worth_it(rows[400], rows[200], layout)
-    assert not are_worth_it(rows[401], rows[200], layout)
-    assert not are_worth_it(rows[199], rows[199], layout)
-    assert not are_worth_it(rows[200], rows[200], few_leaves)
-    assert not are_worth_it(rows[200], rows[200], chain)
+    assert is_cheaper_than_product(rows[200], rows[200], layout)
+    assert is_cheaper_than_product(rows[200], rows[5_000], layout)
+    assert is_cheaper_than_product(rows[400], rows[200], layout)
+    assert not is_cheaper_than_product(rows[401], rows[200], layout)
+    assert not is_cheaper_than_product(rows[199], rows[199], layout)
+    assert not is_cheaper_than_product(rows[200], rows[200], few_leaves)
+    assert not is_cheaper_than_product(rows[200], rows[200], chain)
 
 
 @pytest.mark.filterwarnings("ignore:.*overconfident")
