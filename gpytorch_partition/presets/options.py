@@ -18,9 +18,7 @@ class Options:
         20
     """
 
-    omitted_parts: tuple[
-        str, ...
-    ] = ()  # names of parts that only rough fields may have; others are drawn as beside them
+    omitted_parts: tuple[str, ...] = ()  # names, for rough fields only; other parts are drawn as if these were there
 
     # Trees.
     num_trees: int = 100  # of each forest
