@@ -1,4 +1,4 @@
-"""Progress bars on a terminal, and a logged forecast for work that takes minutes."""
+"""Progress bars, and warnings in the log with an estimate of the time, for work that takes minutes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The algebra of clusters: one-hot rows Z, their codes and counts, trees of clusters and the weights of their nodes."""
+"""Data structures of clusters: the one-hot matrix Z, cluster codes, counts of co-occurrence, trees and node weights."""

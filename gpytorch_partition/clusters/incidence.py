@@ -1,6 +1,6 @@
 r"""
-The incidence matrix :math:`Z` of rows and clusters, and the two sums over clusters that every product is made of:
-:math:`Z Z^\top v` is eq. 8 of Davies & Ghahramani 2014, summed over the partitions.
+The one-hot matrix :math:`Z` (rows by clusters), and products with it and its transpose: every kernel product (eq. 8 of
+Davies & Ghahramani 2014) is made of these two sums.
 
 :math:`Z` is :math:`N \times p` with one 1 per partition in each row: `codes[i, r]` is the column of the cluster
 that row i falls in under partition r. Clusters are numbered partition by partition, so that the codes of
@@ -48,7 +48,7 @@ class Incidence:
     r"""
     The matrix :math:`Z` (`*batch x N x p`) of zeros and m ones in every row, which say what clusters the row is in.
 
-    Held are the codes and, from the first :meth:`cluster_sums` on, the rows of each cluster: 8 bytes per (row,
+    It holds the codes and, from the first :meth:`cluster_sums` on, the rows of each cluster: 8 bytes per (row,
     partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace.
 
     :param codes: `*batch x N x m` integer columns of :math:`Z`; the codes of one partition lie in a range of

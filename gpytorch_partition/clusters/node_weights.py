@@ -38,7 +38,7 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
 
 def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
     r"""
-    Weights of nodes that average the trees, all cut at one depth, over the depths with given weights.
+    Node weights of the weighted average, over the depths d, of the kernels of trees cut at depth d.
 
     With weights :math:`u_0, \ldots, u_H` of the depths and a leaf at depth l in the cluster of its ancestor at depth
     :math:`\min(d, l)`, the average :math:`\sum_d u_d K_d` is a sum over the nodes above both points with

@@ -1,3 +1,3 @@
-"""Estimators in scikit-learn's manner."""
+"""Estimators with the scikit-learn API."""
 
 from gpytorch_partition.estimators.regressor import PartitionGPRegressor as PartitionGPRegressor

@@ -1,4 +1,4 @@
-"""The Gaussian process regressor in scikit-learn's manner."""
+"""`PartitionGPRegressor`: Gaussian process regression with the scikit-learn API."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     `"auto"`, less what `likelihood_` adds at the point.
 
     Training costs what :func:`gpytorch_partition.fit_exact_gp` says; a mean O(m) per row, and standard deviations
-    what :class:`gpytorch_partition.settings.predictive_variances` says. Held are 8 bytes per (row, partition), and
+    what :class:`gpytorch_partition.settings.predictive_variances` says. It holds 8 bytes per (row, partition), and
     above 2,000 rows 100 numbers per row, 400 where deviations come from samples
     (:class:`gpytorch_partition.settings.preconditioner_rank`).
 
@@ -364,7 +364,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         return mean, np.sqrt(variance) * self._y_scale
 
     def _samples_of_variances(self) -> settings.num_variance_samples:
-        """Fewer for `"auto"`, whose solves take longer: most of a variance is the noise's, which needs none."""
+        """Samples for variances: fewer for `"auto"`, whose solves are slower, and most of whose variance is noise."""
         number = settings.num_variance_samples.value()
         return settings.num_variance_samples(max(2, number // _FEWER_SAMPLES) if self._is_chosen else number)
 

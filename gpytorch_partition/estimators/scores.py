@@ -1,4 +1,4 @@
-"""How honest predictions with standard deviations are; errors and densities are scikit-learn's and scipy's."""
+"""Scores of Gaussian predictions that scikit-learn and SciPy do not have: the coverage of intervals."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Exact inference with clusters: evidence, the feature space, predictions."""
+"""Inference: the marginal likelihood, exact computations in the feature space, and predictions."""

@@ -1,4 +1,4 @@
-"""A wrapper that applies this package's solver and predictions to any sum of kernels, in any order of terms."""
+"""A wrapper of any sum of kernels that makes GPyTorch use this package's solver and predictions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trained weights that sum to 1, as softmaxes of logits: a module with the logits, and a check of weights."""
+"""Trained weights that sum to 1, stored as logits and read through a softmax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The random forest kernel: how often two points share a node of a tree."""
+"""The random forest kernel: how often two points share a leaf, or a node, of the trees of an ensemble."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ def _has_seen_most_targets(forest: Any) -> bool:
 
 
 def _partition_of(forest: Any, heights: str, random_state: Any) -> ForestPartition | TreeCutPartition:
-    """Whole or cut trees; unfitted ones without a forest."""
+    """The partition for `heights`, whole trees or trees cut at random depths; unfitted without a forest."""
     if heights == "sampled":
         return TreeCutPartition() if forest is None else ForestPartition(forest).sample_cut(random_state)
     partition = ForestPartition(forest)

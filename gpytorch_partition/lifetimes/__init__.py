@@ -1,4 +1,6 @@
-"""Models at every lifetime (inverse width) of a Mondrian kernel from one set of trees, and learned projections."""
+"""
+Lifetimes (inverse lengthscales) of Mondrian kernels: sweep, path, projections, and the Mondrian forest.
+"""
 
 from gpytorch_partition.lifetimes.gradient_projection import (
     expected_gradient_projection as expected_gradient_projection,

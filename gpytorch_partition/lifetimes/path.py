@@ -1,5 +1,5 @@
 r"""
-Linear models on the features of a Mondrian kernel, trained by gradient descent at increasing lifetimes.
+Linear models, such as an SVM, on the features of a Mondrian kernel, trained over increasing lifetimes with warm starts.
 
 As the lifetime grows, cells are only ever cut into parts. A part inherits the weight of the cell that it comes from, so
 that predictions do not change, and descent continues from there (Balog et al. 2016, section 4.2.2). One pass over

@@ -227,7 +227,7 @@ def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[flo
     found, errors = [], []
     for lifetime in progress(lifetimes[::-1], "sweeping lifetimes"):
         cells = data.rows.trees.cells(lifetime)
-        if _is_primal(data, cells):
+        if _uses_counts(data, cells):
             ridge = _counted(data, cells) if ridge is None else _coarser(ridge, cells)
             found.append(_LifetimeResult(ridge[0].log_marginal_likelihood, 0.0, ridge[0].effects))
         else:
@@ -244,7 +244,7 @@ def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[flo
     )
 
 
-def _is_primal(data: _Data, cells: Cells) -> bool:
+def _uses_counts(data: _Data, cells: Cells) -> bool:
     """Whether the likelihood is computed exactly, by the p x p matrix of clusters."""
     num_rows, size = data.regression.num_rows, cells.num_clusters
     if _is_dense(data):

@@ -1,4 +1,4 @@
-"""L-BFGS-B for smooth functions of a few numbers, without competing with PyTorch for the cores."""
+"""SciPy's L-BFGS-B for smooth functions of a few parameters, kept from competing with PyTorch's threads."""
 
 from __future__ import annotations
 

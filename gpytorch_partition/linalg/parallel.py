@@ -1,4 +1,4 @@
-"""Independent pieces of work on a thread pool, with as many threads as PyTorch uses."""
+"""A function applied to independent items on a pool of as many threads as PyTorch has."""
 
 from __future__ import annotations
 

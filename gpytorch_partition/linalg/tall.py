@@ -1,4 +1,4 @@
-"""Products with tall matrices, transposed where that is faster on a CPU."""
+"""Products with tall, thin matrices, in the memory order that is faster on a CPU."""
 
 from __future__ import annotations
 

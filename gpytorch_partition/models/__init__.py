@@ -1,4 +1,4 @@
-"""Models: an exact GP of GPyTorch, a GP whose rows are counted in feature space, and sparse features."""
+"""Ready-made models: an exact GP, a GP that keeps counts of clusters instead of rows, and sparse features."""
 
 from gpytorch_partition.models.cluster_features import cluster_features as cluster_features
 from gpytorch_partition.models.exact_gp import PartitionGP as PartitionGP

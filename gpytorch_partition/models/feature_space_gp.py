@@ -1,4 +1,4 @@
-"""Exact Gaussian process regression on any number of rows, which are counted by cluster and not kept."""
+"""A Gaussian process for any number of rows, which keeps counts and sums of clusters instead of the rows."""
 
 from __future__ import annotations
 
@@ -386,16 +386,16 @@ class FeatureSpaceGP:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """
-        Take up what :meth:`state_dict` returned.
+        Restore what :meth:`state_dict` returned.
 
-        :raises ValueError: If the counts are of other partitions.
+        :raises ValueError: If the counts were made with other partitions.
         """
         self.statistics.load_state_dict(state["statistics"])
         self.values = None if state["values"] is None else Maximum(**state["values"])
         self.level_weights = state["level_weights"]
 
     def _under(self, kernel: MondrianKernel) -> FeatureSpaceGP:
-        """The model of the same rows under coarser partitions."""
+        """The model of the same rows with coarser partitions, of a shorter lifetime."""
         model = FeatureSpaceGP(kernel)
         model.statistics = self.statistics.coarsened(kernel.partition)
         return model

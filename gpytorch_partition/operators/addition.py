@@ -1,5 +1,5 @@
 """
-Addition of this package's operators to others: the one rule behind `+`, which keeps the structure of sums.
+The rules for adding this package's operators to any other linear operator, which keep products fast.
 
 linear_operator's own rules would lose it: a diagonal makes a plain AddedDiag (with a pivoted Cholesky preconditioner),
 a low-rank term computes Lanczos roots and a dense N x N singular value decomposition, and a constant is a dense matrix.

@@ -1,4 +1,4 @@
-"""Base class of all covariance operators: errors instead of silent dense N x N work, and one rule for sums."""
+"""The base class of all covariance operators: errors where a dense N x N matrix would be formed, and `+`."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     # Preconditioning.
 
     def _preconditioner(self) -> tuple[Callable | None, LinearOperator | None, Tensor | None]:
-        """The triple that log determinants need: the inverse's closure, P itself, and its log determinant."""
+        """linear_operator's hook: the closure V -> P^-1 V, P itself and its log determinant, or None three times."""
         preconditioner = self._nystrom()
         if preconditioner is None:
             return None, None, None

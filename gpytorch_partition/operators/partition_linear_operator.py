@@ -32,7 +32,7 @@ class PartitionLinearOperator(CovarianceOperator):
     Z and Z' are the one-hot rows of two sets of points in feature space, S is an operator there (diagonal for
     flat partitions, path sums for trees, blocks of both for mixtures) and R, R' are optional loadings of the rows
     (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two points share a cluster"
-    (Davies & Ghahramani 2014, definition 2), and a product is their eq. 8 summed over the partitions.
+    (Davies & Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the partitions.
 
     A product costs :math:`O((N + N') m t)` for t columns and k times that with k loadings, plus the product with S;
     nothing of size N x N or N x p is held. The operator keeps its class under scaling, indexing, transposition, batch

@@ -1,4 +1,4 @@
-"""Partitions of several sources side by side, as one partition with one feature space and one matrix of codes."""
+"""Several partitions joined into one, as mixtures of kernels need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inducing points, called landmarks: a few hundred training rows through which a low-rank kernel acts on all rows."""
+"""Inducing points (landmarks) of a low-rank kernel, chosen among the training rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels and models in which everything is chosen from the data."""
+"""The default model and its kernel: parts, weights and noise are chosen from the data."""
 
 from gpytorch_partition.presets.default import default_kernel as default_kernel
 from gpytorch_partition.presets.default import default_model as default_model

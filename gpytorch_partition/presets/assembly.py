@@ -1,4 +1,4 @@
-"""The model that a choice describes, and the one that takes over its state."""
+"""The default model built from a choice, and its unfitted twin for `load_state_dict`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class DefaultGP(PartitionGP):
 
 
 def description_of(model: PartitionGP) -> dict[str, Any]:
-    """The description of a model; without parts if it is not a default one."""
+    """The description of a model; its `"parts"` are None unless it is a default one."""
     if isinstance(model, DefaultGP):
         return model.description
     return {"parts": None, "noise": {}, "log_predictive_density": None}
@@ -70,7 +70,7 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     """
     A model of rows and targets in any units, with everything set and nothing to be trained.
 
-    :param choice: What the data said.
+    :param choice: What was chosen from the data.
     :param data: Rows and targets.
     :param setup: Source of the draws, and the options.
     """
@@ -108,7 +108,7 @@ def _likelihood(
     outputscales: Mapping[str, float],
     columns: Standardization | None,
 ) -> Likelihood:
-    """With the noise; and with what inducing points leave out of the smooth part beyond the threshold, if any."""
+    """The likelihood of the noise; with a threshold, FITC's of what inducing points leave unspanned beyond it."""
     if threshold is not None:
         name, outputscale = SMOOTH.name, outputscales[SMOOTH.name]
         kernels = (parts[name].base_kernel, parts[name])

@@ -1,4 +1,4 @@
-"""Scale and noise for all rows: weights chosen on a few rows are calibrated by how well all others are predicted."""
+"""Second step, for many rows: scale of all variances and noise, from predictions of held-out rows."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
     r"""
     The choice with variances that suit models of all rows.
 
-    What inducing points among all rows do not span of the smooth part counts as noise, the same everywhere, from here
-    on; what they leave out beyond what they do at 95 % of new rows will be added where it is. Models of four fifths of
-    the rows predict the others, but those that chose. A forest of their residuals says where the noise is; a factor of
-    all variances, weights and noise alike, one of the noise beside the weights, and the noise's exponent maximize the
-    predictive density of random rows, whose variances come from 32 samples: 1,000 of a fold at most, of as many folds
-    as have 300 together.
+    The mean variance of the smooth part that inducing points do not span is added to the noise. Where they leave more
+    unspanned than at 95 % of new rows, the rest is added at prediction (the threshold). Models of four fifths of the
+    rows predict the held-out rows, without those that chose. A forest of their residuals models how the noise varies.
+    Then a factor of all variances, one of the noise alone, and the noise's exponent maximize the predictive density of
+    held-out rows, whose variances come from 32 samples: of 1,000 rows of a fold at most, and of so many folds that
+    there are 300.
 
-    :param choice: What few rows say.
+    :param choice: What few rows have chosen.
     :param data: Rows and targets that the choice was made by.
     :param setup: Source of the draws, and the options.
     """
@@ -61,8 +61,7 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
     return replace(factored, threshold=_threshold(choice, folds[0], data, setup))
 
 
-# The numbers of rows kept and held out.
-_Split: TypeAlias = tuple[np.ndarray, np.ndarray]
+_Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
 
 
 class _HeldOut(NamedTuple):
@@ -70,7 +69,7 @@ class _HeldOut(NamedTuple):
 
     rows: Tensor  # (n,) their numbers
     residuals: Tensor  # (n,)
-    variances: Tensor  # (n,) without the noise; NaN where nobody asked
+    variances: Tensor  # (n,) without the noise; NaN where they were not computed
 
     @property
     def has_variance(self) -> Tensor:
@@ -79,7 +78,7 @@ class _HeldOut(NamedTuple):
 
 
 def _unspanned_variance(choice: Choice, data: TrainingData, setup: Setup) -> float:
-    """The mean variance of the smooth part that is missing: the few rows that chose had dense inducing points."""
+    """Mean variance of the smooth part that inducing points do not span; those among few rows are denser."""
     if SMOOTH.name not in choice.outputscales:
         return 0.0
     everything = np.arange(len(data.x))
@@ -87,14 +86,14 @@ def _unspanned_variance(choice: Choice, data: TrainingData, setup: Setup) -> flo
 
 
 def _threshold(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -> float | None:
-    """What inducing points of the rows kept leave out of the smooth part, of unit scale, at almost all others."""
+    """The share of the smooth part's variance that is unspanned, at most, at 95 % of the held-out rows."""
     if SMOOTH.name not in choice.outputscales:
         return None
     return float(_unspanned(choice, fold, data, setup).quantile(setup.options.threshold_share))
 
 
 def _unspanned(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -> Tensor:
-    """Shares of the smooth part's variance at some held-out rows that inducing points of the rows kept do not span."""
+    """Shares of the smooth part's variance at some held-out rows that inducing points of the others do not span."""
     assert choice.lengthscales is not None
     some = setup.random.permutation(fold[1])[: setup.options.most_variances]
     with torch.no_grad():
@@ -103,9 +102,9 @@ def _unspanned(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -
 
 def _held_out(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _HeldOut:
     """
-    What a model of the rows kept says about the others, and how sure it is of so many of them at most.
+    Residuals of a model of the rows kept at the held-out rows, and variances at so many of these at most.
 
-    Rows that weights and lengthscales were chosen by are learned from, but not predicted.
+    Rows that chose weights and lengthscales are among the rows learned from, but are not predicted.
     """
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     model = assemble(choice, data.part(fold[0]), setup).eval()
@@ -119,7 +118,7 @@ def _held_out(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *,
 
 
 def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:
-    """The choice with the factors and the noise that suit the residuals best."""
+    """The choice with the factors and the noise of the largest predictive density."""
     residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
     factors = [(math.log(1 / most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
@@ -139,7 +138,7 @@ def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor,
 
 
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
-    """Of the function, from samples."""
+    """Posterior variances of the function, from samples."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(setup.random.randint(2**31))
         return model(x).sample(torch.Size([setup.options.num_variance_samples])).var(0)
@@ -148,7 +147,7 @@ def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
 def _fit(
     residuals: Tensor, variances: Tensor, ratios: Tensor, noise: float, bounds: list[tuple[float, float]]
 ) -> tuple[np.ndarray, float]:
-    """Log factors of all variances and of the noise, and its exponent; and minus the log density of the residuals."""
+    """Log factors of all variances and of the noise, and its exponent; and the negative log density they reach."""
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(values, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Which parts count how much, and how large the noise is where: chosen by the predictive density of held-out rows."""
+"""First step: the weights of the parts and the noise, by the predictive density of held-out rows."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from gpytorch_partition.training.predictive_density import (
 @dataclass(frozen=True, eq=False)
 class Choice:
     r"""
-    What the data say about a model of standardized columns and targets.
+    What was chosen from the data, in units of standardized columns and targets.
 
-    :param outputscales: Weights of the parts that count, by name.
+    :param outputscales: Weights of the parts that the model has, by name.
     :param lengthscales: `D` lengthscales of the smooth part; None where rows miss values.
     :param noise: The level of the noise.
-    :param exponent: How far the noise follows its forest; 0 where it is constant.
+    :param exponent: Exponent of the variation of the noise with x; 0 where it is constant.
     :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
-    :param log_density: Mean log predictive density of held-out rows, in nats; those of patches are among them.
+    :param log_density: Mean log predictive density of held-out rows, those of patches included, in nats.
     :param rows: Numbers of the training rows that this was chosen by.
-    :param threshold: How much of the smooth part's variance inducing points may leave out before that counts; None for
-        all.
+    :param threshold: Share of the smooth part's variance that inducing points may leave unspanned before it is added
+        to the noise; None where it is never added.
     """
 
     outputscales: dict[str, float]
@@ -51,28 +51,27 @@ class Choice:
 
     @property
     def is_rough(self) -> bool:
-        """Whether this is a rough field, chosen at all distances."""
+        """Whether this is a rough field, whose weights random rows and patches of neighbors chose."""
         return not self.outputscales.keys().isdisjoint(ROUGH)
 
 
 def choose(data: TrainingData, setup: Setup) -> Choice:
     """
-    Weights and noise by folds of all rows, or of 700 to 1,500 random ones, each predicted by trees that have not seen
-    it.
+    Weights and noise by cross-validation, on all rows or on 700 to 1,500 random ones.
 
-    Where these are not nearly all rows, a rough field (:func:`~gpytorch_partition.presets.rough_field.rough_field`)
-    takes the place of all other parts if that gains more than 20 nats, with as many trees as the model will have. The
-    noise varies with x where that gains 3 nats or more over a constant one.
+    Where there are many more rows than that, a rough field
+    (:func:`~gpytorch_partition.presets.rough_field.rough_field`) replaces all other parts if that gains more than 20
+    nats, with as many trees as the model will have. The noise varies with x where that gains more than 3 nats.
 
-    :param data: Rows, in the units in which the noise will see points, and targets.
+    :param data: Rows, in the units of the points that the noise's forest will be given, and targets.
     :param setup: Source of the draws, and the options.
     """
-    # Rounded, so that other units, whose last digits differ, end in the same choice.
+    # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
     names, folds, rows, constant, lengthscales = _best_candidate(x, y, setup)
     means, variances = held_out_predictions(folds, y[rows], constant)
     residuals = (y[rows] - means) / (variances + constant.noise).sqrt()
-    # Patches overlap: a row must not be in a tree under another number when it is out of its bag.
+    # Without patches, which overlap: a row that is out of a tree's bag must not be in it under another number.
     seen = rows[: num_rows_for(len(y), setup.options)]
     forest = grow_residual_forest(
         data.rows[seen],
@@ -93,8 +92,7 @@ def _best_candidate(x: Tensor, y: Tensor, setup: Setup) -> Candidate:
     """
     Trees, smooth and linear parts, or a rough field where that is better.
 
-    The latter draws from a copy of the source: data for which it is tried, and not better, have the model that they
-    would have without it.
+    The rough field draws from a copy of the random state, so that a trial that fails leaves the model as it would be.
     """
     options = setup.options
     rows = torch.from_numpy(setup.random.permutation(len(y))[: num_rows_for(len(y), options)])
@@ -102,13 +100,13 @@ def _best_candidate(x: Tensor, y: Tensor, setup: Setup) -> Candidate:
     names, folds, of_folds = _folds(x[rows], y[rows], is_complete, setup)
     lengthscales = learn_lengthscales(x[rows], y[rows]) if is_complete else None
     found = Candidate(names, folds, rows, maximize_predictive_density(folds, y[rows]), lengthscales)
-    if is_complete and leaves_rows_out(len(y), options) and x.shape[1] <= options.most_rough_columns:
+    if is_complete and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
         return rough_field(found, of_folds, x, y, replace(setup, random=deepcopy(setup.random)))
     return found
 
 
 def _out_of_sample(forest: RandomForestRegressor, x: Tensor, seen: Tensor, rows: Tensor) -> Tensor:
-    """What trees that have not seen it predict for each of some rows, given those that the forest was grown on."""
+    """For each of some rows the mean prediction of the trees that have not seen it (out of bag for the rows seen)."""
     predictions = torch.empty(len(x), dtype=torch.float64)
     predictions[rows] = torch.from_numpy(forest.predict(x[rows].cpu().numpy()))
     predictions[seen] = torch.from_numpy(forest.oob_prediction_)
@@ -116,20 +114,20 @@ def _out_of_sample(forest: RandomForestRegressor, x: Tensor, seen: Tensor, rows:
 
 
 def num_rows_for(num_rows: int, options: Options) -> int:
-    """How many of so many rows weights are chosen by."""
+    """Number of rows that weights are chosen by."""
     share = min(int(options.choosing_share * num_rows), options.most_choosing_rows)
     return min(num_rows, max(options.fewest_choosing_rows, share))
 
 
-def leaves_rows_out(num_rows: int, options: Options) -> bool:
-    """Whether these are so many rows that those that chose do not stand for them."""
+def needs_calibration(num_rows: int, options: Options) -> bool:
+    """Whether the rows that choose are so small a share of all that the others must calibrate what they chose."""
     return num_rows > options.most_uncalibrated * num_rows_for(num_rows, options)
 
 
 def _folds(x: Tensor, y: Tensor, is_complete: bool, setup: Setup) -> tuple[list[str], list[Fold], list[Tensor]]:
     """
-    The names of the parts, and for each fold their covariances and the lengthscales, if any: these and forests have
-    not seen the fold.
+    The names of the parts, and for each fold their covariances and the lengthscales, if any, all of them built without
+    the fold's held-out rows.
     """
     names, folds, all_lengthscales, options = [], [], [], setup.options
     num_folds = options.num_folds - sum(len(x) > number for number in options.fewer_folds_above)
@@ -146,9 +144,9 @@ def _folds(x: Tensor, y: Tensor, is_complete: bool, setup: Setup) -> tuple[list[
 
 def _those_that_count(names: list[str], fit: PredictiveFit, options: Options) -> dict[str, float]:
     """
-    The weights by name, without those at their bound and those that are lost in the noise.
+    The weights by name, without those at their bound and those that are negligible beside the noise.
 
-    Weights are not compared with each other: a linear part may have a hundred times that of the others.
+    Weights are not compared with each other: a linear part may have a hundred times the weight of the others.
     """
     least = max(options.least_weight, options.least_noise_share * fit.noise)
     weights = {name: float(weight) for name, weight in zip(names, fit.outputscales)}

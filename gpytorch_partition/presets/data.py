@@ -1,4 +1,4 @@
-"""Training rows and targets as they came, and standardized: what every step of the default model reads."""
+"""Training data in their own units and standardized, shared by all steps."""
 
 from __future__ import annotations
 

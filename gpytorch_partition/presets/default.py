@@ -1,4 +1,4 @@
-"""The default kernel and model."""
+"""`default_model` and `default_kernel`, the entry points of this folder, and the checks of their input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.calibration import calibrate
-from gpytorch_partition.presets.choice import Choice, choose, leaves_rows_out
+from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PARTS
@@ -39,11 +39,11 @@ def default_model(
     lengthscale per column through up to 2,000 inducing points (above 67,000 rows as many as take a GiB), and a linear
     one; parts that do not help have no weight. With missing values (NaN) it has forests only.
 
-    Where few rows choose for many (above 1,400), of 20 columns at most, functions that vary on all scales, such as
-    measurements on a map, have another model if that gains more than 20 nats: a linear kernel and rough ones, Mondrian
+    Above 1,400 rows, with 20 columns at most, a second model for functions that vary on many lengthscales, such as
+    measurements on a map, is tried, and taken if it gains more than 20 nats: a linear kernel and rough ones, Mondrian
     trees of rotated columns for means of exponential kernels at lengthscales from twice to a thirty-second of the
     Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of neighbors choose its
-    weights. In holes between the rows intervals grow, but not enough: of measurements in holes of a map, intervals of
+    weights. In gaps between the rows intervals widen, but not enough: of measurements in gaps of a map, intervals of
     90 % covered 75 %.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
@@ -51,7 +51,7 @@ def default_model(
     likelihood would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the
     rows, but 700 at least and 1,500 at most. Above twice as many, models of four fifths of all rows then set their
     scale and the noise; and where inducing points leave out more of the Matern kernel's variance than at 95 % of new
-    rows, what they do is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide
+    rows, the missing variance is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide
     where there are no rows. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
@@ -101,7 +101,7 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
     :param setup: Source of the draws, and the options.
     """
     choice = choose(data, setup)
-    if choice.is_rough or not leaves_rows_out(len(data.y), setup.options):
+    if choice.is_rough or not needs_calibration(len(data.y), setup.options):
         return choice
     return calibrate(choice, data, setup)
 
@@ -118,8 +118,8 @@ def default_kernel(
     The kernel of :func:`default_model`, for a model of your own: a sum whose weights were chosen from the data.
 
     Its weights, the outputscales of :class:`~gpytorch.kernels.ScaleKernel`\ s inside, are in squared units of the
-    targets, and frozen. It brings its own solver and predictions to sums and products with constants, as
-    :class:`~gpytorch_partition.kernels.IterativeKernel` does. It has no noise: that of :func:`default_model` was chosen
+    targets, and frozen. Sums with it, and products with constants, have this package's solver and predictions, as with
+    :class:`~gpytorch_partition.kernels.IterativeKernel`. It has no noise: that of :func:`default_model` was chosen
     with it.
 
     Parameters, errors and cost are those of :func:`default_model`.

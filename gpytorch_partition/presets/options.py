@@ -1,4 +1,4 @@
-"""Every number that the default model is made by, in one place, and what goes with it through all steps."""
+"""`Options`, all constants of the default model, and `Setup`, what every step takes beside the data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import numpy as np
 @dataclass(frozen=True)
 class Options:
     """
-    The numbers of the default model, each explained beside it; what tells one part from another is in the table of
-    parts.
+    The options of the default model, each with its unit; numbers that define a single part are in the table of parts.
 
     Example:
         >>> Options(num_trees=20).num_trees
@@ -36,8 +35,8 @@ class Options:
     most_inducing_points: int = 2_000
     most_loadings: int = 2**27  # numbers for all (row, inducing point): a GiB; posterior samples hold them twice
 
-    # Rough parts, and when they take the place of all others. On simulated fields gains of 4 to 14 nats by 700 rows
-    # were none when both models had all rows, which the other one is calibrated by; a map gains 50.
+    # Rough parts, and when they replace all others. On simulated fields gains of 4 to 14 nats on 700 rows vanished when
+    # both models had all rows; on a map the gain was 50.
     num_rough_trees: int = 200  # for each lengthscale, up to the number of visits
     fewest_rough_trees: int = 100  # for each lengthscale, whatever the number of visits
     most_rough_visits: int = 10**7  # of (row, tree), for each lengthscale
@@ -62,10 +61,10 @@ class Options:
 
     # How the others calibrate scale and noise. Of 1,300 rows of eight sets, two draws of each, models that were
     # calibrated were worse by .004 nats on average, of 2,000 rows better.
-    most_uncalibrated: float = 2.0  # rows, in those that choose, up to which nothing is calibrated
+    most_uncalibrated: float = 2.0  # multiple of the choosing rows above which there is a calibration
     num_calibration_folds: int = 5
     enough_residuals: int = 10_000  # of held-out rows: then no more folds are held out
-    most_variances: int = 1_000  # rows of a fold whose variances are looked at, at most
+    most_variances: int = 1_000  # rows of a fold whose variances are computed, at most
     enough_variances: int = 300  # of all folds together
     num_calibrated_noise_trees: int = 100  # of the forest of all held-out residuals
     num_variance_samples: int = 32  # that a variance comes from

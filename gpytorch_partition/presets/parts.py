@@ -40,7 +40,7 @@ class PartInputs:
 
     :param x: `N x D` standardized rows.
     :param y: `N` targets.
-    :param lengthscales: `D` lengthscales of the smooth part; None where rows miss values, which only trees know.
+    :param lengthscales: `D` lengthscales of the smooth part; None where rows miss values, which only trees handle.
     :param setup: Source of the draws, and the options.
     """
 
@@ -80,7 +80,7 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
     :param names: The parts wanted. (Default: all but the rough ones.)
     """
     wanted = [part for part in PARTS if (not part.is_rough if names is None else part.name in names)]
-    # Rows were looked at: to do so again for every tree takes a tenth of the time of a thousand rows.
+    # The rows are checked already; to check them again for every tree takes a tenth of the time of a thousand rows.
     with sklearn.config_context(assume_finite=True):
         return {
             part.name: part.build(inputs)
@@ -109,7 +109,7 @@ def dense_covariances(parts: Mapping[str, Kernel], x: Tensor) -> Tensor:
 
 
 def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **others: Any) -> RandomForestKernel:
-    """Trees of a share of the rows, but not of leaves that know the targets by heart where there is nothing else."""
+    """Trees of a share of the rows; without other parts, leaves of single rows would take noise for the function."""
     least = inputs.setup.options.fewest_leaf_rows_alone if inputs.lengthscales is None else min_samples_leaf
     num_samples = max(int(share * len(inputs.x)), inputs.setup.options.fewest_tree_rows)
     forest = grow_forest(
@@ -147,7 +147,7 @@ def _most_samples(inputs: PartInputs) -> int:
 
 
 def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
-    """Without a warning of trees that have seen most targets: what is chosen by held-out rows allows for it."""
+    """The kernel without an OverconfidenceWarning: weights are chosen on held-out rows, which allows for it."""
     kernel = RandomForestKernel(heights=heights)
     kernel.partition = ForestPartition(ensemble)
     return _in_float32(kernel)

@@ -1,4 +1,4 @@
-"""A model of functions that vary on all scales, as on a map: exponential kernels of several lengthscales."""
+"""The alternative model of functions that vary on many lengthscales, such as measurements on a map."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gpytorch_partition.training.predictive_density import Fold, PredictiveFit, 
 
 
 class Candidate(NamedTuple):
-    """Parts, what chose their weights, and the best weights beside a constant noise."""
+    """Parts, the folds that chose their weights, and the best weights with a constant noise."""
 
     names: list[str]
     folds: list[Fold]
-    rows: Tensor  # the numbers of the rows that the folds number from 0 on: random ones, then those of patches
+    rows: Tensor  # numbers of the rows that folds count from 0 on: random rows, then those of patches
     fit: PredictiveFit
     lengthscales: Tensor | None  # (D,) of the Matern kernel, by the random rows; None where rows miss values
 
@@ -28,22 +28,22 @@ def rough_field(other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tens
     r"""
     A linear part and rough ones, if they gain more than 20 nats over another candidate on its own folds.
 
-    The rough part is a mean of exponential kernels :math:`e^{-r / l}` with weights in proportion to l: over a distance
-    between the shortest and the longest l a function varies about as much as with a single one, but many short cells
-    of Mondrian trees take part in that, not a few long ones. Another of the shortest l alone is nearly noise.
+    The rough part is a mean of exponential kernels :math:`e^{-r / l}` with weights in proportion to l. Over distances
+    between the shortest and the longest l its functions vary about as much as those of a single exponential kernel, but
+    by many short cells of Mondrian trees instead of a few long ones. The part of the shortest l alone is nearly noise.
 
-    They must gain as much twice: by the limits of the trees, which cost little, with lengthscales that have not seen
-    the fold; and by trees as the model will have them, as many and with its lengthscales. What is lost by the number
-    of trees, which takes the place of noise, counts that way.
+    They must gain that much twice: first with the limits of infinitely many trees, which are cheap, and lengthscales
+    that have not seen the fold; then with as many trees as the model will have, and its lengthscales, so that the error
+    of finitely many trees, which acts as noise, is counted.
 
-    Few random rows are too far apart to tell short lengthscales from noise, and neighbors alone know nothing of long
-    ones: weights are chosen by both, the folds of the other candidate and those of 12 patches of 150 neighbors. All
-    rows do not calibrate them.
+    Few random rows are too far apart to tell short lengthscales from noise, and neighbors alone cannot determine long
+    ones: weights are chosen by both, on the folds of the other candidate and those of 12 patches of 150 neighbors. They
+    are not calibrated.
 
-    Costs a search for weights by n rows (up to 60 Cholesky factors for each fold), and where the limits gain enough
+    Costs a search for weights on n rows (up to 60 Cholesky factors for each fold), and where the limits gain enough
     :math:`O(n^2 m)` for m trees and up to two more searches.
 
-    :param other: What to compare with.
+    :param other: The candidate to compare with.
     :param lengthscales: `D` lengthscales of the Matern kernel for each fold.
     :param x: `N x D` standardized rows.
     :param y: `N` standardized targets.
@@ -82,19 +82,19 @@ def rough_covariances(x: Tensor, lengthscales: Tensor) -> Tensor:
 
 
 def _patches(x: Tensor, lengthscales: Tensor, setup: Setup) -> list[Tensor]:
-    """The numbers of the rows around some random ones."""
+    """For some random rows the numbers of their nearest neighbors."""
     centers = setup.random.permutation(len(x))[: setup.options.num_patches]
     return [_nearest(x, int(center), lengthscales, setup.options.patch_rows) for center in centers]
 
 
 def _nearest(x: Tensor, center: int, lengthscales: Tensor, num_rows: int) -> Tensor:
-    """The rows of a patch; of rows at the same distance, the first."""
+    """The nearest rows, in units of the lengthscales; of rows at the same distance, the first."""
     distances = ((x - x[center]) / lengthscales).square().sum(1)
     return distances.argsort(stable=True)[:num_rows]
 
 
 def _folds_of_patch(covariances: Tensor, start: int, setup: Setup) -> list[Fold]:
-    """Folds of neighboring rows, given their covariances (`c x n x n`); they are numbered from a start on."""
+    """Folds of the rows of a patch, given their covariances (`c x n x n`), whose numbers begin with a start."""
     splits = KFold(setup.options.num_patch_folds, shuffle=True, random_state=setup.random).split(covariances[0])
     folds = [Fold.of(covariances, *map(torch.from_numpy, split)) for split in splits]
     return [replace(fold, kept=fold.kept + start, held_out=fold.held_out + start) for fold in folds]

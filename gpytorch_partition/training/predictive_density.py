@@ -100,7 +100,7 @@ def maximize_predictive_density(
     Every factor e of the noise counts as a nat, since held-out rows cannot tell whether neighbors differ by noise or
     because the function varies as quickly. The density returned is without these nats.
 
-    An evaluation costs a Cholesky factor for each fold and a few products, :math:`O(c N^2 + N^3)`; held are the folds'
+    An evaluation costs a Cholesky factor for each fold and a few products, :math:`O(c N^2 + N^3)`; it holds the folds'
     covariances and a few matrices beside them. Meant for some hundred to two thousand rows.
 
     :param folds: The folds.
@@ -191,7 +191,7 @@ def _loss_of(fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray
 
 
 class _Prediction(NamedTuple):
-    """Of the held-out rows; n rows are kept, t held out."""
+    """Predictions for t held-out rows from n rows kept."""
 
     means: Tensor  # (t,)
     variances: Tensor  # (t,) without the noise

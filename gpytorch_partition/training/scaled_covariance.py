@@ -1,7 +1,4 @@
-r"""
-Recognition of GPyTorch models :math:`y \sim N(\mu, s K + \sigma^2 I)` with nothing to train in K, by what they
-evaluate to; and reading and writing of their hyperparameters.
-"""
+r"""Models of the form s K + noise with K fixed: recognized, and their outputscale, noise and mean read and written."""
 
 from __future__ import annotations
 

@@ -74,13 +74,13 @@ class TestOnAGrid:
 
     def test_by_clusters_however_many(self, exact, monkeypatch):
         """The p x p matrix at every lifetime, each coarsened from the one before."""
-        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._is_primal", lambda *_: True)
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._uses_counts", lambda *_: True)
         sweep = sweep_of(validation=(NEW, NEW_Y))
         torch.testing.assert_close(sweep.log_marginal_likelihood, values(exact, "value"), rtol=1e-9, atol=1e-8)
         torch.testing.assert_close(sweep.validation_error, values(exact, "error"), rtol=1e-9, atol=1e-9)
 
     def test_by_lanczos(self, exact, monkeypatch):
-        for name in ("_is_primal", "_is_dense"):
+        for name in ("_uses_counts", "_is_dense"):
             monkeypatch.setattr(f"gpytorch_partition.lifetimes.sweep.{name}", lambda *_: False)
         sweep = sweep_of(validation=(NEW, NEW_Y))
         errors = (sweep.log_marginal_likelihood - values(exact, "value")).abs()
@@ -102,7 +102,7 @@ class TestOnAGrid:
         calls = []
         original = module.count_co_occurrences
         monkeypatch.setattr(module, "count_co_occurrences", lambda *args: (calls.append(1), original(*args))[1])
-        monkeypatch.setattr(module, "_is_primal", lambda *_: True)
+        monkeypatch.setattr(module, "_uses_counts", lambda *_: True)
         sweep_of()
         assert len(calls) == 1
 
@@ -127,7 +127,7 @@ class TestOnAGrid:
     @pytest.mark.parametrize("dense", [True, False])
     def test_rows_in_single_precision_lose_no_digits(self, monkeypatch, dense):
         """Far from zero a share of 1 / 10 in float32 would cost tens of nats."""
-        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._is_primal", lambda *_: not dense)
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._uses_counts", lambda *_: not dense)
         x, y = X.float(), (Y + 1e3).float()
         sweep = lifetime_sweep(kernel_of(x), x, y, outputscale=OUTPUTSCALE, noise=NOISE, lifetimes=[2.0])
         exact = Dense(2.0, x, y.double(), NEW.float()).value
@@ -277,7 +277,7 @@ class TestBadInput:
         assert not kernel.partition._cached_rows  # no row was led down
 
     def test_noise_that_rounding_takes(self, monkeypatch):
-        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._is_primal", lambda *_: True)
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._uses_counts", lambda *_: True)
         with pytest.raises(ValueError, match="lost in rounding"):
             lifetime_sweep(kernel_of(), X, Y, outputscale=1.0, noise=1e-18)
 

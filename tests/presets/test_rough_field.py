@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from gpytorch_partition import settings
 from gpytorch_partition.presets import Options, choice, default, parts, rough_field
 from gpytorch_partition.presets.assembly import assemble, description_of, rebuilt
-from gpytorch_partition.presets.choice import leaves_rows_out
+from gpytorch_partition.presets.choice import needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import default_choice
 from gpytorch_partition.presets.options import Setup
@@ -294,8 +294,8 @@ def test_what_was_tried_in_vain_leaves_no_trace(monkeypatch):
 
 @pytest.mark.slow
 def test_it_is_not_for_few_rows_nor_many_or_incomplete_columns():
-    assert not leaves_rows_out(800, FEW)
-    assert leaves_rows_out(801, FEW)
+    assert not needs_calibration(800, FEW)
+    assert needs_calibration(801, FEW)
     assert not chosen_for(ROUGH[:800], X[:800], least_rough_gain=ANY_GAIN).is_rough
     assert not chosen_for(ROUGH, torch.where(X > 0.995, torch.nan, X), least_rough_gain=ANY_GAIN).is_rough
     for most in (1, 2):

@@ -1,4 +1,4 @@
-"""Spectral measures of a covariance with respect to targets and probe vectors, from one Lanczos run."""
+"""Lanczos approximation of what the marginal likelihood needs, quadratic forms and traces, from one run."""
 
 from __future__ import annotations
 

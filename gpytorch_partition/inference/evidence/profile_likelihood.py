@@ -1,5 +1,5 @@
 r"""
-Outputscale, noise and constant mean of maximum marginal likelihood, from a likelihood that takes microseconds.
+Outputscale, noise and constant mean of maximum marginal likelihood: a search in one dimension, noise / outputscale.
 
 For a ratio :math:`\lambda = \sigma^2 / s` the best mean and the best outputscale are known in closed form (the latter
 is :math:`r^\top (K + \lambda)^{-1} r / N`, clipped to the bounds), so the search is over the ratio alone: first on a

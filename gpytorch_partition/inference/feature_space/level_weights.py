@@ -1,5 +1,5 @@
 r"""
-How much each depth of the trees of a forest counts, by maximum marginal likelihood from co-occurrence counts.
+Weights of the tree depths of a random forest kernel, learned by maximum marginal likelihood from counts of clusters.
 
 Cut at depth d, m trees have the kernel :math:`K_d`, and :math:`K(u) = \sum_d u_d K_d = Z S(u) Z^\top` with
 :math:`u \ge 0, \sum_d u_d = 1` is the random forest kernel with the height d drawn from u (Davies & Ghahramani 2014,
@@ -49,7 +49,7 @@ class LevelEvidence:
     The exact log marginal likelihood as a differentiable function of level weights, outputscale and noise.
 
     Building it costs one eigendecomposition of the counts, an evaluation with its gradient :math:`O(p^3)` as well, a
-    third to all of that; held are `12 p^2` bytes for p leaves, and `120 p^2` meanwhile.
+    third to all of that; it holds `12 p^2` bytes for p leaves, and `120 p^2` meanwhile.
 
     :param counts: `p x p` G, float64.
     :param sums: `p x 2` :math:`Z^\top [y, 1]`.

@@ -28,7 +28,7 @@ class ClusterStatistics:
     Rows are added, and removed again, a chunk at a time; counts are exact, so that removing undoes adding. The
     statistics of two shards add up to those of both. This is the online learning of Balog et al. 2016, section 5.
 
-    A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; held are `8 p^2` bytes, and as many
+    A chunk of n rows costs its labels and :math:`O(n m^2 + p^2)` for p clusters; it holds `8 p^2` bytes, and as many
     more while a chunk is counted, so that one that fails or is interrupted changes nothing. Where labels are
     unbounded (Mondrian kernels), p grows with the cells that rows fall in, and one row of each cluster is held as its
     example: `8 p D` bytes more. Examples locate their clusters in coarser partitions (:meth:`coarsened`).
@@ -176,7 +176,7 @@ class ClusterStatistics:
         """
         Restore saved statistics.
 
-        :raises ValueError: If they are of other partitions.
+        :raises ValueError: If they were counted with other partitions.
         """
         _check_same(fingerprint(self.partition), state["partition"])
         if state["values"] is not None:
@@ -212,7 +212,7 @@ class ClusterStatistics:
             self.examples[is_new] = rows[first[is_new]].double()
 
     def _example_labels(self, index: SeenClusterIndex, partition: Partition) -> list[Tensor]:
-        """For each partition the labels of its own clusters' examples."""
+        """For each partition the labels of the example rows of its clusters."""
         labels = partition.labels(self.examples).mT.contiguous()
         starts = zip(index.offsets, index.values, labels, strict=True)
         return [column[offset : offset + values.numel()] for offset, values, column in starts]

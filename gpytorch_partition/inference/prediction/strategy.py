@@ -1,4 +1,6 @@
-"""GPyTorch's prediction strategy for partition kernels: means by sums over clusters, variances of known accuracy."""
+"""
+GPyTorch's prediction strategy for partition kernels: means by sums over clusters, variances as is cheapest.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator S between the leaves of trees and points that branch off the trees along their edges (exits)."""
+"""The operator S between new points, which leave Mondrian trees part-way along an edge (their exit), and the leaves."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class PathSumLinearOperator(ClusterOperator):
 
     A product costs :math:`O(V t)` time and workspace for V nodes and t columns: node sums on the way up, path sums on
     the way down. An entry is found by climbing from its row's leaf to the root: :math:`O(h)`, h the height of the
-    tree. Held are the weights and the layout's sums.
+    tree. It holds the weights and the layout's sums.
 
     :param node_weights: `V` nonnegative weights :math:`w_v`, trees one after another.
     :param layout: The trees.

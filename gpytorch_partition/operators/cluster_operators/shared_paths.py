@@ -62,7 +62,7 @@ def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node
     r"""
     For each pair of rows the sum of the weights of the nodes that both are in.
 
-    Costs an operation for each pair of rows and tree, and for each pair in a node with few; held are tables of all
+    Costs an operation for each pair of rows and tree, and for each pair in a node with few; it holds tables of all
     pairs of groups, for a few trees at a time.
 
     :param left: `N` rows Z of leaves, without batch dimensions, on the CPU.

@@ -1,4 +1,4 @@
-"""The block-diagonal operator S of a mixture of kernels, whose feature spaces are side by side, and its root."""
+"""The block-diagonal operator S of a mixture of kernels, a block for each kernel."""
 
 from __future__ import annotations
 

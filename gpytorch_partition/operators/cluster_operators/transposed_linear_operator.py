@@ -1,4 +1,4 @@
-"""The transpose of an operator that has a product with its transpose."""
+"""The transpose of an operator that has a product and a transposed product."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of the reader for an ensemble: boosting libraries are recognized by name, so that none is imported."""
+"""The reader for a fitted ensemble, selected by class name, so that no boosting library needs to be imported."""
 
 from __future__ import annotations
 

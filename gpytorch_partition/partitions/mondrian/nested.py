@@ -1,4 +1,4 @@
-"""Mondrian trees as nested partitions: rows are coded by leaves, and other points by their exits from the trees."""
+"""Mondrian trees with all their nodes: training rows are coded by leaves, new points by where they leave the trees."""
 
 from __future__ import annotations
 
