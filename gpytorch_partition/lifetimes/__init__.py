@@ -1,6 +1,4 @@
-"""
-Lifetimes (inverse lengthscales) of Mondrian kernels: sweep, path, projections, and the Mondrian forest.
-"""
+"""Lifetimes (inverse lengthscales) of Mondrian kernels: sweep, path, projections, and the Mondrian forest."""
 
 from gpytorch_partition.lifetimes.gradient_projection import (
     expected_gradient_projection as expected_gradient_projection,

@@ -4,7 +4,8 @@ Preconditioned conjugate gradients for many right-hand sides, each stopped by it
 An alternative was tried: accelerated coordinate descent on the dual (Lin, Lu & Xiao 2014; one row at a time, with
 running cluster sums) needs a number of passes that does not grow with N, while iterations here grow like N^.4. Compared
 with this solver and a Nystrom preconditioner on flat partitions, a compiled version was as fast for one column and
-slower for sixteen up to 256,000 rows, 1.4 times as fast at 1,000,000. It cannot handle tree kernels at that cost, so it is not used.
+slower for sixteen up to 256,000 rows, 1.4 times as fast at 1,000,000. It cannot handle tree kernels at that cost: it is
+not used.
 """
 
 from __future__ import annotations

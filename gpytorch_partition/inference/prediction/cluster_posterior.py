@@ -166,7 +166,7 @@ class ClusterPosterior:
     def _deviations(
         self, num_samples: int, generator: torch.Generator | None, own: Sequence[Incidence] | None = None
     ) -> Tensor:
-        """Posterior samples less their mean (`N_test x num_samples`); without `own` right for each point, not jointly."""
+        """Posterior samples less their mean, `N_test x num_samples`; without `own` right for single points only."""
         covariances = self.covariances
         tables = [_drawn_effects(covariance, num_samples, generator) for covariance in covariances]
         rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in covariances]

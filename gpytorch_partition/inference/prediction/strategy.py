@@ -1,6 +1,4 @@
-"""
-GPyTorch's prediction strategy for partition kernels: means by sums over clusters, variances as is cheapest.
-"""
+"""GPyTorch's prediction strategy for partition kernels: means by sums over clusters, variances as is cheapest."""
 
 from __future__ import annotations
 
