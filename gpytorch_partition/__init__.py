@@ -6,6 +6,7 @@ a cluster, so that every product, solve, determinant and prediction is a sum ove
 """
 
 from gpytorch_partition import settings as settings
+from gpytorch_partition.inputs.missing import encode_missing as encode_missing
 from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels import GammaMondrianKernel as GammaMondrianKernel
 from gpytorch_partition.kernels import IterativeKernel as IterativeKernel
@@ -18,7 +19,6 @@ from gpytorch_partition.kernels import PartitionMixtureKernel as PartitionMixtur
 from gpytorch_partition.kernels import RandomBinningKernel as RandomBinningKernel
 from gpytorch_partition.kernels import RandomForestKernel as RandomForestKernel
 from gpytorch_partition.lifetimes.sweep import lifetime_sweep as lifetime_sweep
-from gpytorch_partition.partitions import encode_missing as encode_missing
 from gpytorch_partition.presets import default_kernel as default_kernel
 from gpytorch_partition.presets import default_model as default_model
 from gpytorch_partition.training.exact_gp import fit_exact_gp as fit_exact_gp

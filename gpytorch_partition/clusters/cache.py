@@ -56,7 +56,7 @@ class Cache:
         :param key: Its previous value is dropped when a new one is computed.
         :param source: The operator or module that the value is computed from; a copy of its tensors is kept as well.
         :param compute: Computes the value.
-        :param options: Whatever else the value depends on.
+        :param options: Whatever else the value depends on, compared by `==`, so no tensors.
         """
         tensors, found = [tensor.detach() for tensor in _tensors(source)], self._entries.get(key)
         if found is None or found.options != options or not _all_equal(found.tensors, tensors):

@@ -1,4 +1,4 @@
-"""Columns and targets of mean 0 and standard deviation 1: the one place where they are standardized."""
+"""Standardization of columns and targets, for kernels, the default model and estimators."""
 
 from __future__ import annotations
 

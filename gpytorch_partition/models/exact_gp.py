@@ -13,9 +13,9 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.partitions import encode_missing
 
 
 class PartitionGP(ExactGP):

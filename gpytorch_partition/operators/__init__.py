@@ -1,6 +1,6 @@
 """The covariance K, and K plus noise, as linear operators whose products are sums over clusters."""
 
-from gpytorch_partition.operators import addition as addition
+from gpytorch_partition.operators import addition as addition  # which sets what `+` means
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator as FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
     PathSumLinearOperator as PathSumLinearOperator,
@@ -11,12 +11,8 @@ from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator
 from gpytorch_partition.operators.partition_added_diag_linear_operator import (
     PartitionAddedDiagLinearOperator as PartitionAddedDiagLinearOperator,
 )
-from gpytorch_partition.operators.partition_linear_operator import (
-    IncidenceLinearOperator as IncidenceLinearOperator,
-)
-from gpytorch_partition.operators.partition_linear_operator import (
-    PartitionLinearOperator as PartitionLinearOperator,
-)
+from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator as IncidenceLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator as PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import (
     PartitionSumLinearOperator as PartitionSumLinearOperator,
 )

@@ -200,7 +200,7 @@ class PartitionLinearOperator(CovarianceOperator):
             with torch.no_grad():
                 matrix = unit._dense_of_unit_scale()
         else:
-            matrix = self.left.cache.get(_DENSE, unit, unit._dense_of_unit_scale)
+            matrix = self.left.cache.get(_DENSE, unit, unit._dense_of_unit_scale, self.cluster_operator.structure)
         return self.scale[..., None, None] * matrix
 
     def _dense_of_unit_scale(self) -> Tensor:

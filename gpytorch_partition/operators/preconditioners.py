@@ -174,7 +174,8 @@ def nystrom_preconditioner(operator: LinearOperator, noise: DiagLinearOperator) 
         with torch.no_grad():
             return NystromPreconditioner(scale, noise, factor=_factor(operator, rank, seed))
     unit = operator.without_scale()
-    factor = operator.left.cache.get(_FACTOR, unit, lambda: _factor(unit, rank, seed), rank, seed)
+    options = (rank, seed, unit.cluster_operator.structure)
+    factor = operator.left.cache.get(_FACTOR, unit, lambda: _factor(unit, rank, seed), *options)
     return NystromPreconditioner(operator.scale, noise, factor=factor)
 
 

@@ -1,6 +1,5 @@
 """Sources of clusters: random partitions of the input space, one file each, with the base class :class:`Partition`."""
 
-from gpytorch_partition.inputs.missing import encode_missing as encode_missing
 from gpytorch_partition.partitions.callable import CallablePartition as CallablePartition
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition as FastClusterPartition
 from gpytorch_partition.partitions.forest import ForestPartition as ForestPartition

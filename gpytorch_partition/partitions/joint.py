@@ -50,7 +50,7 @@ class JointPartition(Partition):
     def __init__(self, sources: Sequence[Source]) -> None:
         super().__init__()
         self._sources = tuple(sources)
-        self._coded_by: list[Tensor] = []  # the sources' tensors when the remembered rows were coded
+        self._coded_by: list[Tensor] = []  # the sources' tensors when the cached rows were coded
 
     @property
     def partitions(self) -> list[Partition]:

@@ -81,7 +81,7 @@ def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.Ran
     """
     wanted = _DEFAULT_NUM_LANDMARKS if num_landmarks is None else num_landmarks
     if wanted < 1:
-        raise ValueError(f"expected one landmark or more, got num_landmarks={num_landmarks}")
+        raise ValueError(f"expected one inducing point or more, got num_landmarks={num_landmarks}")
     order = random.permutation(x.shape[0])
     size = min(2 * wanted, x.shape[0])
     while True:
@@ -92,7 +92,7 @@ def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.Ran
             return drawn[torch.from_numpy(np.sort(first)[:wanted]).to(x.device)]
         if is_all:
             raise ValueError(
-                f"expected at most as many landmarks as there are different rows, {first.size}, "
+                f"expected at most as many inducing points as there are different rows, {first.size}, "
                 f"got num_landmarks={num_landmarks}"
             )
         size = min(2 * size, x.shape[0])

@@ -40,7 +40,7 @@ class Partition(torch.nn.Module):
 
     Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes per
     (row, partition) with 32-bit codes, 4 more from the first sum over clusters on, and 8 per distinct label where
-    labels are unbounded. A deepcopy is a new module that shares the buffer tensors and the codes of remembered rows.
+    labels are unbounded. A deepcopy is a new module that shares the buffer tensors and the codes of cached rows.
 
     Example:
         >>> class Signs(Partition):
@@ -109,9 +109,9 @@ class Partition(torch.nn.Module):
 
         The codes of the last few sets of rows are cached and found again by the rows' values, so that the training
         rows are labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger and x2
-        is not remembered.
+        is not cached.
 
-        New rows cost their labels, and :math:`O(m N \log N)` more where labels are unbounded; remembered rows one
+        New rows cost their labels, and :math:`O(m N \log N)` more where labels are unbounded; cached rows one
         comparison of values, :math:`O(N D)`. A batch whose elements hold the same rows is coded once.
 
         :param x1: `*batch x N1 x D` points.
@@ -134,7 +134,7 @@ class Partition(torch.nn.Module):
         return any(same_bits(rows.x, x) for rows in self._cached_rows)
 
     def _coded(self, x: Tensor) -> _CodedRows:
-        """Codes of x in its own feature space, remembered."""
+        """Codes of x in its own feature space, cached."""
         for position, rows in enumerate(self._cached_rows):
             if same_bits(rows.x, x):
                 self._cached_rows.insert(0, self._cached_rows.pop(position))

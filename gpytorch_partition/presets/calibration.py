@@ -50,13 +50,8 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
             wanted = 0 if is_enough else options.most_variances
             found.append(_held_out(choice, fold, data, setup, num_variances=wanted))
     seen = _HeldOut(*map(torch.cat, zip(*found)))
-    forest = grow_residual_forest(
-        data.rows[seen.rows],
-        seen.residuals,
-        num_trees=options.num_calibrated_noise_trees,
-        random_state=setup.random,
-        n_jobs=setup.n_jobs,
-    )
+    num_trees = options.num_calibrated_noise_trees
+    forest = grow_residual_forest(data.rows[seen.rows], seen.residuals, num_trees=num_trees, **setup.growing)
     factored = _with_factors(choice, seen, forest, options)
     return replace(factored, threshold=_threshold(choice, folds[0], data, setup))
 

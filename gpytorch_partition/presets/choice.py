@@ -73,13 +73,8 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     residuals = (y[rows] - means) / (variances + constant.noise).sqrt()
     # Without patches, which overlap: a row that is out of a tree's bag must not be in it under another number.
     seen = rows[: num_rows_for(len(y), setup.options)]
-    forest = grow_residual_forest(
-        data.rows[seen],
-        residuals[: len(seen)],
-        num_trees=setup.options.num_noise_trees,
-        random_state=setup.random,
-        n_jobs=setup.n_jobs,
-    )
+    num_trees = setup.options.num_noise_trees
+    forest = grow_residual_forest(data.rows[seen], residuals[: len(seen)], num_trees=num_trees, **setup.growing)
     log_ratios = _out_of_sample(forest, data.rows, seen, rows)
     varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, start=constant)
     varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
@@ -130,7 +125,7 @@ def _folds(x: Tensor, y: Tensor, is_complete: bool, setup: Setup) -> tuple[list[
     the fold's held-out rows.
     """
     names, folds, all_lengthscales, options = [], [], [], setup.options
-    num_folds = options.num_folds - sum(len(x) > number for number in options.fewer_folds_above)
+    num_folds = max(2, options.num_folds - sum(len(x) > number for number in options.fewer_folds_above))
     for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(x):
         some = kept[: options.num_lengthscale_rows]
         lengthscales = learn_lengthscales(x[some], y[some]) if is_complete else None

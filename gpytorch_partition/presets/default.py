@@ -24,12 +24,7 @@ _DEVIATIONS = (1e-3, 1e15)
 
 
 def default_model(
-    train_x: Tensor,
-    train_y: Tensor,
-    *,
-    random_state: Any = None,
-    n_jobs: int | None = None,
-    options: Options = DEFAULT,
+    train_x: Tensor, train_y: Tensor, *, random_state: Any = None, n_jobs: int | None = None, options: Options = DEFAULT
 ) -> DefaultGP:
     r"""
     An exact Gaussian process with everything chosen from the data: kernel, weights, and a noise that may vary with x.
@@ -71,8 +66,8 @@ def default_model(
     :param options: The numbers above and others. (Default: these.)
     :return: The model, in evaluation mode.
     :raises ValueError: If rows or targets cannot be used: too few, without columns, not matching, infinite, too large
-        for float32, or targets that do not vary or whose standard deviation is out of bounds; or if a part is to be
-        left out that does not exist.
+        for float32, or targets that do not vary or whose standard deviation is out of bounds; or if no part is left,
+        or one is to be omitted that does not exist.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -86,9 +81,8 @@ def default_model(
         True
     """
     _check(train_x, train_y)
-    if unknown := set(options.omitted_parts).difference(part.name for part in PARTS):
-        raise ValueError(f"expected names of parts to leave out, got {sorted(unknown)}")
     data = TrainingData(decode_missing(train_x).double(), train_y.double())
+    _check_parts(options, is_complete=not bool(data.rows.isnan().any()))
     setup = Setup(random_state_of(random_state), n_jobs, options)
     return assemble(default_choice(data, setup), data, setup).eval()
 
@@ -107,12 +101,7 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
 
 
 def default_kernel(
-    train_x: Tensor,
-    train_y: Tensor,
-    *,
-    random_state: Any = None,
-    n_jobs: int | None = None,
-    options: Options = DEFAULT,
+    train_x: Tensor, train_y: Tensor, *, random_state: Any = None, n_jobs: int | None = None, options: Options = DEFAULT
 ) -> IterativeKernel:
     r"""
     The kernel of :func:`default_model`, for a model of your own: a sum whose weights were chosen from the data.
@@ -146,6 +135,14 @@ def _check(train_x: Tensor, train_y: Tensor) -> None:
         raise ValueError("expected rows of one column or more, got none")
     _check_size(train_x, train_y)
     _check_variation(train_y)
+
+
+def _check_parts(options: Options, is_complete: bool) -> None:
+    parts = {part.name: is_complete or not part.needs_complete_rows for part in PARTS if not part.is_rough}
+    if unknown := sorted(set(options.omitted_parts) - parts.keys()):
+        raise ValueError(f"expected omitted_parts to be among {tuple(parts)}, got {unknown}")
+    if not any(parts[name] for name in parts.keys() - set(options.omitted_parts)):
+        raise ValueError(f"expected a part that is not omitted, got omitted_parts={options.omitted_parts}")
 
 
 def _check_size(train_x: Tensor, train_y: Tensor) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,14 @@ class Options:
     """
     The options of the default model, each with its unit; numbers that define a single part are in the table of parts.
 
+    Raises a `ValueError` for numbers that are not positive, gains apart, and for fewer than two folds.
+
     Example:
         >>> Options(num_trees=20).num_trees
         20
     """
 
-    omitted_parts: tuple[str, ...] = ()  # names, for rough fields only; other parts are drawn as if these were there
+    omitted_parts: tuple[str, ...] = ()  # names of parts of the usual sum; the others are drawn as beside them
 
     # Trees.
     num_trees: int = 100  # of each forest
@@ -52,7 +55,7 @@ class Options:
     most_choosing_rows: int = 1_500
     num_lengthscale_rows: int = 400  # rows that the lengthscales of a fold are learned on
     num_folds: int = 5
-    fewer_folds_above: tuple[int, ...] = (500, 1_000)  # numbers of rows, above each of which there is a fold less
+    fewer_folds_above: tuple[int, ...] = (500, 1_000)  # rows, above each of which there is a fold less, down to two
     least_noise_gain: float = 3.0  # nats that a noise which varies must gain
     num_noise_trees: int = 200  # of the forest that says where the noise is
     least_noise: float = 1e-4  # variances of the targets; a likelihood's constraint is half of it
@@ -72,6 +75,16 @@ class Options:
     most_rescaling: float = 100.0  # factor of all variances, or one over it, at most
     most_noise_rescaling: float = 5.0  # factor of the noise beside the weights, which means depend on
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, is_number = getattr(self, field.name), isinstance(field.default, int | float)
+            if is_number and not field.name.endswith("_gain") and not value > 0:
+                raise ValueError(f"expected {field.name} above 0, got {value!r}")
+        if isinstance(self.omitted_parts, str) or self.threshold_share > 1 or self.num_variance_samples < 2:
+            raise ValueError("expected a tuple of omitted_parts, a threshold_share up to 1 and 2 num_variance_samples")
+        if min(self.num_folds, self.num_patch_folds, self.num_calibration_folds) < 2:
+            raise ValueError("expected two or more num_folds, num_patch_folds and num_calibration_folds")
+
 
 DEFAULT = Options()
 
@@ -89,3 +102,8 @@ class Setup:
     random: np.random.RandomState
     n_jobs: int | None = None
     options: Options = DEFAULT
+
+    @property
+    def growing(self) -> dict[str, Any]:
+        """The keywords of whatever grows trees."""
+        return {"random_state": self.random, "n_jobs": self.n_jobs}

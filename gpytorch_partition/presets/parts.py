@@ -79,14 +79,11 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
     :param inputs: What they are built from.
     :param names: The parts wanted. (Default: all but the rough ones.)
     """
+    is_complete = inputs.lengthscales is not None
     wanted = [part for part in PARTS if (not part.is_rough if names is None else part.name in names)]
     # The rows are checked already; to check them again for every tree takes a tenth of the time of a thousand rows.
     with sklearn.config_context(assume_finite=True):
-        return {
-            part.name: part.build(inputs)
-            for part in wanted
-            if inputs.lengthscales is not None or not part.needs_complete_rows
-        }
+        return {part.name: part.build(inputs) for part in wanted if is_complete or not part.needs_complete_rows}
 
 
 def unfitted_parts(num_columns: int) -> dict[str, Kernel]:
@@ -111,16 +108,10 @@ def dense_covariances(parts: Mapping[str, Kernel], x: Tensor) -> Tensor:
 def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **others: Any) -> RandomForestKernel:
     """Trees of a share of the rows; without other parts, leaves of single rows would take noise for the function."""
     least = inputs.setup.options.fewest_leaf_rows_alone if inputs.lengthscales is None else min_samples_leaf
-    num_samples = max(int(share * len(inputs.x)), inputs.setup.options.fewest_tree_rows)
-    forest = grow_forest(
-        inputs.x,
-        inputs.y,
-        **{"num_trees": inputs.setup.options.num_trees, "min_samples_leaf": least, **others},
-        max_samples=min(num_samples, _most_samples(inputs), len(inputs.x)),
-        random_state=inputs.setup.random,
-        n_jobs=inputs.setup.n_jobs,
-    )
-    return _kernel_of(forest, "all")
+    wanted = max(int(share * len(inputs.x)), inputs.setup.options.fewest_tree_rows)
+    num_samples = min(wanted, _most_samples(inputs), len(inputs.x))
+    trees = {"num_trees": inputs.setup.options.num_trees, "min_samples_leaf": least, **others, **inputs.setup.growing}
+    return _kernel_of(grow_forest(inputs.x, inputs.y, max_samples=num_samples, **trees), "all")
 
 
 def _slopes(inputs: PartInputs) -> LocalLinearKernel:
@@ -130,13 +121,9 @@ def _slopes(inputs: PartInputs) -> LocalLinearKernel:
 
 def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max_depth: int) -> RandomForestKernel:
     """Boosted trees, each of a random share of the rows (Friedman 2002)."""
-    boosting = GradientBoostingRegressor(
-        n_estimators=num_trees,
-        max_depth=max_depth,
-        subsample=min(share, _most_samples(inputs) / len(inputs.x)),
-        max_features=0.5,
-        random_state=inputs.setup.random,
-    )
+    share = min(share, _most_samples(inputs) / len(inputs.x))
+    draws = {"subsample": share, "max_features": 0.5, "random_state": inputs.setup.random}
+    boosting = GradientBoostingRegressor(n_estimators=num_trees, max_depth=max_depth, **draws)
     # Rounded, so that other units change no split, which would change all trees after it.
     boosting.fit(inputs.x.float().cpu().numpy(), inputs.y.float().cpu().numpy())
     return _kernel_of(boosting, heights)

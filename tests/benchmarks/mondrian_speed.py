@@ -13,7 +13,12 @@ from gpytorch_partition.lifetimes.sweep import LifetimeSweep
 from .measure import in_own_process, peak_gib, timed
 from .report import Bar, Options, Row, Table
 
-NUM_TREES, NUM_COLUMNS, LIFETIME, LONGEST, NUM_LIFETIMES, NOISE = 100, 10, 0.1, 1.0, 30, 0.1
+NUM_TREES = 100
+NUM_COLUMNS = 10
+LIFETIME = 0.1
+LONGEST = 1.0
+NUM_LIFETIMES = 30
+NOISE = 0.1
 
 
 def mondrian_speed(options: Options) -> Iterator[Table]:

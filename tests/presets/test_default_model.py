@@ -402,11 +402,38 @@ def test_other_parts_are_the_same_beside_one_that_is_left_out():
     names, folds, _ = choice._folds(DATA.x, y, True, setup())
     fewer, without, _ = choice._folds(DATA.x, y, True, setup(omitted_parts=("boosted", "slopes")))
     assert fewer == [name for name in names if name not in ("boosted", "slopes")]
-    with pytest.raises(ValueError, match="names of parts to leave out, got .'boost'"):
+    with pytest.raises(ValueError, match="omitted_parts to be among .*, got .'boost'"):
         default_model(X, y, omitted_parts=("forest", "boost"))
     rest = [names.index(name) for name in fewer]
     for fold, other in zip(folds, without):
         assert torch.equal(fold.within[rest], other.within)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"most_tree_rows": 0}, "most_tree_rows above 0, got 0"),
+        ({"least_noise": -1.0}, "least_noise above 0, got -1"),
+        ({"num_lengthscale_rows": 0}, "num_lengthscale_rows above 0"),
+        ({"num_variance_samples": 1}, "2 num_variance_samples"),
+        ({"threshold_share": 2.0}, "threshold_share up to 1"),
+        ({"omitted_parts": "forest"}, "a tuple of omitted_parts"),
+        ({"num_patch_folds": 1}, "two or more num_folds"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Options(**options)
+
+
+def test_rough_parts_cannot_be_omitted_nor_all_others():
+    with pytest.raises(ValueError, match="omitted_parts to be among .*, got .'rough'"):
+        default_model(X, SMOOTH, omitted_parts=("rough",))
+    holes = X.clone()
+    holes[0, 0] = torch.nan
+    trees = ("forest", "random_trees")
+    with pytest.raises(ValueError, match="a part that is not omitted"):
+        default_model(holes, SMOOTH, omitted_parts=trees)
 
 
 def test_descriptions_are_plain_and_of_default_models_only():

@@ -189,7 +189,7 @@ def _local_linear(rows: Rows) -> LocalLinearKernel:
 
 
 def _landmarks(rows: Rows) -> LandmarkKernel:
-    """Its length scales are learned, by a search, and then set."""
+    """Its lengthscales are learned, by a search, and then set."""
     kernel = LandmarkKernel(rows.x, rows.y, 30, num_rows=20, random_state=0).double()
     kernel.base_kernel.lengthscale = torch.tensor([[1.0, 2.0, 1.5, 4.0]])
     return kernel

@@ -51,7 +51,7 @@ def learn_lengthscales(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _deviation(values: Tensor) -> Tensor:
-    """Standard deviations of columns, 1 for those that are constant."""
+    """Standard deviations of columns, 1 for those that are constant; `Standardization` rounds them differently."""
     deviation = values.std(0, correction=0)
     return torch.where(deviation > 0, deviation, 1)
 

@@ -169,7 +169,7 @@ def feature_space_of(covariance: PartitionLinearOperator) -> FeatureSpace:
         count_co_occurrences(counts, codes)
         return FeatureSpace(counts, covariance.cluster_operator)
 
-    return covariance.left.cache.get(_FEATURE_SPACE, unit, compute)
+    return covariance.left.cache.get(_FEATURE_SPACE, unit, compute, unit.cluster_operator.structure)
 
 
 def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> SpectralMeasure:

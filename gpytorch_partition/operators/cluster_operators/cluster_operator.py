@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from linear_operator.operators import DenseLinearOperator, LinearOperator
 from torch import Tensor
@@ -37,6 +39,11 @@ class ClusterOperator(LinearOperator):
             return DenseLinearOperator(cholesky)
         values, vectors = torch.linalg.eigh(dense)
         return DenseLinearOperator(vectors * values.clamp_min(0).sqrt())
+
+    @property
+    def structure(self) -> tuple[Any, ...]:
+        """What S consists of beside its tensors, for comparisons: its class, and the layout of its trees."""
+        return (type(self),)
 
     @property
     def independent_clusters(self) -> Tensor:

@@ -51,6 +51,11 @@ class PathSumLinearOperator(ClusterOperator):
         return NodeLinearOperator(self.node_weights.sqrt(), layout=self.layout)
 
     @property
+    def structure(self) -> tuple[Any, ...]:
+        """The class and the layout."""
+        return (type(self), self.layout)
+
+    @property
     def num_nodes(self) -> int:
         """Number V of nodes of all trees."""
         return self.layout.num_nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
 import torch
 from linear_operator.operators import LinearOperator
@@ -38,6 +39,11 @@ class SideBySideLinearOperator(ClusterOperator):
     def root(self) -> LinearOperator:
         r"""The exact root :math:`F` with :math:`S = F F^\top`: those of the blocks."""
         return SideBySideLinearOperator(self.weights.sqrt(), *(block.root() for block in self.blocks))
+
+    @property
+    def structure(self) -> tuple[Any, ...]:
+        """The class and the structures of the blocks."""
+        return (type(self), *(block.structure for block in self.blocks))
 
     @property
     def independent_clusters(self) -> Tensor:

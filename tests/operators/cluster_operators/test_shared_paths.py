@@ -11,6 +11,7 @@ from linear_operator.operators import LinearOperator
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import lay_out_trees
+from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
 from gpytorch_partition.operators.cluster_operators import shared_paths
 from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheaper_than_product, shared_path_sums
 
@@ -128,3 +129,14 @@ def test_batches_and_half_precision_are_products():
         torch.testing.assert_close(kernel(x).to_dense(), torch.stack(single))
         half = kernel.half()(x[0].half()).evaluate_kernel()
         torch.testing.assert_close(half.to_dense(), half._matmul(torch.eye(250).half()))
+
+
+def test_a_dense_matrix_of_other_trees_is_not_taken_from_the_cache():
+    """The same rows and weights: the cache must tell layouts apart, which are no tensors of the operator."""
+    rows = Incidence(torch.tensor([[0], [1], [2]]), num_clusters=3)
+    children = [([1, 1, 3, 3, 4], [2, 1, 4, 3, 4]), ([1, 2, 2, 3, 4], [4, 3, 2, 3, 4])]
+    layouts = [lay_out_trees(*map(torch.tensor, pair), torch.tensor([0, 5])) for pair in children]
+    for layout in layouts:
+        operator = PathSumLinearOperator(torch.arange(1.0, 6.0), layout=layout)
+        covariance = PartitionLinearOperator(torch.ones(()), operator, left=rows, right=rows)
+        torch.testing.assert_close(covariance.to_dense(), operator.to_dense())
