@@ -13,7 +13,7 @@ class Options:
     """
     The options of the default model, each with its unit; numbers that define a single part are in the table of parts.
 
-    Raises a `ValueError` for numbers that are not positive, gains apart, and for fewer than two folds.
+    Raises a `ValueError` for numbers that are not positive (gains and columns apart) and for fewer than two folds.
 
     Example:
         >>> Options(num_trees=20).num_trees
@@ -44,7 +44,7 @@ class Options:
     fewest_rough_trees: int = 100  # for each lengthscale, whatever the number of visits
     most_rough_visits: int = 10**7  # of (row, tree), for each lengthscale
     least_rough_gain: float = 20.0  # nats
-    most_rough_columns: int = 20  # rotated trees cost their square
+    most_rough_columns: int = 20  # rotated trees cost their square; 0 for no rough fields
     num_patches: int = 12  # of neighbors
     patch_rows: int = 150  # of each patch
     num_patch_folds: int = 3  # of each patch
@@ -78,7 +78,7 @@ class Options:
     def __post_init__(self) -> None:
         for field in fields(self):
             value, is_number = getattr(self, field.name), isinstance(field.default, int | float)
-            if is_number and not field.name.endswith("_gain") and not value > 0:
+            if is_number and not field.name.endswith(("_gain", "_columns")) and not value > 0:
                 raise ValueError(f"expected {field.name} above 0, got {value!r}")
         if isinstance(self.omitted_parts, str) or self.threshold_share > 1 or self.num_variance_samples < 2:
             raise ValueError("expected a tuple of omitted_parts, a threshold_share up to 1 and 2 num_variance_samples")
