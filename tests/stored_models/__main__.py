@@ -5,10 +5,10 @@ It is run once, by the version of the package that defines the numbers, and late
 zoo. It is never run to make a test pass: files that are there stay as they are. `python -m` looks for packages in the
 current folder first, so the files of another version are written from a folder outside of its checkout:
 
-    mkdir -p /tmp/zoo/tests && cp -r tests/stored_models /tmp/zoo/tests && cd /tmp/zoo
+    mkdir -p SCRATCH/tests && cp -r tests/stored_models SCRATCH/tests && cd SCRATCH
     PYTHONPATH=CHECKOUT python -m tests.stored_models CHECKOUT
 
-CHECKOUT is the checkout of that version, without changes.
+SCRATCH is an empty folder, CHECKOUT the checkout of that version, without changes.
 """
 
 from __future__ import annotations
