@@ -46,7 +46,7 @@ class PartitionLinearOperator(CovarianceOperator):
     :param right: Rows Z' (`N' x p'`).
     :param left_loadings: `*batch x N x k` R. (Default: none.)
     :param right_loadings: `*batch x N' x k` R'. (Default: none.)
-    :raises ValueError: If the scale is not a floating point tensor, S does not fit the rows, or one side alone has
+    :raises ValueError: If the scale is not a floating point tensor, S is none or does not fit the rows, or one side has
         loadings (unless `linear_operator.settings.debug` is off).
 
     Example:
@@ -85,6 +85,8 @@ class PartitionLinearOperator(CovarianceOperator):
     def _check_args(self, scale: Tensor, cluster_operator: ClusterOperator, **sides: Any) -> str | None:
         if not torch.is_tensor(scale) or not scale.is_floating_point():
             return f"expected the scale to be a floating point tensor, got {scale!r}"
+        if not isinstance(cluster_operator, ClusterOperator):
+            return f"expected S as a ClusterOperator, such as FlatLinearOperator, got {type(cluster_operator).__name__}"
         sizes = [sides["left"].num_clusters, sides["right"].num_clusters]
         if list(cluster_operator.matrix_shape) != sizes:
             shape = tuple(cluster_operator.matrix_shape)

@@ -189,6 +189,12 @@ def test_no_copy_of_loadings_is_kept_for_a_preconditioner():
     assert codes.cache.peek(preconditioners._FACTOR) is not None
 
 
+def test_an_operator_that_is_no_s_is_refused():
+    codes, other = rows(1, (30,), (3, 4), False), ConstantDiagLinearOperator(torch.ones(1), diag_shape=7)
+    with pytest.raises(ValueError, match="such as FlatLinearOperator, got ConstantDiagLinearOperator"):
+        PartitionLinearOperator(torch.tensor(1.0), other, left=codes, right=codes)
+
+
 def test_rows_are_the_same_by_value():
     first, codes = LoadedRows(one_cluster(30), R), rows(1, (30,), (3, 4), False)
     assert first.are_same(LoadedRows(one_cluster(30), R.clone()))

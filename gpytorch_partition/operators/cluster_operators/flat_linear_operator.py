@@ -15,7 +15,7 @@ from gpytorch_partition.operators.cluster_operators.shared_clusters import has_f
 
 class FlatLinearOperator(ClusterOperator):
     r"""
-    :math:`S = \mathrm{diag}(w)` (`p x p`): with w = 1 / m for all clusters, Davies & Ghahramani 2014, definition 2.
+    :math:`S = \mathrm{diag}(w)` (`p x p`): with w = 1 / m, Davies & Ghahramani 2014, definition 2. Products: O(p t).
 
     :param weights: `p` nonnegative weights w, or one number (`1`) for all clusters.
     :param num_clusters: Number p of clusters.
