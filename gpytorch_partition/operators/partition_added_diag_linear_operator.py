@@ -20,15 +20,13 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators.accuracy import num_lanczos_steps, solve_residual, training_residual
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.preconditioners import (
     NystromPreconditioner,
     nystrom_preconditioner,
     partition_inverse,
 )
-
-# Relative residual in place of a `cg_tolerance` of 1 (GPyTorch's default) or more, which zero iterations reach.
-_LOOSEST_TOLERANCE = 1e-2
 
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
@@ -38,7 +36,9 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     Differs from its parent in that
 
     - conjugate gradients stop column by column and have no absolute threshold (GPyTorch's stalls at a relative
-      residual near 1e-5); a `cg_tolerance` of 1 or more, GPyTorch's default, is read as 1e-2;
+      residual near 1e-5), at a relative residual of `cg_tolerance` or 1e-4, whichever is smaller; together with log
+      determinants, of `cg_tolerance` or 1e-2;
+    - log determinants take `max_lanczos_quadrature_iterations` Lanczos steps or 100, whichever are more;
     - the preconditioner is the one chosen in :class:`gpytorch_partition.settings.preconditioner`, from
       `min_preconditioning_size` rows on, with gradients through both its log determinant and its probes;
     - probe vectors come from a generator of their own, the same at every call: the marginal likelihood is a
@@ -165,11 +165,11 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         result = conjugate_gradients(
             self._matmul,
             rhs.expand(*batch_shape, *rhs.shape[-2:]),
-            relative_residual(_tolerance()),
+            relative_residual(training_residual() if num_tridiag else solve_residual()),
             preconditioner=preconditioner,
             max_iterations=linear_settings.max_cg_iterations.value(),
             num_tridiag=num_tridiag or 0,
-            max_tridiag_iterations=linear_settings.max_lanczos_quadrature_iterations.value(),
+            max_tridiag_iterations=num_lanczos_steps(),
         )
         return (result.solution, result.tridiagonal) if num_tridiag else result.solution
 
@@ -195,9 +195,3 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """
         check_dense(self, "a root of the inverse")
         return super().root_inv_decomposition(method, initial_vectors, test_vectors)
-
-
-def _tolerance() -> float:
-    """The relative residual at which solves stop."""
-    tolerance = linear_settings.cg_tolerance.value()
-    return tolerance if tolerance < 1 else _LOOSEST_TOLERANCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -142,14 +143,28 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return not self.is_dense and num_samples <= num_points
 
     def to_dense(self) -> Tensor:
-        """The whole matrix, solved for by blocks of test points."""
+        """The whole matrix, solved for by blocks of test points; symmetric where rows and columns are the same."""
         if not self.shape.numel():
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         blocks = [
-            self.prior[..., block].to_dense() - self.left @ self._solve(self._columns(block))
+            self.prior[..., block].to_dense() - self.left @ self._solve_block(block)
             for block in self._blocks("predictive covariance")
         ]
-        return torch.cat(blocks, -1)
+        dense = torch.cat(blocks, -1)
+        return dense if self.left is not self.right or self.is_dense else 0.5 * (dense + dense.mT)
+
+    def _solve_block(self, block: slice) -> Tensor:
+        r"""
+        Solutions for a block of test points.
+
+        By conjugate gradients, whose residual is orthogonal to what they have found, variances have an error of second
+        order: within `tolerance` squared. The error of a covariance is of first order.
+        """
+        columns = self._columns(block)
+        if self.is_dense or self.left is not self.right:
+            return self._solve(columns)
+        prior = self.prior.diagonal(dim1=-2, dim2=-1)[..., block]
+        return self._conjugate_gradients(columns, self._variances_within(self.tolerance**2, prior)).solution
 
     def _diagonal(self) -> Tensor:
         if not self.shape.numel():
@@ -192,16 +207,21 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
         if self.is_dense:
             return prior - (columns * self._solve(columns)).sum(-2)
+        rule = self._variances_within(self.tolerance, prior)
+        form = self._conjugate_gradients(columns, rule).quadratic_form.squeeze(-2)
+        return (prior - form).clamp_min(0)
+
+    def _variances_within(self, tolerance: float, prior: Tensor) -> Callable[[CGState], Tensor]:
+        """The rule to stop where a point's variance is certain to be within a fraction of the exact one."""
         noise = self.noisy._diag_tensor._diagonal().unsqueeze(-1)
         noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
         prior = prior.unsqueeze(-2)
 
         def is_certain(state: CGState) -> Tensor:
             variance = (prior - state.quadratic_form).clamp_min(torch.finfo(prior.dtype).eps * prior)
-            return (state.residual.square() / noise).sum(-2, keepdim=True) <= self.tolerance * variance
+            return (state.residual.square() / noise).sum(-2, keepdim=True) <= tolerance * variance
 
-        form = self._conjugate_gradients(columns, is_certain).quadratic_form
-        return (prior - form).clamp_min(0).squeeze(-2)
+        return is_certain
 
     def _solve(self, columns: Tensor) -> Tensor:
         if self.is_dense:

@@ -18,6 +18,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
+from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -154,7 +155,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             cross,
             noisy,
             tolerance=settings.variance_tolerance.value(),
-            residual=gpytorch_settings.eval_cg_tolerance.value(),
+            residual=prediction_residual(),
             is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
         )
 
@@ -194,7 +195,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         return conjugate_gradients(
             noisy._matmul,
             offset,
-            relative_residual(gpytorch_settings.eval_cg_tolerance.value()),
+            relative_residual(prediction_residual()),
             preconditioner=noisy._solve_preconditioner(),
             initial_guess=guess,
             max_iterations=linear_settings.max_cg_iterations.value(),

@@ -1,0 +1,36 @@
+"""
+How accurately systems with a partition kernel are solved: GPyTorch's settings where they ask for enough, else limits.
+
+GPyTorch's defaults (a relative residual of 1 in training and of .01 in prediction, 20 Lanczos steps) suit spectra that
+decay fast. On partition kernels they leave means 1e-2 off, covariances tens of percent, gradients 28 % and likelihoods
+.05 nats per datum. So settings that ask for more accuracy than the limits below are followed; those for less are not.
+"""
+
+from __future__ import annotations
+
+import gpytorch
+from linear_operator import settings
+
+LARGEST_TRAINING_RESIDUAL = 1e-2
+LARGEST_RESIDUAL = 1e-4
+FEWEST_LANCZOS_STEPS = 100
+
+
+def training_residual() -> float:
+    """The relative residual of the solves that go with a log determinant: `cg_tolerance`, at most 1e-2."""
+    return min(LARGEST_TRAINING_RESIDUAL, settings.cg_tolerance.value())
+
+
+def solve_residual() -> float:
+    """The relative residual of all other solves: `cg_tolerance`, at most 1e-4."""
+    return min(LARGEST_RESIDUAL, settings.cg_tolerance.value())
+
+
+def prediction_residual() -> float:
+    """The relative residual of solves for predictions: `eval_cg_tolerance`, at most 1e-4."""
+    return min(LARGEST_RESIDUAL, gpytorch.settings.eval_cg_tolerance.value())
+
+
+def num_lanczos_steps() -> int:
+    """The most Lanczos steps of a log determinant: `max_lanczos_quadrature_iterations`, at least 100."""
+    return max(FEWEST_LANCZOS_STEPS, settings.max_lanczos_quadrature_iterations.value())
