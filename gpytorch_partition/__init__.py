@@ -5,6 +5,7 @@ Each of m partitions puts every point in one cluster. The kernel is the fraction
 a cluster, so that every product, solve, determinant and prediction is a sum over clusters.
 """
 
+from gpytorch_partition import composition as composition
 from gpytorch_partition import settings as settings
 from gpytorch_partition.inputs.missing import encode_missing as encode_missing
 from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel

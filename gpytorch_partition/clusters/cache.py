@@ -48,17 +48,23 @@ class Cache:
         self._entries: dict[Key[Any], _Entry] = {}
 
     def get(
-        self, key: Key[Value], source: LinearOperator | torch.nn.Module, compute: Callable[[], Value], *options: Any
+        self,
+        key: Key[Value],
+        source: LinearOperator | torch.nn.Module | None,
+        compute: Callable[[], Value],
+        *options: Any,
     ) -> Value:
         """
         The value of a key: the kept one if it is of equal options and tensors, else a new one, without a graph.
 
         :param key: Its previous value is dropped when a new one is computed.
-        :param source: The operator or module that the value is computed from; a copy of its tensors is kept as well.
+        :param source: The operator or module that the value is computed from, beside the rows; a copy of its tensors is
+            kept as well. None if the rows are all.
         :param compute: Computes the value.
         :param options: Whatever else the value depends on, compared by `==`, so no tensors.
         """
-        tensors, found = [tensor.detach() for tensor in _tensors(source)], self._entries.get(key)
+        tensors = [] if source is None else [tensor.detach() for tensor in _tensors(source)]
+        found = self._entries.get(key)
         if found is None or found.options != options or not _all_equal(found.tensors, tensors):
             with torch.no_grad():
                 found = self._entries[key] = _Entry(options, [tensor.clone() for tensor in tensors], compute())

@@ -1,6 +1,7 @@
 """The covariance K, and K plus noise, as linear operators whose products are sums over clusters."""
 
 from gpytorch_partition.operators import addition as addition  # which sets what `+` means
+from gpytorch_partition.operators import products as products  # which sets what `*` means
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator as FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
     PathSumLinearOperator as PathSumLinearOperator,
@@ -8,6 +9,7 @@ from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator imp
 from gpytorch_partition.operators.cluster_operators.side_by_side_linear_operator import (
     SideBySideLinearOperator as SideBySideLinearOperator,
 )
+from gpytorch_partition.operators.cluster_operators.task_linear_operator import TaskLinearOperator as TaskLinearOperator
 from gpytorch_partition.operators.partition_added_diag_linear_operator import (
     PartitionAddedDiagLinearOperator as PartitionAddedDiagLinearOperator,
 )

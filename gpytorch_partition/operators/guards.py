@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from linear_operator import settings
+from linear_operator import settings, to_linear_operator
 from linear_operator.operators import (
     ConstantDiagLinearOperator,
     DenseLinearOperator,
@@ -38,12 +38,14 @@ class CovarianceOperator(LinearOperator):
     """
     A linear operator whose factorizations and elementwise products refuse to become dense silently.
 
-    Cholesky, eigen- and singular value decompositions, elementwise products and products over a batch dimension are
-    dense up to `max_cholesky_size` rows, and errors above; an elementwise product with a constant is a scaling.
+    Cholesky, eigen- and singular value decompositions and products over a batch dimension are dense up to
+    `max_cholesky_size` rows, and errors above; so are elementwise products, but for those of
+    :mod:`gpytorch_partition.operators.products`.
     """
 
-    # Set to `add` by :mod:`gpytorch_partition.operators.addition`, which imports every class that a sum can become.
+    # Set by the modules `addition` and `products`, which import every class that a sum or a product can become.
     _sum_of: Callable[[LinearOperator, Any], LinearOperator]
+    _product_with: Callable[[LinearOperator, LinearOperator], LinearOperator]
 
     def __add__(self, other: Any) -> LinearOperator:
         return self._sum_of(self, other)
@@ -70,18 +72,23 @@ class CovarianceOperator(LinearOperator):
         return super()._svd()
 
     def _mul_matrix(self, other: Tensor | LinearOperator) -> LinearOperator:
-        """Elementwise product, exact and dense for few rows; the parent's rank-100 factors have errors of 94 % here."""
         constant = _constant_of(other)
-        if constant is not None:
-            batch_shape = torch.broadcast_shapes(self.batch_shape, constant.shape)
-            return self.expand(*batch_shape, *self.matrix_shape)._mul_constant(constant.expand(batch_shape))
-        check_dense(self, "an elementwise product")
-        return DenseLinearOperator(self.to_dense() * other.to_dense())
+        if constant is None:
+            return self._product_with(self, to_linear_operator(other))
+        batch_shape = torch.broadcast_shapes(self.batch_shape, constant.shape)
+        return self.expand(*batch_shape, *self.matrix_shape)._mul_constant(constant.expand(batch_shape))
 
     def _prod_batch(self, dim: int) -> LinearOperator:
         """Product over a batch dimension, exact and dense for few rows; the parent's is wrong for odd batches."""
         check_dense(self, "a product over the batch")
         return DenseLinearOperator(self.to_dense().prod(dim))
+
+
+def involves_partitions(operator: LinearOperator) -> bool:
+    """Whether an operator is one of this package's, or consists of others of which one is."""
+    if isinstance(operator, CovarianceOperator):
+        return True
+    return any(involves_partitions(part) for part in operator._args if isinstance(part, LinearOperator))
 
 
 def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:

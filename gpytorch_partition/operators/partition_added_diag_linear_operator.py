@@ -67,7 +67,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def evaluate_kernel(self) -> LinearOperator:
         """The sum of the evaluated covariance and the diagonal."""
-        return self._sum_of(self._linear_op.evaluate_kernel(), self._diag_tensor)
+        return self._linear_op.evaluate_kernel() + self._diag_tensor
 
     def __add__(self, other: Any) -> LinearOperator:
         if isinstance(other, DiagLinearOperator):
@@ -105,6 +105,10 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def _permute_batch(self, *dims: int) -> LinearOperator:
         return self.__class__(*(term._permute_batch(*dims) for term in self._terms))
+
+    def _sum_batch(self, dim: int) -> LinearOperator:
+        covariance, diagonal = self._terms
+        return covariance._sum_batch(dim) + DiagLinearOperator(diagonal._diagonal().sum(dim))
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """Samples from N(0, K + D), `num_samples x *batch x N`, from the global random state as in linear_operator."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -311,6 +313,14 @@ class PartitionLinearOperator(CovarianceOperator):
             left_loadings=None if self.left_loadings is None else changed(self.left_loadings),
             right_loadings=None if self.right_loadings is None else changed(self.right_loadings),
         )
+
+    def _sum_batch(self, dim: int) -> LinearOperator:
+        """The sum over a batch dimension: that of the scales where elements share their rows, else of the elements."""
+        has_own_rows = bool(self.left.batch_shape or self.right.batch_shape)
+        if self.left_loadings is None and not has_own_rows:
+            return self._with(scale=self.scale.sum(dim))
+        elements = [self[(slice(None),) * dim + (element,)] for element in range(self.shape[dim])]
+        return reduce(add, elements)
 
     # Algebra.
 

@@ -43,6 +43,9 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
     def _permute_batch(self, *dims: int) -> LinearOperator:
         return self.__class__(*(term._permute_batch(*dims) for term in self.linear_ops))
 
+    def _sum_batch(self, dim: int) -> LinearOperator:
+        return self.__class__(*(term._sum_batch(dim) for term in self.linear_ops))
+
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """
         Samples from N(0, K_1 + K_2 + ...) (`num_samples x *batch x N`): sums of the terms' independent samples.

@@ -268,17 +268,27 @@ def _drawn_effects(covariance: PartitionLinearOperator, num_samples: int, genera
 
 def _with_unseen(covariance: PartitionLinearOperator, table: Tensor, points: LoadedRows, own: Incidence) -> Tensor:
     """Sums over clusters, with independent effects drawn for the clusters that no training row is in."""
-    ones, clusters = table.new_ones(covariance.left.num_rows, 1), covariance.cluster_operator
+    clusters = covariance.cluster_operator
     # An empty leaf of a tree has the effects of the nodes above, which the table holds.
-    is_empty = (covariance.left.cluster_sums(ones).squeeze(-1) == 0) & clusters.independent_clusters
+    is_empty = _are_empty(covariance) & clusters.independent_clusters
     seen = points.row_values(table.masked_fill(is_empty.unsqueeze(-1), 0))
     places = points.rows.codes.long()
     deviations = table.new_zeros(own.num_clusters + 1, 1)
     deviations[own.codes.long(), 0] = (covariance.scale * clusters._diagonal()).sqrt()[places]
     deviations[-1] = 0  # for all clusters that training rows are in
-    effects = deviations * _normal((own.num_clusters + 1, table.shape[-1]), table, None)
+    normal = _normal((own.num_clusters + 1, table.shape[-1]), table, None)
+    normal[:-1] = clusters.correlated(normal[:-1])
+    effects = deviations * normal
     codes = torch.where(is_empty[places], own.codes, own.num_clusters)
     return seen + points._replace(rows=Incidence(codes, own.num_clusters + 1)).row_values(effects)
+
+
+def _are_empty(covariance: PartitionLinearOperator) -> Tensor:
+    """Which clusters (`p`, bool) no training row is in, whatever its task."""
+    ones = torch.ones(covariance.left.num_rows, 1, dtype=covariance.dtype, device=covariance.device)
+    num_tasks = covariance.cluster_operator.num_tasks
+    counts = covariance.left.cluster_sums(ones).view(-1, num_tasks).sum(-1)
+    return (counts == 0).repeat_interleave(num_tasks)
 
 
 def _normal(shape: Sequence[int], like: Tensor | LinearOperator, generator: torch.Generator | None) -> Tensor:

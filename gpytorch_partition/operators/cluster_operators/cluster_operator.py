@@ -22,6 +22,7 @@ class ClusterOperator(LinearOperator):
 
     is_flat = False  #: whether the effects of all clusters are independent, as those of flat partitions are
     has_equal_weights = False  #: whether S is one number times the identity, by construction
+    num_tasks = 1  #: number T of tasks that each cluster has an effect on, numbered c T + t
 
     def root(self) -> LinearOperator:
         r"""
@@ -47,8 +48,12 @@ class ClusterOperator(LinearOperator):
 
     @property
     def independent_clusters(self) -> Tensor:
-        """Which clusters (`p`, bool) have effects independent of all others'."""
+        """Which clusters (`p`, bool) have effects independent of those of all others, whatever the task."""
         return torch.full(self.shape[-1:], self.is_flat, dtype=torch.bool, device=self.device)
+
+    def correlated(self, normal: Tensor) -> Tensor:
+        """Effects of unit variance (`n x t`) of independent clusters, from independent normal numbers."""
+        return normal
 
     @property
     def num_nodes(self) -> int:

@@ -1,0 +1,65 @@
+"""The lazily evaluated covariance of any kernel that contains a partition kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpytorch.kernels import Kernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
+from gpytorch.utils.memoize import cached
+from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, SumLinearOperator
+from torch import Tensor
+
+from gpytorch_partition.composition.claims import claim
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.guards import CovarianceOperator, involves_partitions
+from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+
+
+class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
+    """
+    What a call of a kernel with a partition kernel in it returns (`*batch x N x M`): evaluated when it is used.
+
+    Sums stay lazy; products and sums over a batch are evaluated at once, by the rules of this package.
+    """
+
+    @cached(name="structured_kernel")
+    def evaluate_kernel(self) -> LinearOperator:
+        """The covariance operator; a sum with a partition operator as a :class:`PartitionSumLinearOperator`."""
+        covariance = super().evaluate_kernel()
+        is_sum = isinstance(covariance, SumLinearOperator) and not isinstance(covariance, AddedDiagLinearOperator)
+        if is_sum and involves_partitions(covariance):
+            return PartitionSumLinearOperator(*structured_terms(covariance))
+        return covariance
+
+    # Python prefers these to the left operand's `+` and `*` where that is a lazily evaluated covariance of GPyTorch's.
+
+    def __radd__(self, other: Any) -> LinearOperator:
+        return self + other
+
+    def __rmul__(self, other: Any) -> LinearOperator:
+        return self.mul(other)
+
+    def _sum_batch(self, dim: int) -> LinearOperator:
+        return self.evaluate_kernel()._sum_batch(dim)
+
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        """That of the evaluated covariance, which knows its own."""
+        return self.evaluate_kernel().root_decomposition(method=method)
+
+    def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
+        """Samples of the evaluated covariance (`num_samples x *batch x N`)."""
+        return self.evaluate_kernel().zero_mean_mvn_samples(num_samples)
+
+
+def contains_partition_kernel(kernel: Kernel) -> bool:
+    """Whether a kernel is one of this package's, or contains one."""
+    return any(isinstance(module, ClusterKernel) for module in kernel.modules())
+
+
+def _own_lazy_covariance(x1: Tensor, x2: Tensor, kernel: Kernel, **kwargs: Any) -> LazyPartitionCovariance | None:
+    return object.__new__(LazyPartitionCovariance) if contains_partition_kernel(kernel) else None
+
+
+claim(LazyEvaluatedKernelTensor, _own_lazy_covariance)
