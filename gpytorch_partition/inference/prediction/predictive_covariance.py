@@ -28,6 +28,7 @@ from gpytorch_partition.settings import predictive_variances
 
 _BLOCK_COLUMNS = 64  # test points solved for at once by conjugate gradients, at most
 _BLOCK_ENTRIES = 2**25  # entries of one block of right-hand sides, at most
+_ROUNDOFFS = 16  # smallest relative residual that rounding allows, in units of roundoff
 
 
 class PredictiveCovarianceLinearOperator(CovarianceOperator):
@@ -215,11 +216,12 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """The rule to stop where a point's variance is certain to be within a fraction of the exact one."""
         noise = self.noisy._diag_tensor._diagonal().unsqueeze(-1)
         noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
-        prior = prior.unsqueeze(-2)
+        prior, eps = prior.unsqueeze(-2), torch.finfo(prior.dtype).eps
 
         def is_certain(state: CGState) -> Tensor:
-            variance = (prior - state.quadratic_form).clamp_min(torch.finfo(prior.dtype).eps * prior)
-            return (state.residual.square() / noise).sum(-2, keepdim=True) <= tolerance * variance
+            variance = (prior - state.quadratic_form).clamp_min(eps * prior)
+            is_within = (state.residual.square() / noise).sum(-2, keepdim=True) <= tolerance * variance
+            return is_within | (state.residual_norm <= _ROUNDOFFS * eps * state.rhs_norm)
 
         return is_certain
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from gpytorch import settings as gpytorch_settings
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from gpytorch.utils.memoize import add_to_cache, cached
 from linear_operator import settings as linear_settings
@@ -43,7 +44,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     def __init__(self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any) -> None:
         # Evaluated before the likelihood adds noise, so that noise is added to our operator and not to the lazy kernel.
         covariance = train_prior_dist.lazy_covariance_matrix.evaluate_kernel()
-        prior = train_prior_dist.__class__(train_prior_dist.loc, covariance)
+        prior = _with_covariance(train_prior_dist, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
         self._effects: Tensor | None = None  # posterior means of cluster effects
         self._cluster_weights: dict[int, tuple[LoadedRows, Tensor]] = {}  # by the term's number in the sum
@@ -174,7 +175,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
         The new solution starts from the old one; nothing of size N_train x N_train is formed or updated.
         """
-        prior = full_output.__class__(full_output.loc, full_output.lazy_covariance_matrix.evaluate_kernel())
+        prior = _with_covariance(full_output, full_output.lazy_covariance_matrix.evaluate_kernel())
         batch_shape = torch.broadcast_shapes(full_targets.shape[:-1], prior.batch_shape)
         if prior.batch_shape != batch_shape:
             prior = prior.expand(batch_shape)
@@ -200,3 +201,10 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             initial_guess=guess,
             max_iterations=linear_settings.max_cg_iterations.value(),
         ).solution.squeeze(-1)
+
+
+def _with_covariance(distribution: MultivariateNormal, covariance: LinearOperator) -> MultivariateNormal:
+    """The same distribution with its covariance in another form."""
+    if isinstance(distribution, MultitaskMultivariateNormal):
+        return distribution.__class__(distribution.mean, covariance, interleaved=distribution._interleaved)
+    return distribution.__class__(distribution.loc, covariance)
