@@ -9,6 +9,7 @@ into a single cluster with loadings, and a constant one without.
 
 from __future__ import annotations
 
+from functools import reduce
 from numbers import Number
 from typing import Any
 
@@ -19,6 +20,8 @@ from linear_operator.operators import (
     ConstantMulLinearOperator,
     DenseLinearOperator,
     DiagLinearOperator,
+    KroneckerProductDiagLinearOperator,
+    KroneckerProductLinearOperator,
     LinearOperator,
     MatmulLinearOperator,
     RootLinearOperator,
@@ -33,6 +36,7 @@ from gpytorch_partition.operators.guards import CovarianceOperator, expanded_num
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.tasks import noise_of_tasks
 
 
 def add(operator: LinearOperator, other: Any) -> LinearOperator:
@@ -54,6 +58,10 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
     if other.shape[-2:] != operator.shape[-2:]:
         expected, got = tuple(operator.shape[-2:]), tuple(other.shape[-2:])
         raise ValueError(f"expected a matrix of shape {expected} to add, got {got}: one row per point")
+    if isinstance(other, KroneckerProductDiagLinearOperator):  # which would compute its diagonal in every product
+        other = DiagLinearOperator(other._diagonal())
+    if isinstance(other, KroneckerProductLinearOperator) and (parts := noise_of_tasks(other)) is not None:
+        return reduce(add, parts, operator)
     if isinstance(other, DiagLinearOperator):
         return PartitionAddedDiagLinearOperator(operator, other)
     if isinstance(other, AddedDiagLinearOperator):

@@ -22,6 +22,7 @@ from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, r
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 
@@ -164,6 +165,12 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     def _noisy(self) -> LinearOperator:
         """The training covariance plus noise, kept with its preconditioner or Cholesky factor."""
         noisy = self.lik_train_train_covar.evaluate_kernel()
+        if not isinstance(noisy, PartitionAddedDiagLinearOperator):
+            raise RuntimeError(
+                "expected noise that is independent between observations (a diagonal), got a "
+                f"{type(noisy).__name__}: use a likelihood whose noise is, or in several tasks one of full rank, such as "
+                "MultitaskGaussianLikelihood(num_tasks, has_global_noise=True)"
+            )
         keeps_graph = self._is_dense and gpytorch_settings.detach_test_caches.off()
         return noisy if keeps_graph else noisy.detach()
 
