@@ -84,6 +84,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         )
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+        if batch_indices and any(part.batch_shape != self.batch_shape for part in self._args):
+            return self._expand_batch(self.batch_shape)._getitem(row_index, col_index, *batch_indices)
         every = slice(None)
         left = self.left._getitem(row_index, every, *batch_indices)
         same = self.left is self.right and same_indices((row_index,), (col_index,))
