@@ -1,10 +1,10 @@
 """
 How classes of GPyTorch and linear_operator learn of partition kernels: the one place where they are changed.
 
-`RBFKernel() + RandomForestKernel(...)` and the likes never ask the forest: GPyTorch looks up neither a reflected `+` of a
-kernel or an operator, nor the prediction strategy of a term. It solved such sums with tolerances and Lanczos roots
-under which variances were 25 to 700 % off. So a few of these classes, when they are constructed around a partition kernel
-or its operator, become a subclass of this package. Constructed around anything else, they are what they were.
+`RBFKernel() + RandomForestKernel(...)` and the likes never ask the forest: GPyTorch looks up neither a reflected `+`
+of a kernel or an operator, nor the prediction strategy of a term. It solved such sums with tolerances and Lanczos roots
+under which variances were 25 to 700 % off. So a few of these classes, when they are constructed around a partition
+kernel or its operator, become a subclass of this package. Constructed around anything else, they are what they were.
 """
 
 from __future__ import annotations

@@ -42,7 +42,9 @@ class PartitionMultitaskKernel(MultitaskKernel):
     Unlike its parent it heeds the `active_dims` of the data kernel.
     """
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any) -> Any:
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
+    ) -> Any:
         """The covariance (`*batch x N1 T x N2 T`) or its diagonal; row `n T + t` is point n on task t."""
         if last_dim_is_batch or self.task_covar_module.batch_shape:
             return super().forward(x1, x2, diag=diag, last_dim_is_batch=last_dim_is_batch, **params)

@@ -1,4 +1,4 @@
-"""The base class of all covariance operators: errors where a dense N x N matrix would be formed, and `+`."""
+"""The base class of all covariance operators: guards against dense matrices and inaccurate solves, `+` and `*`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from linear_operator.operators import (
     LinearOperator,
 )
 from torch import Tensor
+
+from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
+from gpytorch_partition.operators.accuracy import num_lanczos_steps, solve_residual, training_residual
 
 
 def check_dense(operator: LinearOperator, task: str) -> None:
@@ -36,7 +39,9 @@ def check_dense(operator: LinearOperator, task: str) -> None:
 
 class CovarianceOperator(LinearOperator):
     """
-    A linear operator whose factorizations and elementwise products refuse to become dense silently.
+    A linear operator with accurate solves, whose factorizations and elementwise products do not silently become dense.
+
+    Conjugate gradients stop column by column, at the residuals of :mod:`gpytorch_partition.operators.accuracy`.
 
     Cholesky, eigen- and singular value decompositions and products over a batch dimension are dense up to
     `max_cholesky_size` rows, and errors above; so are elementwise products, but for those of
@@ -58,6 +63,24 @@ class CovarianceOperator(LinearOperator):
         :raises ValueError: If it does not fit the rows.
         """
         return self + as_diagonal(diag, self.size(-1))
+
+    def _solve(
+        self,
+        rhs: Tensor,
+        preconditioner: Callable[[Tensor], Tensor] | None = None,
+        num_tridiag: int | None = 0,
+    ) -> Tensor | tuple[Tensor, Tensor | None]:
+        batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
+        result = conjugate_gradients(
+            self._matmul,
+            rhs.expand(*batch_shape, *rhs.shape[-2:]),
+            relative_residual(training_residual() if num_tridiag else solve_residual()),
+            preconditioner=preconditioner,
+            max_iterations=settings.max_cg_iterations.value(),
+            num_tridiag=num_tridiag or 0,
+            max_tridiag_iterations=num_lanczos_steps(),
+        )
+        return (result.solution, result.tridiagonal) if num_tridiag else result.solution
 
     def _cholesky(self, upper: bool = False) -> LinearOperator:
         check_dense(self, "a Cholesky factorization")

@@ -18,9 +18,7 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.accuracy import num_lanczos_steps, solve_residual, training_residual
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.preconditioners import (
     NystromPreconditioner,
@@ -158,24 +156,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return probes / norms, norms
 
     # Solving.
-
-    def _solve(
-        self,
-        rhs: Tensor,
-        preconditioner: Callable[[Tensor], Tensor] | None = None,
-        num_tridiag: int | None = 0,
-    ) -> Tensor | tuple[Tensor, Tensor | None]:
-        batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
-        result = conjugate_gradients(
-            self._matmul,
-            rhs.expand(*batch_shape, *rhs.shape[-2:]),
-            relative_residual(training_residual() if num_tridiag else solve_residual()),
-            preconditioner=preconditioner,
-            max_iterations=linear_settings.max_cg_iterations.value(),
-            num_tridiag=num_tridiag or 0,
-            max_tridiag_iterations=num_lanczos_steps(),
-        )
-        return (result.solution, result.tridiagonal) if num_tridiag else result.solution
 
     def dense_solve(self, rhs: Tensor) -> Tensor:
         """

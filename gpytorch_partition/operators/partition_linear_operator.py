@@ -105,7 +105,7 @@ class PartitionLinearOperator(CovarianceOperator):
     @property
     def has_same_clusters(self) -> bool:
         """Whether the clusters of rows and columns are the same."""
-        return self.cluster_operator._transpose_nonbatch() is self.cluster_operator
+        return self.cluster_operator.has_same_clusters
 
     def _size(self) -> torch.Size:
         return torch.Size((*self.scale.shape, self.left.num_rows, self.right.num_rows))

@@ -31,7 +31,9 @@ _OWN_TASK: Key[Incidence] = Key("every row on its own task")
 
 def on_every_task(covariance: PartitionLinearOperator, task_covariance: Tensor) -> PartitionLinearOperator:
     r"""
-    :math:`K \otimes B` (`*batch x NT x N'T`), what a `MultitaskKernel` evaluates to: row `n T + t` is point n on task t.
+    :math:`K \otimes B` (`*batch x NT x N'T`), what a `MultitaskKernel` evaluates to.
+
+    Row `n T + t` is point n on task t.
 
     :param covariance: `*batch x N x N'` K.
     :param task_covariance: `T x T` B.
@@ -61,9 +63,7 @@ def on_own_tasks(
     is_same = covariance.is_symmetric and torch.equal(left_tasks, right_tasks)
     left = _own_task(covariance.left, left_tasks, num_tasks)
     right = left if is_same else _own_task(covariance.right, right_tasks, num_tasks)
-    return _with_tasks(
-        covariance, task_covariance, left, right, covariance.left_loadings, covariance.right_loadings
-    )
+    return _with_tasks(covariance, task_covariance, left, right, covariance.left_loadings, covariance.right_loadings)
 
 
 def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperator, DiagLinearOperator] | None:

@@ -11,6 +11,7 @@ from gpytorch_partition.operators import (
     PartitionLinearOperator,
     PathSumLinearOperator,
     SideBySideLinearOperator,
+    TaskLinearOperator,
 )
 from gpytorch_partition.operators.addition import low_rank_operator
 from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operator import (
@@ -47,6 +48,8 @@ def dense(operator: PartitionLinearOperator) -> torch.Tensor:
 
 
 def cluster_matrix(cluster_operator) -> torch.Tensor:
+    if isinstance(cluster_operator, TaskLinearOperator):
+        return torch.kron(cluster_matrix(cluster_operator.base), cluster_operator.task_covariance)
     if isinstance(cluster_operator, SideBySideLinearOperator):
         blocks = zip(cluster_operator.weights, cluster_operator.blocks)
         return torch.block_diag(*(weight * cluster_matrix(block) for weight, block in blocks))
@@ -128,3 +131,9 @@ def mixture(weights: torch.Tensor) -> tuple[SideBySideLinearOperator, Incidence]
     codes = [part.codes + start for part, start in zip((trees, fine, coarse), starts)]
     operator = SideBySideLinearOperator(weights.requires_grad_(True), *blocks)
     return operator, Incidence(torch.cat(codes, -1).int(), operator.shape[-1])
+
+
+def task_covariance(num_tasks: int = 2, seed: int = 2) -> torch.Tensor:
+    """A random covariance of tasks, with a gradient."""
+    factor = torch.randn(num_tasks, num_tasks, generator=torch.Generator().manual_seed(seed))
+    return (factor @ factor.mT + 0.5 * torch.eye(num_tasks)).requires_grad_(True)

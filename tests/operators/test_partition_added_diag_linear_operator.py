@@ -39,7 +39,6 @@ class TestAddedDiagBatch(_Suite, unittest.TestCase):
 
 
 class TestSum(_Suite, unittest.TestCase):
-    should_call_cg = True
     should_call_lanczos = True
 
     def create_linear_op(self):

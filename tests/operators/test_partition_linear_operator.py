@@ -1,21 +1,39 @@
 from __future__ import annotations
 
 import unittest
+from unittest import mock
 
 import torch
 from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
     RectangularLinearOperatorTestCase,
 )
-from operator_zoo import attached, dense, flat_weights, low_rank, mixture, rows, two_trees, weighted
+from operator_zoo import (
+    attached,
+    dense,
+    flat_weights,
+    low_rank,
+    mixture,
+    rows,
+    task_covariance,
+    two_trees,
+    weighted,
+)
 
-from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator
+from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator, accuracy
+from gpytorch_partition.operators.tasks import on_every_task, on_own_tasks
 
 
 class _PartitionSuite(LinearOperatorTestCase):
     seed = 4
+    should_call_cg = False  # but the package's own solver
     should_call_lanczos = False
     should_call_lanczos_diagonalization = True
+
+    def setUp(self):
+        super().setUp()
+        # The suite asks for 1e-4, and linear_operator's solver makes ten iterations all the same; this one stops.
+        self.enterContext(mock.patch.object(accuracy, "LARGEST_RESIDUAL", 1e-6))
 
     def evaluate_linear_op(self, linear_op):
         return dense(linear_op)
@@ -109,6 +127,32 @@ class TestLoadedTree(_PartitionSuite, unittest.TestCase):
         return plain.with_loadings(loadings, loadings)
 
 
+class TestEveryTask(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        layout, codes = two_trees()
+        weights = torch.rand(layout.num_nodes, generator=torch.Generator().manual_seed(0)) + 0.2
+        trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
+        scale = torch.tensor(1.5, requires_grad=True)
+        return on_every_task(PartitionLinearOperator(scale, trees, left=codes, right=codes), task_covariance())
+
+
+class TestEveryTaskBatch(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        codes = rows(4, (2, 3), (2, 3))
+        scale = torch.tensor([1.5, 3.0], requires_grad=True)
+        plain = PartitionLinearOperator(scale, weighted(codes.num_clusters), left=codes, right=codes)
+        return on_every_task(plain, task_covariance())
+
+
+class TestOwnTask(_PartitionSuite, unittest.TestCase):
+    def create_linear_op(self):
+        codes = rows(11, (5,), (2, 3, 2))
+        scale = torch.tensor(2.5, requires_grad=True)
+        plain = PartitionLinearOperator(scale, flat_weights(codes.num_clusters, 4), left=codes, right=codes)
+        tasks = torch.tensor([0, 2, 1, 2, 0])
+        return on_own_tasks(plain, task_covariance(3), tasks, tasks)
+
+
 class TestBatchSharedRows(_PartitionSuite, unittest.TestCase):
     def create_linear_op(self):
         codes = rows(3, (5,), (2, 3))
@@ -168,6 +212,15 @@ class TestRectangularAttached(TestRectangular):
     def create_linear_op(self):
         operator, points, leaves = attached()
         return PartitionLinearOperator(torch.tensor(2.5, requires_grad=True), operator, left=points, right=leaves)
+
+
+class TestRectangularTasks(TestRectangular):
+    def create_linear_op(self):
+        operator, points, leaves = attached()
+        scale = torch.tensor(2.5, requires_grad=True)
+        plain = PartitionLinearOperator(scale, operator, left=points, right=leaves)
+        numbers = (torch.arange(plain.shape[-2]) % 2, torch.arange(plain.shape[-1]) % 3 % 2)
+        return on_own_tasks(plain, task_covariance(), *numbers)
 
 
 class TestRectangularAttachedBatch(TestRectangular):

@@ -102,7 +102,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
-        weights = self._solve(self.right.mT @ columns)
+        weights = self._training_solve(self.right.mT @ columns)
         product = self.prior @ columns - self.left @ weights
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
@@ -165,7 +165,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """
         columns = self._columns(block)
         if self.is_dense or self.left is not self.right:
-            return self._solve(columns)
+            return self._training_solve(columns)
         prior = self.prior.diagonal(dim1=-2, dim2=-1)[..., block]
         return self._conjugate_gradients(columns, self._variances_within(self.tolerance**2, prior)).solution
 
@@ -201,7 +201,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     def _covariances(self, prior: Tensor) -> Tensor:
         """The diagonal between two sets of different points: covariances of pairs."""
         forms = [
-            (self._columns(block, self.left) * self._solve(self._columns(block))).sum(-2)
+            (self._columns(block, self.left) * self._training_solve(self._columns(block))).sum(-2)
             for block in self._blocks("predictive covariances")
         ]
         return prior - torch.cat(forms, -1)
@@ -209,7 +209,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     def _variances(self, prior: Tensor, columns: Tensor) -> Tensor:
         r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
         if self.is_dense:
-            return prior - (columns * self._solve(columns)).sum(-2)
+            return prior - (columns * self._training_solve(columns)).sum(-2)
         rule = self._variances_within(self.tolerance, prior)
         form = self._conjugate_gradients(columns, rule).quadratic_form.squeeze(-2)
         return (prior - form).clamp_min(0)
@@ -227,7 +227,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
         return is_certain
 
-    def _solve(self, columns: Tensor) -> Tensor:
+    def _training_solve(self, columns: Tensor) -> Tensor:
         if self.is_dense:
             return self.noisy.dense_solve(columns)
         return self._conjugate_gradients(columns, relative_residual(self.residual)).solution

@@ -42,6 +42,11 @@ class ClusterOperator(LinearOperator):
         return DenseLinearOperator(vectors * values.clamp_min(0).sqrt())
 
     @property
+    def has_same_clusters(self) -> bool:
+        """Whether S is the covariance of clusters with themselves, and so its own transpose."""
+        return self._transpose_nonbatch() is self
+
+    @property
     def structure(self) -> tuple[Any, ...]:
         """What S consists of beside its tensors, for comparisons: its class, and the layout of its trees."""
         return (type(self),)

@@ -38,8 +38,13 @@ class TaskLinearOperator(ClusterOperator):
         self.num_tasks = task_covariance.shape[-1]
 
     def root(self) -> LinearOperator:
-        r"""The root :math:`F \otimes C` of :math:`F F^\top \otimes C C^\top`; C from eigenvectors, as B may be singular."""
+        r"""The root :math:`F \otimes C` of :math:`F F^\top \otimes C C^\top`; B may be singular."""
         return TaskLinearOperator(symmetric_root(self.task_covariance), self.base.root())
+
+    @property
+    def has_same_clusters(self) -> bool:
+        """Whether the base is the covariance of clusters with themselves."""
+        return self.base.has_same_clusters
 
     @property
     def structure(self) -> tuple[Any, ...]:
@@ -66,8 +71,7 @@ class TaskLinearOperator(ClusterOperator):
         return torch.Size(side * self.num_tasks for side in self.base.shape)
 
     def _transpose_nonbatch(self) -> LinearOperator:
-        transposed = self.base._transpose_nonbatch()
-        return self if transposed is self.base else TaskLinearOperator(self.task_covariance, transposed)
+        return TaskLinearOperator(self.task_covariance.mT, self.base._transpose_nonbatch())
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         return self._product(self.task_covariance, self.base._matmul, rhs)

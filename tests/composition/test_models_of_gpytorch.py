@@ -1,0 +1,271 @@
+"""
+GPyTorch's models with a partition kernel in them, at its default tolerances and without a Cholesky factor, against the
+same models with the kernel as a dense matrix.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import gpytorch
+import linear_operator
+import pytest
+import torch
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.kernels import (
+    ConstantKernel,
+    IndexKernel,
+    Kernel,
+    LCMKernel,
+    LinearKernel,
+    MultitaskKernel,
+    RBFKernel,
+    ScaleKernel,
+)
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+
+from gpytorch_partition import FastClusterKernel, RandomForestKernel
+
+NUM_TASKS = 3
+BATCH = torch.Size([NUM_TASKS])
+_generator = torch.Generator().manual_seed(0)
+X = torch.rand(90, 3, generator=_generator, dtype=torch.float64)
+TEST_X = torch.rand(7, 3, generator=_generator, dtype=torch.float64)
+NOISE = 0.1 * torch.randn(90, generator=_generator, dtype=torch.float64)
+Y = torch.sin(6 * X[:, 0]) + X[:, 1] + NOISE
+TASK_Y = torch.stack([Y, 0.5 * Y + X[:, 2], X[:, 0] - Y], -1)
+TASKS = torch.randint(0, NUM_TASKS, (90, 1), generator=_generator)
+TEST_TASKS = torch.randint(0, NUM_TASKS, (7, 1), generator=_generator)
+WITH_TASKS, TEST_WITH_TASKS = torch.cat([X, TASKS.double()], -1), torch.cat([TEST_X, TEST_TASKS.double()], -1)
+
+
+class Dense(Kernel):
+    """The kernel's matrix, dense; the kernel is hidden from `modules()`, so that GPyTorch's own algebra is used."""
+
+    def __init__(self, kernel):
+        super().__init__(batch_shape=kernel.batch_shape)
+        self._hidden = [kernel]
+
+    def forward(self, x1, x2, diag=False, **params):
+        matrix = self._hidden[0](x1, x2).to_dense()
+        return matrix.diagonal(dim1=-1, dim2=-2) if diag else matrix
+
+
+def clusters(**options):
+    return FastClusterKernel(X, 15, random_state=0, **options)
+
+
+def forest(active_dims=None):
+    rows = X if active_dims is None else WITH_TASKS
+    return RandomForestKernel(rows, Y, num_trees=10, random_state=0, active_dims=active_dims)
+
+
+class Model(gpytorch.models.ExactGP):
+    """An exact GP: `covariance` is a function of the kernels and the inputs, as written in a `forward`."""
+
+    def __init__(self, x, y, likelihood, kernels, covariance, mean=None):
+        super().__init__(x, y, likelihood)
+        self.mean_module = mean or gpytorch.means.ConstantMean()
+        self.kernels = torch.nn.ModuleList(kernels)
+        self.covariance = covariance
+
+    def forward(self, *inputs):
+        mean, covariance = self.mean_module(inputs[0]), self.covariance(self.kernels, *inputs)
+        if mean.shape[:-1] == BATCH:
+            return MultitaskMultivariateNormal.from_batch_mvn(MultivariateNormal(mean, covariance))
+        return (MultitaskMultivariateNormal if mean.dim() == 2 else MultivariateNormal)(mean, covariance)
+
+
+def single(*kernels, covariance=lambda kernels, x: kernels[0](x)):
+    return Model(X, Y, GaussianLikelihood(), kernels, covariance)
+
+
+def multitask(kernel, **noise):
+    mean = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), NUM_TASKS)
+    likelihood = MultitaskGaussianLikelihood(NUM_TASKS, **noise)
+    return Model(X, TASK_Y, likelihood, [kernel], lambda kernels, x: kernels[0](x), mean)
+
+
+def independent(kernel):
+    mean = gpytorch.means.ConstantMean(batch_shape=BATCH)
+    likelihood = MultitaskGaussianLikelihood(NUM_TASKS)
+    return Model(X, TASK_Y, likelihood, [kernel], lambda kernels, x: kernels[0](x), mean)
+
+
+def hadamard(covariance):
+    return lambda kernel: Model(
+        (X, TASKS), Y, GaussianLikelihood(), [ScaleKernel(kernel), IndexKernel(NUM_TASKS, rank=1)], covariance
+    )
+
+
+def indexed(kernel):
+    return Model(WITH_TASKS, Y, GaussianLikelihood(), [kernel], lambda kernels, x: kernels[0](x))
+
+
+def index_kernel():
+    return IndexKernel(NUM_TASKS, rank=1, active_dims=[3])
+
+
+def batched(kernel):
+    return ScaleKernel(kernel, batch_shape=BATCH)
+
+
+# Each with the partition kernel to build it around; both are wrapped, or not, by the function `w`.
+MODELS = {
+    "one kernel": lambda w: single(ScaleKernel(w(clusters()))),
+    "sum with a smooth kernel": lambda w: single(ScaleKernel(w(forest())) + RBFKernel()),
+    "smooth kernel first": lambda w: single(RBFKernel() + ScaleKernel(w(forest()))),
+    "constant first": lambda w: single(ConstantKernel() + w(forest())),
+    "linear last": lambda w: single(w(clusters()) + LinearKernel()),
+    "sum of covariances": lambda w: single(RBFKernel(), w(forest()), covariance=lambda k, x: k[0](x) + k[1](x)),
+    "sum over a batch": lambda w: single(batched(w(clusters())), covariance=lambda k, x: k[0](x).sum(-3)),
+    "product with a linear kernel": lambda w: single(w(forest()) * LinearKernel()),
+    "linear kernel first": lambda w: single(LinearKernel() * w(forest())),
+    "product with a constant": lambda w: single(ConstantKernel() * w(forest())),
+    "tasks": lambda w: multitask(MultitaskKernel(w(forest()), NUM_TASKS)),
+    "tasks, one noise": lambda w: multitask(MultitaskKernel(w(clusters()), NUM_TASKS, rank=2), has_task_noise=False),
+    "tasks, covarying noise": lambda w: multitask(MultitaskKernel(w(clusters()), NUM_TASKS), rank=1),
+    "tasks of a sum": lambda w: multitask(MultitaskKernel(w(clusters()) + RBFKernel(), NUM_TASKS)),
+    "scaled tasks": lambda w: multitask(ScaleKernel(MultitaskKernel(w(clusters()), NUM_TASKS))),
+    "coregionalization": lambda w: multitask(LCMKernel([w(clusters()), RBFKernel(), w(forest())], NUM_TASKS)),
+    "independent outputs": lambda w: independent(batched(w(clusters(batch_shape=BATCH)))),
+    "own tasks": lambda w: hadamard(lambda k, x, i: k[0](x).mul(k[1](i)))(w(forest())),
+    "own tasks, tasks first": lambda w: hadamard(lambda k, x, i: k[1](i).mul(k[0](x)))(w(forest())),
+    "own tasks, by a star": lambda w: hadamard(lambda k, x, i: k[1](i) * k[0](x))(w(forest())),
+    "own tasks in a column": lambda w: indexed(index_kernel() * ScaleKernel(w(forest((0, 1, 2))))),
+    "own tasks of a sum": lambda w: indexed((w(forest((0, 1, 2))) + RBFKernel(active_dims=[0, 1, 2])) * index_kernel()),
+}
+
+
+def build(name, wrapped=lambda kernel: kernel):
+    """The model in float64, with the same hyperparameters in every call."""
+    model, generator = MODELS[name](wrapped).double(), torch.Generator().manual_seed(1)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64) - 0.5
+    return model
+
+
+def points_of(model):
+    if len(model.train_inputs) == 2:
+        return TEST_X, TEST_TASKS
+    return (TEST_X if model.train_inputs[0].shape[-1] == 3 else TEST_WITH_TASKS,)
+
+
+def figures(model, *contexts):
+    """Likelihood, gradient, and what a prediction gives, under some settings."""
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+        likelihood = model.likelihood
+        mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
+        value = mll(model(*model.train_inputs), model.train_targets)
+        value.backward()
+        model.eval()
+        prediction = model(*points_of(model))
+        joint = model(*points_of(model)).covariance_matrix
+        model.prediction_strategy = None
+        with torch.no_grad():
+            mean_first = model(*points_of(model)).mean
+        return {
+            "value": value.detach(),
+            "gradient": torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]),
+            "mean": prediction.mean.detach(),
+            "variance": prediction.variance.detach(),
+            "covariance": joint.detach(),
+            "observed": likelihood(model(*points_of(model))).variance.detach(),
+            "mean without variances": mean_first,
+        }
+
+
+def exact(name):
+    settings = linear_operator.settings
+    return figures(
+        build(name, Dense), settings.max_cholesky_size(10**6), settings.fast_computations(False, False, False)
+    )
+
+
+@pytest.mark.parametrize("fast_pred_var", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_is_exact_without_a_cholesky_factor(name, fast_pred_var):
+    expected = exact(name)
+    got = figures(
+        build(name),
+        linear_operator.settings.max_cholesky_size(20),
+        gpytorch.settings.max_eager_kernel_size(20),
+        gpytorch.settings.num_trace_samples(400),
+        gpytorch.settings.fast_pred_var(fast_pred_var),
+    )
+    assert abs(got["value"] - expected["value"]) < 0.02  # the error of 400 probe vectors
+    scale = expected["gradient"].abs().max()
+    torch.testing.assert_close(got["gradient"] / scale, expected["gradient"] / scale, rtol=0, atol=0.08)
+    for key, tolerance in {"mean": 1e-3, "mean without variances": 1e-3, "covariance": 2e-3}.items():
+        torch.testing.assert_close(got[key], expected[key], rtol=0, atol=tolerance * float(expected[key].abs().max()))
+    for key in ("variance", "observed"):
+        torch.testing.assert_close(got[key], expected[key], rtol=0.01, atol=0)
+    assert torch.equal(got["covariance"], got["covariance"].mT)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_is_exact_with_one(name):
+    got, expected = figures(build(name)), exact(name)
+    for key, value in expected.items():
+        torch.testing.assert_close(got[key], value, rtol=1e-6, atol=1e-7, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.parametrize("name", ["smooth kernel first", "coregionalization", "independent outputs", "own tasks"])
+def test_samples_have_the_exact_variance(name):
+    torch.manual_seed(0)
+    variance = exact(name)["variance"]
+    model = build(name).eval()
+    with linear_operator.settings.max_cholesky_size(30), torch.no_grad():
+        samples = model(*points_of(model)).sample(torch.Size([4000]))
+    torch.testing.assert_close(samples.var(0), variance, rtol=0.12, atol=0)  # 5 standard errors
+
+
+@pytest.mark.parametrize(
+    "build_kernel",
+    [lambda: RBFKernel() * clusters(), lambda: clusters() * RBFKernel(), lambda: forest() * clusters()],
+)
+def test_a_dense_product_is_refused_in_any_order(build_kernel):
+    kernel = build_kernel()
+    assert kernel(X).to_dense().shape == (90, 90)
+    with linear_operator.settings.max_cholesky_size(20), pytest.raises(RuntimeError, match="max_cholesky_size"):
+        kernel(X).to_dense()
+
+
+def test_a_product_over_a_batch_is_refused():
+    kernel = batched(clusters(batch_shape=BATCH))
+    dense = kernel(X).to_dense()
+    torch.testing.assert_close(kernel(X).prod(-3).to_dense(), dense.prod(-3))
+    with linear_operator.settings.max_cholesky_size(20), pytest.raises(RuntimeError, match="max_cholesky_size"):
+        kernel(X).prod(-3)
+
+
+def test_singular_noise_between_tasks_is_refused_in_predictions():
+    model = multitask(MultitaskKernel(clusters(), NUM_TASKS), rank=1, has_global_noise=False).double().eval()
+    with linear_operator.settings.max_cholesky_size(20), pytest.raises(RuntimeError, match="has_global_noise=True"):
+        _ = model(TEST_X).variance
+
+
+@pytest.mark.parametrize("kernel", [lambda: RBFKernel() + LinearKernel(), lambda: RBFKernel() * LinearKernel()])
+def test_models_without_a_partition_kernel_are_left_alone(kernel):
+    model = single(kernel()).double().eval()
+    assert type(model(TEST_X).lazy_covariance_matrix).__module__.startswith("linear_operator")
+    assert type(model.prediction_strategy).__name__ == "DefaultPredictionStrategy"
+    assert type(model.kernels[0]).__module__.startswith("gpytorch.")
+    assert type(kernel()(X)).__name__ == "LazyEvaluatedKernelTensor"
+
+
+def test_samples_of_tasks_in_unseen_clusters_covary_as_the_tasks_do():
+    """A cluster that no training row is in has an effect on each task: drawn together."""
+    from gpytorch_partition import PartitionKernel
+
+    task_kernel = MultitaskKernel(PartitionKernel(lambda x: x[..., :1].round().long()), NUM_TASKS, rank=2)
+    model = multitask(task_kernel).double().eval()
+    points = torch.tensor([[5.0, 0, 0], [5.2, 0, 0], [7.0, 0, 0]], dtype=torch.float64)
+    torch.manual_seed(0)
+    settings = (linear_operator.settings.max_cholesky_size(5), gpytorch.settings.max_eager_kernel_size(5))
+    with settings[0], settings[1], torch.no_grad():
+        samples = model(points).sample(torch.Size([4000])).flatten(1)
+    torch.testing.assert_close(samples.T.cov(), task_kernel(points).to_dense().detach(), rtol=0, atol=0.25)
