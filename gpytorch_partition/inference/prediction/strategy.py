@@ -168,7 +168,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if not isinstance(noisy, PartitionAddedDiagLinearOperator):
             raise RuntimeError(
                 f"expected noise that is independent between observations, got a {type(noisy).__name__}: use a "
-                "likelihood with such noise, or for several tasks one whose noise is not singular, such as MultitaskGaussianLikelihood(num_tasks, rank=1, has_global_noise=True)"
+                "likelihood with such noise, or for several tasks one whose noise is not singular, such as "
+                "MultitaskGaussianLikelihood(num_tasks, rank=1, has_global_noise=True)"
             )
         keeps_graph = self._is_dense and gpytorch_settings.detach_test_caches.off()
         return noisy if keeps_graph else noisy.detach()
