@@ -1,10 +1,27 @@
-"""Solver settings, as context managers in the manner of `gpytorch.settings`."""
+"""
+Solver settings, as context managers in the manner of `gpytorch.settings`, which several threads may be inside at once.
+
+GPyTorch's own settings belong to the process: a context saves the value when it is made and restores it when it is
+left, so that two threads which overlap in the same one see each other's values, and may leave one of them behind for
+ever. Nothing here can change that. What is safe:
+
+- Settings of this package with a value (:class:`preconditioner`, :class:`probe_seed`, ...) are local to the thread (and
+  to the asyncio task) that enters them. A new thread begins with the defaults; `contextvars.copy_context().run(...)`
+  takes the settings of its parent along.
+- :class:`iterative` and :class:`no_debug`, which set GPyTorch's, are counted: the first thread to enter sets them, the
+  last one to leave restores them. Meanwhile they hold in all threads.
+
+What is not: contexts of `gpytorch.settings` and `linear_operator.settings` in threads that overlap. Enter them once,
+around all threads.
+"""
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import gpytorch
 import linear_operator
@@ -14,7 +31,28 @@ PRECONDITIONERS = ("nystrom", "partition", "none")
 VARIANCES = ("auto", "feature_space", "conjugate_gradients", "samples")
 
 
-class preconditioner(_value_context):  # noqa: N801 (named in lower case, as GPyTorch's settings)
+class _local_value(_value_context):  # noqa: N801
+    """A setting whose value holds in the thread (and asyncio task) that enters it; the default is the process's."""
+
+    _entered: ClassVar[ContextVar[tuple[Any, ...]]]
+
+    def __init_subclass__(cls) -> None:
+        cls._entered = ContextVar(cls.__name__, default=())
+
+    @classmethod
+    def value(cls) -> Any:
+        """The value of the innermost context around the call, or the default."""
+        entered = cls._entered.get()
+        return entered[-1] if entered else cls._global_value
+
+    def __enter__(self) -> None:
+        self._entered.set((*self._entered.get(), self._instance_value))
+
+    def __exit__(self, *args: Any) -> None:
+        self._entered.set(self._entered.get()[:-1])
+
+
+class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTorch's settings)
     """
     Which preconditioner conjugate gradients use from linear_operator's `min_preconditioning_size` rows on, 2,000 by
     default (Default: `"nystrom"`).
@@ -44,7 +82,7 @@ class preconditioner(_value_context):  # noqa: N801 (named in lower case, as GPy
         super().__init__(value)
 
 
-class preconditioner_rank(_value_context):  # noqa: N801
+class preconditioner_rank(_local_value):  # noqa: N801
     """
     Rank of the Nystrom preconditioner (Default: 100).
 
@@ -61,7 +99,7 @@ class preconditioner_rank(_value_context):  # noqa: N801
     _global_value: int = 100
 
 
-class probe_seed(_value_context):  # noqa: N801
+class probe_seed(_local_value):  # noqa: N801
     """
     Seed of the probe vectors of log determinants and of the Nystrom sketch (Default: 0).
 
@@ -77,7 +115,7 @@ class probe_seed(_value_context):  # noqa: N801
     _global_value: int = 0
 
 
-class variance_tolerance(_value_context):  # noqa: N801
+class variance_tolerance(_local_value):  # noqa: N801
     """
     Relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
 
@@ -104,7 +142,7 @@ class variance_tolerance(_value_context):  # noqa: N801
         super().__init__(value)
 
 
-class num_variance_samples(_value_context):  # noqa: N801
+class num_variance_samples(_local_value):  # noqa: N801
     r"""
     Number of pathwise samples that predictive variances are estimated from (Default: 512).
 
@@ -127,7 +165,7 @@ class num_variance_samples(_value_context):  # noqa: N801
         super().__init__(value)
 
 
-class predictive_variances(_value_context):  # noqa: N801
+class predictive_variances(_local_value):  # noqa: N801
     """
     How predictive variances are computed above `max_cholesky_size` training rows (Default: `"auto"`).
 
@@ -150,7 +188,41 @@ class predictive_variances(_value_context):  # noqa: N801
         super().__init__(value)
 
 
-class iterative:  # noqa: N801
+class _counted:  # noqa: N801
+    """Settings of the process that the first to enter sets and the last to leave restores, in any order and thread."""
+
+    _lock: ClassVar[threading.Lock]
+    _depth: ClassVar[int]
+    _entered: ClassVar[ExitStack]
+
+    def __init_subclass__(cls) -> None:
+        cls._lock, cls._depth, cls._entered = threading.Lock(), 0, ExitStack()
+
+    def __enter__(self) -> Any:
+        cls = type(self)
+        with cls._lock:
+            if cls._depth == 0:
+                for context in self._contexts():
+                    cls._entered.enter_context(context)
+            cls._depth += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        cls = type(self)
+        with cls._lock:
+            cls._depth -= 1
+            if cls._depth == 0:
+                cls._entered.close()
+
+    @staticmethod
+    def _contexts() -> list[Any]:
+        """The settings, as contexts that restore what they found when they were made."""
+        raise NotImplementedError
+
+
+class iterative(_counted):  # noqa: N801
     r"""
     Solver settings that make the marginal likelihood and its gradient accurate for partition kernels.
 
@@ -163,7 +235,10 @@ class iterative:  # noqa: N801
     - up to 100 Lanczos steps in log determinants;
     - joint covariances of more than 512 training and test rows stay lazy, whatever BoTorch has set.
 
-    Like all settings of GPyTorch, these are global to the process, not local to a thread.
+    These settings of GPyTorch are global to the process, not local to a thread. Threads that train at once may all
+    enter this context: they are counted, the first sets the values and the last restores those from before, and
+    meanwhile they hold in threads outside as well. GPyTorch's own contexts are not counted: give them around all
+    threads.
 
     Settings given inside the context override these, also inside functions that enter the context again: entering it
     inside itself changes nothing. Cost: about 3 times as many products as with GPyTorch's defaults.
@@ -174,25 +249,6 @@ class iterative:  # noqa: N801
         ...     linear_operator.settings.cg_tolerance.value()
         0.001
     """
-
-    _depth = 0
-
-    def __init__(self) -> None:
-        self._stacks: list[ExitStack] = []
-
-    def __enter__(self) -> iterative:
-        self._stacks.append(ExitStack())
-        if iterative._depth == 0:
-            for context in self._contexts():
-                self._stacks[-1].enter_context(context)
-        iterative._depth += 1
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        iterative._depth -= 1
-        self._stacks.pop().close()
 
     @staticmethod
     def _contexts() -> list[Any]:
@@ -206,8 +262,26 @@ class iterative:  # noqa: N801
         ]
 
 
+class no_debug(_counted):  # noqa: N801
+    """
+    `gpytorch.settings.debug(False)`, counted as :class:`iterative` is.
+
+    For code that predicts at training inputs on purpose, which GPyTorch warns of.
+
+    Example:
+        >>> with no_debug():
+        ...     gpytorch.settings.debug.on()
+        False
+    """
+
+    @staticmethod
+    def _contexts() -> list[Any]:
+        return [gpytorch.settings.debug(False)]
+
+
 __all__ = [
     "iterative",
+    "no_debug",
     "num_variance_samples",
     "predictive_variances",
     "preconditioner",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
@@ -207,7 +206,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
-        with settings.iterative(), gpytorch.settings.debug(False), torch.random.fork_rng(devices=[]):
+        with settings.iterative(), settings.no_debug(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             samples = self._predictive(rows).sample(torch.Size([n_samples]))
         return self._unit.undo(samples.T).numpy()
@@ -357,7 +356,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     def _moments_of(self, rows: np.ndarray, with_std: bool) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations (or nothing) in units of the targets."""
         # Without debugging GPyTorch does not warn that the rows may be the training rows.
-        with settings.iterative(), gpytorch.settings.debug(False), self._samples_of_variances():
+        with settings.iterative(), settings.no_debug(), self._samples_of_variances():
             predictive = self._predictive(rows)
             mean = self._unit.undo(predictive.mean).numpy()
             variance = predictive.variance.double().numpy() if with_std else np.empty(0)
@@ -371,7 +370,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     @torch.no_grad()
     def _joint_moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Means and covariance in units of the targets."""
-        with settings.iterative(), gpytorch.settings.debug(False):
+        with settings.iterative(), settings.no_debug():
             predictive = self._predictive(rows)
             mean = self._unit.undo(predictive.mean).numpy()
             covariance = predictive.lazy_covariance_matrix.to_dense().double().numpy()

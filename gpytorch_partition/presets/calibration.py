@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-import gpytorch
 import numpy as np
 import torch
 from sklearn.ensemble import RandomForestRegressor
@@ -105,7 +104,7 @@ def _held_out(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *,
     model = assemble(choice, data.part(fold[0]), setup).eval()
     x, y = data.rows[points], data.y[points]
     variances = y.new_full((len(points),), math.nan)
-    with torch.no_grad(), settings.iterative(), gpytorch.settings.debug(False):
+    with torch.no_grad(), settings.iterative(), settings.no_debug():
         residuals = y - model(x).mean.to(y)
         if num_variances:
             variances[:num_variances] = _variances(model, x[:num_variances], setup).to(y)
