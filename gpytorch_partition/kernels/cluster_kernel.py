@@ -26,12 +26,50 @@ class ClusterKernel(Kernel):
     """
 
     has_lengthscale = False
+    unit: Tensor
 
     def __init__(
         self, *, batch_shape: torch.Size | tuple[int, ...] = (), active_dims: tuple[int, ...] | None = None
     ) -> None:
         super().__init__(batch_shape=torch.Size(batch_shape))
         self.columns = Columns(active_dims)
+
+    def _register_unit(self) -> None:
+        """
+        Register the constant 1 (`*batch`) that carries dtype and batch shape of a kernel without parameters.
+
+        A buffer: GPyTorch sets `requires_grad` of all parameters of a kernel, frozen or not, if one of them has it (in
+        Kronecker products, as predictions of `LMCVariationalStrategy` are). It indexes and expands buffers as well.
+        """
+        self.register_buffer("unit", torch.ones(self.batch_shape))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """
+        The floating point type of the kernel's parameters and its constant.
+
+        :raises RuntimeError: If they have different ones.
+        """
+        dtypes = {tensor.dtype for tensor in self._carriers()}
+        if len(dtypes) > 1:
+            raise RuntimeError(f"The kernel's parameters have multiple dtypes, {dtypes}: convert it by .to(dtype)")
+        return next(iter(dtypes), torch.get_default_dtype())
+
+    @property
+    def device(self) -> torch.device | None:
+        """
+        Where the kernel's parameters and its constant are, if there are any.
+
+        :raises RuntimeError: If they are on different devices.
+        """
+        devices = {tensor.device for tensor in self._carriers()}
+        if len(devices) > 1:
+            raise RuntimeError(f"The kernel's parameters are on multiple devices, {devices}: move it by .to(device)")
+        return next(iter(devices), None)
+
+    def _carriers(self) -> list[Tensor]:
+        unit = self._buffers.get("unit")
+        return [*self.parameters(), *([] if unit is None else [unit])]
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> Any:
         self._check_call(x1, x1 if x2 is None else x2, params)

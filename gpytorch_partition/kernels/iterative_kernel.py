@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from torch import Tensor
@@ -59,6 +60,11 @@ class IterativeKernel(Kernel):
     def expand_batch(self, *sizes: Any) -> IterativeKernel:
         """The kernel with a larger batch shape."""
         return IterativeKernel(self.base_kernel.expand_batch(*sizes))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the base kernel, which may have no parameters."""
+        return self.base_kernel.dtype
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
         """That of the base kernel."""

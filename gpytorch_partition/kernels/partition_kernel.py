@@ -30,8 +30,8 @@ class PartitionKernel(ClusterKernel):
     (Davies & Ghahramani 2014, definition 2.) Between training rows it evaluates to a
     :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`; labels of the
     training rows are computed once and cached, in 8 bytes per (row, partition). It has no hyperparameters: the
-    outputscale is that of a :class:`gpytorch.kernels.ScaleKernel` around it. Its one parameter, `unit`, is frozen at 1
-    and carries the dtype and the batch shape.
+    outputscale is that of a :class:`gpytorch.kernels.ScaleKernel` around it. The buffer `unit`, which is 1, carries the
+    dtype and the batch shape.
 
     :attr:`sum_dtype` is the dtype in which sums over clusters are computed; by default (None) that of the covariance.
     With float32, a float64 covariance is several times as fast and right to 7 digits of its norm: enough if the noise
@@ -75,7 +75,7 @@ class PartitionKernel(ClusterKernel):
         if not isinstance(partition, Partition):
             partition = CallablePartition(partition)
         self.partition = partition
-        self.register_parameter("unit", torch.nn.Parameter(torch.ones(batch_shape), requires_grad=False))
+        self._register_unit()
 
     @property
     def num_partitions(self) -> int:

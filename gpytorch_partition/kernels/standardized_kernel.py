@@ -77,6 +77,11 @@ class StandardizedKernel(Kernel):
         kernel.units = self.units
         return kernel
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the base kernel, which may have no parameters."""
+        return self.base_kernel.dtype
+
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
         """That of the base kernel."""
         return self.base_kernel.num_outputs_per_input(x1, x2)
