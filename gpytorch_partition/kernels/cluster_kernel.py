@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from typing import Any
 
@@ -11,6 +12,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
+from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
 
 
@@ -33,6 +35,7 @@ class ClusterKernel(Kernel):
     ) -> None:
         super().__init__(batch_shape=torch.Size(batch_shape))
         self.columns = Columns(active_dims)
+        self.built_on, self._has_warned = BuildingRange(), False
 
     def _register_unit(self) -> None:
         """
@@ -78,6 +81,7 @@ class ClusterKernel(Kernel):
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         self._check_call(x1, x2, params)
+        self._warn_of_other_units(x1, x2)
         operator = self._covariance(x1, x2)
         return operator.diagonal(dim1=-2, dim2=-1) if diag else operator
 
@@ -96,6 +100,38 @@ class ClusterKernel(Kernel):
         for x in (x1, x2):
             self._check_points(x)
 
+    def _warn_of_other_units(self, x1: Tensor, x2: Tensor) -> None:
+        """
+        Warn once if most columns of the points are elsewhere than those of the rows that the kernel was built on.
+
+        New points alone may lie anywhere: points are judged in training, and together with others, which in prediction
+        are the training rows.
+        """
+        if self._has_warned or torch.jit.is_tracing() or not (self.training or x1.shape != x2.shape):
+            return
+        elsewhere = self._elsewhere(x1, x2)
+        if 2 * elsewhere.sum() > len(elsewhere):
+            self._has_warned = True
+            name = type(self).__name__
+            warnings.warn(
+                f"{name} was built on rows in other units than the points it is given: in {int(elsewhere.sum())} of "
+                f"{len(elsewhere)} columns nearly all of them are in a corner of these rows or beyond, where it cannot "
+                "tell them apart. Build it on what the model gives it: with an input_transform in BoTorch, "
+                f"{name}(input_transform(train_X), ...).",
+                OtherUnitsWarning,
+                stacklevel=2,
+            )
+
+    def _remember(self, train_x: Tensor | None) -> None:
+        """Keep the range of the rows that the kernel is built on."""
+        if train_x is not None:
+            self.built_on.remember(self._active(train_x))
+
+    def _elsewhere(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """Which columns of the points are elsewhere than those of the rows that the kernel was built on."""
+        points = (x1,) if x1.shape == x2.shape else (x1, x2)
+        return self.built_on.elsewhere(*map(self._active, points))
+
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any
     ) -> PartitionPredictionStrategy:
@@ -104,10 +140,14 @@ class ClusterKernel(Kernel):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Load the whole state or nothing: if keys are missing, all are deleted, and the submodules report them."""
-        if any(prefix + name not in state_dict for name in self.state_dict()):
+        if not self._is_whole(state_dict, prefix):
             for name in [name for name in state_dict if name.startswith(prefix)]:
                 del state_dict[name]
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _is_whole(self, state_dict: dict[str, Any], prefix: str) -> bool:
+        """Whether a state has all that this kernel has, but for ranges of building rows, which came later."""
+        return all(prefix + name in state_dict for name in self.state_dict() if not name.endswith("built_on.middle"))
 
     def _active(self, x: Any) -> Any:
         """The columns in `active_dims`; anything but a tensor is returned unchanged, for the partition to refuse."""

@@ -56,3 +56,4 @@ class FastClusterKernel(PartitionKernel):
             points = training_points(train_x, active_dims)
             partition = FastClusterPartition(points, num_partitions, height=height, random_state=random_state)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
+        self._remember(train_x)

@@ -96,6 +96,7 @@ class GammaMondrianKernel(PartitionKernel):
             longest = max_lifetime or _NUM_QUANTILES * gamma.ppf(_QUANTILE, concentration, scale=mean / concentration)
             partition = NestedMondrianPartition(points, num_trees, lifetime=longest, random_state=random)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
+        self._remember(train_x)
         self.gamma = GammaLifetime(concentration, concentration / mean)
 
     @property

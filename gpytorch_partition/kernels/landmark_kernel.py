@@ -108,6 +108,7 @@ class LandmarkKernel(ClusterKernel):
         if train_x is not None and train_y is not None:
             points = checked_rows(training_points(train_x, active_dims), type(self).__name__)
             targets = _checked_targets(train_y, points)
+            self._remember(train_x)
             if num_rows < 2:
                 raise ValueError(f"expected two rows or more to learn lengthscales on, got num_rows={num_rows}")
             random = random_state_of(random_state)
@@ -203,8 +204,7 @@ class LandmarkKernel(ClusterKernel):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Adopt the saved number of lengthscales, if the state is complete."""
-        is_whole = all(prefix + name in state_dict for name in self.state_dict())
-        if is_whole and type(self.base_kernel) is MaternKernel:
+        if self._is_whole(state_dict, prefix) and type(self.base_kernel) is MaternKernel:
             saved, own = state_dict[prefix + "base_kernel.raw_lengthscale"], self.base_kernel.raw_lengthscale
             if saved.shape != own.shape:
                 self.base_kernel = _frozen_matern(saved.shape[-1]).to(own)

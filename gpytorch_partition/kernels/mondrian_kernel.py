@@ -83,6 +83,7 @@ class MondrianKernel(PartitionKernel):
                 random_state=random_state,
             )
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
+        self._remember(train_x)
 
     @property
     def lifetime(self) -> float:

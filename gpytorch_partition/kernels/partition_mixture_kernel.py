@@ -82,6 +82,10 @@ class PartitionMixtureKernel(PartitionKernel):
         """None: the mixture has the batch dimensions, and its kernels have none to index or expand."""
         return iter(())
 
+    def _elsewhere(self, x1: Tensor, x2: Tensor) -> Tensor:
+        """The columns of all kernels that were built on rows."""
+        return torch.cat([cast(PartitionKernel, kernel)._elsewhere(x1, x2) for kernel in self.kernels])
+
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         """S: block diagonal, each kernel's own S times its weight."""
         parts = zip(self.kernels, cast(tuple[ClusterSizes, ...], sizes), strict=True)

@@ -60,6 +60,7 @@ class RandomBinningKernel(PartitionKernel):
                 points, num_partitions, lengthscale=lengthscale, random_state=random_state
             )
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
+        self._remember(train_x)
 
     @property
     def lengthscale(self) -> Tensor:

@@ -152,6 +152,7 @@ class RandomForestKernel(PartitionKernel):
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
         self._heights = heights_state
         self._set_logits()
+        self._remember(train_x)
 
     @classmethod
     def from_forest(
@@ -277,7 +278,7 @@ class RandomForestKernel(PartitionKernel):
 
     def _prepare(self, twin: RandomForestKernel, state_dict: dict[str, Any], prefix: str) -> bool:
         """Make room for the state of a kernel of the same kind as an unfitted twin, if that state is whole."""
-        if any(prefix + name not in state_dict for name in twin.state_dict()):
+        if not twin._is_whole(state_dict, prefix):
             return False
         if type(twin.partition) is not type(self.partition):
             self.partition = twin.partition.to(self.unit.device)

@@ -1,0 +1,80 @@
+"""Where the rows lay that a kernel was built on, to tell when points come in other units."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.missing import decode_missing
+
+_FEWEST = 10  # rows to remember, and points to judge
+_SAMPLE = 2000  # rows, evenly spaced, that quantiles and shares are taken from
+_QUANTILES = torch.tensor([0.1, 0.9], dtype=torch.float64)
+_MOST = 0.99  # share of the points outside the building rows' middle, where 20 % of those rows lie
+_SPREAD = 0.05  # of the points' middle, in units of the building rows' middle
+
+
+class OtherUnitsWarning(UserWarning):
+    """A kernel compares points that come in other units than the rows that it was built on."""
+
+
+class BuildingRange(torch.nn.Module):
+    """
+    The middle 80 % of each column of the rows that a kernel was built on, as state.
+
+    A column of points is elsewhere if 99 % of them lie outside that middle, or their own middle is less than a
+    twentieth of it, as happens where a model transforms its inputs and the kernel has not seen the transformed ones.
+    Columns that do not vary are not judged, and neither are fewer than 10 points or building rows. Costs the time of
+    2,000 rows at most, and 16 bytes per column.
+
+    Example:
+        >>> built_on = BuildingRange()
+        >>> built_on.remember(torch.linspace(0, 1000, 50).unsqueeze(-1))
+        >>> built_on.elsewhere(torch.linspace(-300, 1500, 50).unsqueeze(-1))
+        tensor([False])
+        >>> built_on.elsewhere(torch.linspace(0, 1, 50).unsqueeze(-1))
+        tensor([True])
+    """
+
+    middle: Tensor  # (2, D) bit patterns of float64; (2, 0) where nothing is known
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("middle", torch.empty(2, 0, dtype=torch.int64))
+
+    def remember(self, x: Tensor) -> None:
+        """Keep the range of `N x D` rows, NaN being missing."""
+        if x.shape[0] >= _FEWEST:
+            self.middle = bits_of(_middle_of(_sample(x)))
+
+    def elsewhere(self, *points: Tensor) -> Tensor:
+        """
+        Which of the columns that vary the points together are elsewhere in (bool); none where they cannot be judged.
+
+        :param points: `*batch x N x D` each.
+        """
+        low, high = floats_of(self.middle)
+        some = torch.cat([_sample(x) for x in points])
+        if not low.numel() or len(some) < _FEWEST or some.shape[1] != low.numel():
+            return torch.zeros(0, dtype=torch.bool)
+        some_low, some_high = _middle_of(some)
+        outside = ((some < low) | (some > high)).sum(0) >= _MOST * (~some.isnan()).sum(0)
+        narrow = some_high - some_low < _SPREAD * (high - low)
+        return (outside | narrow)[high > low]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take the saved range; states of earlier versions have none, and leave nothing known."""
+        saved = state_dict.get(prefix + "middle", torch.empty(2, 0, dtype=torch.int64))
+        self.middle = saved.detach().clone().to(self.middle.device)
+
+
+def _sample(x: Tensor) -> Tensor:
+    rows = x.detach().reshape(-1, x.shape[-1])
+    return decode_missing(rows[:: max(1, -(-len(rows) // _SAMPLE))].double())
+
+
+def _middle_of(rows: Tensor) -> Tensor:
+    return torch.nanquantile(rows, _QUANTILES.to(rows.device), dim=0)

@@ -1,0 +1,148 @@
+"""A kernel says so, once, when a model gives it points in other units than the rows that it was built on."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+import warnings
+from importlib.util import find_spec
+
+import pytest
+import torch
+from gpytorch.kernels import ScaleKernel
+
+from gpytorch_partition import (
+    FastClusterKernel,
+    GammaMondrianKernel,
+    LandmarkKernel,
+    MondrianKernel,
+    OtherUnitsWarning,
+    PartitionKernel,
+    PartitionMixtureKernel,
+    RandomBinningKernel,
+    RandomForestKernel,
+)
+
+UNIT = torch.rand(200, 3, generator=torch.Generator().manual_seed(0))
+RAW = torch.tensor([3.0, 100.0, -50.0]) + torch.tensor([40.0, 1e4, 300.0]) * UNIT
+Y = UNIT[:, 0].sin() + UNIT[:, 1]
+BUILD = {
+    "forest": lambda x, **options: RandomForestKernel(x, Y[: len(x)], 5, random_state=0, **options),
+    "fast_cluster": lambda x, **options: FastClusterKernel(x, 5, random_state=0, **options),
+    "mondrian": lambda x, **options: MondrianKernel(x, 5, random_state=0, **options),
+    "gamma_mondrian": lambda x, **options: GammaMondrianKernel(x, 5, random_state=0, **options),
+    "random_binning": lambda x, **options: RandomBinningKernel(x, 5, random_state=0, **options),
+    "landmark": lambda x, **options: LandmarkKernel(x, Y[: len(x)], 10, random_state=0, **options),
+    "mixture": lambda x, **options: PartitionMixtureKernel([FastClusterKernel(x, 5, random_state=0, **options)]),
+}
+IN_OTHER_UNITS = {
+    "normalized": (RAW, UNIT),
+    "standardized": (RAW, 3.4 * (UNIT - 0.5)),
+    "not normalized": (UNIT, RAW),
+    "centred": (1000 * (UNIT - 0.5), UNIT),
+}
+pytestmark = pytest.mark.filterwarnings("ignore:.*standard deviations range")
+
+
+@pytest.fixture(params=BUILD)
+def build(request):
+    return BUILD[request.param]
+
+
+def _warned(kernel, *points):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ScaleKernel(kernel)(*points).to_dense()
+    return [str(warning.message) for warning in caught if warning.category is OtherUnitsWarning]
+
+
+@pytest.mark.parametrize("case", IN_OTHER_UNITS)
+def test_training_rows_in_other_units_are_told_once(build, case):
+    built_on, given = IN_OTHER_UNITS[case]
+    kernel = build(built_on)
+    (message,) = _warned(kernel, given)
+    assert "3 of 3 columns" in message
+    assert "(input_transform(train_X), ...)" in message
+    assert not _warned(kernel, given)
+
+
+def test_predictions_in_other_units_are_told_without_training(build):
+    kernel = build(RAW).eval()
+    assert _warned(kernel, UNIT[:3], UNIT)
+
+
+def test_a_saved_kernel_still_knows(build):
+    kernel = build(RAW)
+    twin = build(UNIT)
+    twin.load_state_dict(kernel.state_dict())
+    assert _warned(copy.deepcopy(twin).double(), UNIT)
+    assert not _warned(twin, RAW)
+
+
+def test_a_state_without_ranges_loads_and_leaves_nothing_known(build):
+    kernel = build(RAW)
+    state = {name: value for name, value in kernel.state_dict().items() if "built_on" not in name}
+    twin = build(UNIT)
+    twin.load_state_dict(state)
+    torch.testing.assert_close(twin(RAW).to_dense(), kernel(RAW).to_dense())
+    assert not _warned(twin, UNIT)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [(UNIT[:9] / 1000,), (UNIT * 1.6 - 0.3,), (UNIT[:60],), (UNIT, UNIT + 5), (UNIT[:, [0, 1, 2]] + 0.1,)],
+    ids=["few", "a little outside", "a part", "extrapolation", "a shift"],
+)
+def test_points_of_the_same_units_are_not_told(build, points):
+    assert not _warned(build(UNIT), *points)
+
+
+def test_test_points_alone_may_lie_anywhere(build):
+    assert not _warned(build(UNIT).eval(), 0.99 + UNIT / 1000)
+    assert not _warned(build(UNIT).eval(), UNIT, 0.99 + UNIT / 1000)
+
+
+def test_rows_of_two_values_missing_ones_and_constants_are_no_units():
+    x = torch.cat([(UNIT > 0.95).float(), torch.ones(200, 1), UNIT], -1)
+    x[::3, 4] = torch.nan
+    kernel = RandomForestKernel(x, Y, 5, random_state=0)
+    assert not _warned(kernel, x[:50])
+    assert _warned(kernel, torch.cat([x[:, :4], 1000 + x[:, 4:]], -1))
+
+
+def test_only_active_columns_are_judged():
+    kernel = FastClusterKernel(UNIT, 5, random_state=0, active_dims=(2,))
+    assert not _warned(kernel, torch.cat([RAW[:, :2], UNIT[:, 2:]], -1))
+    assert _warned(kernel, torch.cat([UNIT[:, :2], RAW[:, 2:]], -1))
+
+
+def test_kernels_without_rows_know_no_range():
+    assert not _warned(PartitionKernel(lambda x: x.floor().long()), UNIT + 1e6)
+    assert not _warned(FastClusterKernel(RAW[:9], 5, height=1, random_state=0), UNIT)
+
+
+def test_a_model_of_botorch_is_told_and_the_remedy_works():
+    if find_spec("botorch") is None:  # importing it would change settings of the other tests
+        pytest.skip("BoTorch is not installed")
+    code = """
+import warnings, torch
+from botorch.models import SingleTaskGP
+from botorch.models.transforms import Normalize
+from gpytorch_partition import OtherUnitsWarning, RandomForestKernel
+warnings.simplefilter("ignore"); warnings.simplefilter("error", OtherUnitsWarning)
+X = 100 + 50 * torch.rand(80, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = X[:, :1].sin()
+transform = Normalize(2)
+model = SingleTaskGP(X, Y, covar_module=RandomForestKernel(transform(X), Y.squeeze(-1)), input_transform=transform)
+model.posterior(X[:4]).variance
+model.train(); model(X).covariance_matrix
+for mode in ("train", "eval"):
+    wrong = SingleTaskGP(X, Y, covar_module=RandomForestKernel(X, Y.squeeze(-1)), input_transform=Normalize(2))
+    try:
+        wrong(X).covariance_matrix if mode == "train" else wrong.posterior(X[:4]).variance
+    except OtherUnitsWarning:
+        print("told")
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.count("told") == 2, result.stdout + result.stderr
