@@ -29,6 +29,7 @@ class ClusterKernel(Kernel):
 
     has_lengthscale = False
     unit: Tensor
+    _instead_of_lengthscale = "its partitions set how far points look alike"  # for the error that says so
 
     def __init__(
         self, *, batch_shape: torch.Size | tuple[int, ...] = (), active_dims: tuple[int, ...] | None = None
@@ -74,6 +75,25 @@ class ClusterKernel(Kernel):
         unit = self._buffers.get("unit")
         return [*self.parameters(), *([] if unit is None else [unit])]
 
+    @property
+    def lengthscale(self) -> Tensor:
+        """
+        None of these kernels has one; the error names what sets how far points look alike.
+
+        :raises AttributeError: Always, when it is set too.
+        """
+        return self.__getattr__("lengthscale")
+
+    @lengthscale.setter
+    def lengthscale(self, value: Any) -> None:
+        self.__getattr__("lengthscale")
+
+    def __getattr__(self, name: str) -> Any:
+        """What a property that raises an `AttributeError` ends in as well: its own message would be lost."""
+        if name == "lengthscale":
+            raise AttributeError(f"{type(self).__name__} has no lengthscale: {self._instead_of_lengthscale}.")
+        return super().__getattr__(name)
+
     def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> Any:
         self._check_call(x1, x1 if x2 is None else x2, params)
         return super().__call__(x1, x2, diag=diag, **params)
@@ -95,6 +115,11 @@ class ClusterKernel(Kernel):
 
     def _check_call(self, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> None:
         """Refuse unsupported calls and points before any work; in `forward` too, which a wrapper may call directly."""
+        if torch.jit.is_tracing():
+            raise RuntimeError(
+                f"{type(self).__name__} cannot be traced for TorchScript: the clusters of points are looked up by "
+                "code that depends on their values. Save model.state_dict() instead, and predict with it in Python."
+            )
         if params.get("last_dim_is_batch"):
             raise RuntimeError(f"{type(self).__name__} does not support last_dim_is_batch: it sees all columns at once")
         for x in (x1, x2):
@@ -107,7 +132,7 @@ class ClusterKernel(Kernel):
         New points alone may lie anywhere: points are judged in training, and together with others, which in prediction
         are the training rows.
         """
-        if self._has_warned or torch.jit.is_tracing() or not (self.training or x1.shape != x2.shape):
+        if self._has_warned or not (self.training or x1.shape != x2.shape):
             return
         elsewhere = self._elsewhere(x1, x2)
         if 2 * elsewhere.sum() > len(elsewhere):

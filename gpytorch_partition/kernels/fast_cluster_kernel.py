@@ -40,6 +40,8 @@ class FastClusterKernel(PartitionKernel):
         True
     """
 
+    _instead_of_lengthscale = "how far points look alike is set by the number of clusters, height"
+
     def __init__(
         self,
         train_x: Tensor | None = None,

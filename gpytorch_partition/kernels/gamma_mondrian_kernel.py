@@ -76,6 +76,8 @@ class GammaMondrianKernel(PartitionKernel):
         True
     """
 
+    _instead_of_lengthscale = "kernel.lifetime is the mean of 1 / lengthscale, trained as concentration / rate"
+
     def __init__(
         self,
         train_x: Tensor | None = None,

@@ -88,6 +88,8 @@ class LandmarkKernel(ClusterKernel):
         True
     """
 
+    _instead_of_lengthscale = "kernel.base_kernel.lengthscale is that of the kernel through its inducing points"
+
     def __init__(
         self,
         train_x: Tensor | None = None,

@@ -60,6 +60,8 @@ class LocalLinearKernel(ClusterKernel):
                 [0.0000, 0.0000, 2.1250]])
     """
 
+    _instead_of_lengthscale = "its base_kernel may have what sets how far points look alike, and it has a variance"
+
     def __init__(
         self,
         base_kernel: Kernel,

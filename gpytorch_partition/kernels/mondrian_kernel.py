@@ -58,6 +58,8 @@ class MondrianKernel(PartitionKernel):
         True
     """
 
+    _instead_of_lengthscale = "kernel.lifetime is 1 / lengthscale, which lifetime_sweep chooses"
+
     def __init__(
         self,
         train_x: Tensor | None = None,

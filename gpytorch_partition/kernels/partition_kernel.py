@@ -52,7 +52,7 @@ class PartitionKernel(ClusterKernel):
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0.
 
     Calls raise a `ValueError` for points that the partitions cannot label, and a `RuntimeError` for inputs that require
-    a gradient, for `last_dim_is_batch`, and while the kernel is unfitted.
+    a gradient, for `last_dim_is_batch`, for traces of TorchScript, and while the kernel is unfitted.
 
     Example:
         >>> kernel = PartitionKernel(lambda x: torch.stack([x[..., 0].round(), x[..., 0].floor()], -1).long())
@@ -63,6 +63,7 @@ class PartitionKernel(ClusterKernel):
     """
 
     sum_dtype: torch.dtype | None = None
+    _instead_of_lengthscale = "the partitions that it was given set how far points look alike"
 
     def __init__(
         self,
@@ -115,8 +116,10 @@ class PartitionKernel(ClusterKernel):
         if torch.is_grad_enabled() and x.requires_grad:
             raise RuntimeError(
                 f"{type(self).__name__} is piecewise constant in x: it has no gradient with respect to the inputs. "
-                "Detach them, or search without gradients (in BoTorch: optimize_acqf_discrete, or "
-                'optimize_acqf with options={"with_grad": False}).'
+                "Detach inputs. Inducing points cannot be learned: give learn_inducing_locations=False to their "
+                "VariationalStrategy, or call inducing_points.requires_grad_(False) of their InducingPointKernel. "
+                "Acquisition functions are optimized without gradients: by "
+                "gpytorch_partition.botorch.optimize_acqf_cells, or BoTorch's optimize_acqf_discrete."
             )
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:

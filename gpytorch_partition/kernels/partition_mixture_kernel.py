@@ -48,6 +48,8 @@ class PartitionMixtureKernel(PartitionKernel):
         (50, True)
     """
 
+    _instead_of_lengthscale = "its kernels may have what sets how far points look alike, and it has mixture_weights"
+
     def __init__(
         self,
         kernels: Iterable[PartitionKernel],

@@ -66,3 +66,9 @@ class RandomBinningKernel(PartitionKernel):
     def lengthscale(self) -> Tensor:
         r"""The lengthscales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
         return cast(RandomBinningPartition, self.partition).lengthscale.unsqueeze(0)
+
+    @lengthscale.setter
+    def lengthscale(self, value: Any) -> None:
+        raise AttributeError(
+            "the lengthscales are those that the grids were drawn with: build a new RandomBinningKernel"
+        )

@@ -115,6 +115,11 @@ class RandomForestKernel(PartitionKernel):
         True
     """
 
+    _instead_of_lengthscale = (
+        "how far points look alike is set by the size of leaves, min_samples_leaf, and by how much each level of the "
+        'trees counts, heights="learned"'
+    )
+
     def __init__(
         self,
         train_x: Tensor | None = None,
