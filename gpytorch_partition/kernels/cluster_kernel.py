@@ -94,6 +94,24 @@ class ClusterKernel(Kernel):
             raise AttributeError(f"{type(self).__name__} has no lengthscale: {self._instead_of_lengthscale}.")
         return super().__getattr__(name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Choose columns where `active_dims` is assigned, as BoTorch's MultiTaskGP does; GPyTorch's own stays None."""
+        if name == "active_dims" and value is not None:
+            self._choose_columns(value)
+        else:
+            super().__setattr__(name, value)
+
+    def _choose_columns(self, dims: Any) -> None:
+        """Choose columns of points that have more of them; a choice of the kernel's own stays if it is among them."""
+        chosen, own = Columns(dims), self.columns.numbers
+        if not torch.isin(own, chosen.numbers.to(own.device)).all():
+            raise ValueError(
+                f"expected active_dims that hold the kernel's own, {tuple(own.tolist())}, got "
+                f"{chosen.numbers.tolist()}: build a new kernel for other columns, it keeps those it was built on"
+            )
+        if not own.numel():
+            self.columns = chosen.to(own.device)
+
     def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> Any:
         self._check_call(x1, x1 if x2 is None else x2, params)
         return super().__call__(x1, x2, diag=diag, **params)

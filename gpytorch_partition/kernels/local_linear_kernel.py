@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import add
+from typing import Any
 
 import torch
 from gpytorch.constraints import Interval, Positive
@@ -96,6 +97,11 @@ class LocalLinearKernel(ClusterKernel):
     @variance.setter
     def variance(self, value: float | Tensor) -> None:
         _set_variance(self, value)
+
+    def _choose_columns(self, dims: Any) -> None:
+        """The linear part and the base kernel both choose."""
+        super()._choose_columns(dims)
+        self.base_kernel.active_dims = torch.as_tensor(dims)
 
     def _check_points(self, x: Tensor) -> None:
         width = self._active(x).shape[-1] if torch.is_tensor(x) and x.dim() else None

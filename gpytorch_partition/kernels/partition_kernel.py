@@ -47,7 +47,7 @@ class PartitionKernel(ClusterKernel):
         point), or a :class:`~gpytorch_partition.partitions.Partition`.
     :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
     :param active_dims: Numbers of the columns of x that the partitions see; kept in :attr:`columns`, while GPyTorch's
-        own buffer of this name stays None. (Default: all.)
+        own buffer of this name stays None. A kernel built without can be assigned them later. (Default: all.)
     :raises TypeError: If `partition` is neither.
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0.
 

@@ -84,6 +84,11 @@ class PartitionMixtureKernel(PartitionKernel):
         """None: the mixture has the batch dimensions, and its kernels have none to index or expand."""
         return iter(())
 
+    def _choose_columns(self, dims: Any) -> None:
+        """Each kernel chooses its own."""
+        for kernel in self.kernels:
+            kernel.active_dims = dims
+
     def _elsewhere(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The columns of all kernels that were built on rows."""
         return torch.cat([cast(PartitionKernel, kernel)._elsewhere(x1, x2) for kernel in self.kernels])
