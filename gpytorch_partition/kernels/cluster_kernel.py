@@ -186,7 +186,26 @@ class ClusterKernel(Kernel):
         if not self._is_whole(state_dict, prefix):
             for name in [name for name in state_dict if name.startswith(prefix)]:
                 del state_dict[name]
+        self._load_unit(state_dict.get(prefix + "unit"))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _load_unit(self, saved: Tensor | None) -> None:
+        """Take over the batch shape of a model of MCMC samples, if the model is told that shapes may differ."""
+        if saved is None or saved.shape == self.unit.shape:
+            return
+        if self._load_strict_shapes:
+            raise RuntimeError(
+                f"expected the state of a {type(self).__name__} of batch shape {tuple(self.unit.shape)}, got one of "
+                f"{tuple(saved.shape)}: for a model of MCMC samples call model.load_strict_shapes(False) first, or "
+                "build the kernel with that batch_shape"
+            )
+        self.unit, self.batch_shape = torch.empty_like(saved, device=self.unit.device, dtype=self.dtype), saved.shape
+
+    def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set[Any], prefix: str) -> None:
+        """Become a batch with an element for each sample, in the state too."""
+        super().local_load_samples(samples_dict, memo, prefix)
+        if "unit" in self._buffers:
+            self.unit = self.unit.expand(self._batch_shape).clone()
 
     def _is_whole(self, state_dict: dict[str, Any], prefix: str) -> bool:
         """Whether a state has all that this kernel has, but for ranges of building rows, which came later."""

@@ -99,9 +99,10 @@ class PartitionMixtureKernel(PartitionKernel):
         operators = [cast(PartitionKernel, kernel)._cluster_operator(size, like) for kernel, size in parts]
         return side_by_side(self.mixture_weights.to(like), operators)
 
-    def _load_from_state_dict(self, *args: Any) -> None:
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Load each kernel's part of the state, all of it or nothing."""
-        Kernel._load_from_state_dict(self, *args)
+        self._load_unit(state_dict.get(prefix + "unit"))
+        Kernel._load_from_state_dict(self, state_dict, prefix, *args)
 
 
 def _checked(kernels: Iterable[PartitionKernel]) -> list[PartitionKernel]:
