@@ -67,8 +67,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         and constant targets get `"forest"`);
         `"forest"` (supervised; the one to try first), `"fast_cluster"`, `"mondrian"`, or a function from
         the standardized training data `(x, y)` (tensors `N x D` and `N`) to a :class:`gpytorch.kernels.Kernel`,
-        which will be scaled by an outputscale; it must be a module-level function for the estimator to be pickled.
-        (Default: `"forest"`.)
+        which will be scaled by an outputscale; it must be a module-level function for the estimator to be pickled. Not
+        a kernel, which would be built on other columns than those it is given. (Default: `"forest"`.)
     :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own.
         (Default: 200.)
     :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and
@@ -133,7 +133,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         :param y: `N` targets: one output.
         :return: The regressor itself.
         :raises ValueError: If the data or a parameter cannot be used.
-        :raises TypeError: If X is sparse.
+        :raises TypeError: If X is sparse, or `kernel` is a kernel that is built already.
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
@@ -299,6 +299,13 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     log_marginal_likelihood_value_: float | None
 
     def _check_parameters(self) -> None:
+        if isinstance(self.kernel, Kernel):  # which is callable, with points
+            name = type(self.kernel).__name__
+            raise TypeError(
+                f"expected kernel to be one of {NAMES} or a function, got a {name} that is built already: the kernel is "
+                f"built on columns and targets as fit standardizes them, so give kernel=lambda x, y: {name}(...), a "
+                "function of these"
+            )
         if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in NAMES):
             raise ValueError(f"expected kernel to be one of {NAMES} or a function, got {self.kernel!r}")
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
