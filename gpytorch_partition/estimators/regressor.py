@@ -302,8 +302,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         if isinstance(self.kernel, Kernel):  # which is callable, with points
             name = type(self.kernel).__name__
             raise TypeError(
-                f"expected kernel to be one of {NAMES} or a function, got a {name} that is built already: the kernel is "
-                f"built on columns and targets as fit standardizes them, so give kernel=lambda x, y: {name}(...), a "
+                f"expected kernel to be one of {NAMES} or a function, got a {name} that is built already: the kernel "
+                f"is built on columns and targets as fit standardizes them, so give kernel=lambda x, y: {name}(...), a "
                 "function of these"
             )
         if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in NAMES):
