@@ -13,7 +13,7 @@ from gpytorch_partition.inputs.missing import decode_missing
 _FEWEST = 10  # rows to remember, and points to judge
 _SAMPLE = 2000  # rows, evenly spaced, that quantiles and shares are taken from
 _QUANTILES = torch.tensor([0.1, 0.9], dtype=torch.float64)
-_MOST = 0.99  # share of the points outside the building rows' middle, where 20 % of those rows lie
+_MOST = 0.95  # share of the points outside the building rows' middle, where 20 % of those rows lie
 _SPREAD = 0.05  # of the points' middle, in units of the building rows' middle
 
 
@@ -25,7 +25,7 @@ class BuildingRange(torch.nn.Module):
     """
     The middle 80 % of each column of the rows that a kernel was built on, as state.
 
-    A column of points is elsewhere if 99 % of them lie outside that middle, or their own middle is less than a
+    A column of points is elsewhere if 95 % of them lie outside that middle, or their own middle is less than a
     twentieth of it, as happens where a model transforms its inputs and the kernel has not seen the transformed ones.
     Columns that do not vary are not judged, and neither are fewer than 10 points or building rows. Costs the time of
     2,000 rows at most, and 16 bytes per column.
@@ -50,16 +50,16 @@ class BuildingRange(torch.nn.Module):
         if x.shape[0] >= _FEWEST:
             self.middle = bits_of(_middle_of(_sample(x)))
 
-    def elsewhere(self, *points: Tensor) -> Tensor:
+    def elsewhere(self, x: Tensor) -> Tensor:
         """
-        Which of the columns that vary the points together are elsewhere in (bool); none where they cannot be judged.
+        Which of the columns that vary the points are elsewhere in (bool); none where they cannot be judged.
 
-        :param points: `*batch x N x D` each.
+        :param x: `*batch x N x D` points.
         """
         low, high = floats_of(self.middle)
-        some = torch.cat([_sample(x) for x in points])
+        some = _sample(x)
         if not low.numel() or len(some) < _FEWEST or some.shape[1] != low.numel():
-            return torch.zeros(0, dtype=torch.bool)
+            return torch.zeros(0, dtype=torch.bool, device=low.device)
         some_low, some_high = _middle_of(some)
         outside = ((some < low) | (some > high)).sum(0) >= _MOST * (~some.isnan()).sum(0)
         narrow = some_high - some_low < _SPREAD * (high - low)

@@ -147,8 +147,8 @@ class ClusterKernel(Kernel):
         """
         Warn once if most columns of the points are elsewhere than those of the rows that the kernel was built on.
 
-        New points alone may lie anywhere: points are judged in training, and together with others, which in prediction
-        are the training rows.
+        New points alone may lie anywhere: points are judged in training, and with others, which in prediction are the
+        training rows.
         """
         if self._has_warned or not (self.training or x1.shape != x2.shape):
             return
@@ -171,9 +171,10 @@ class ClusterKernel(Kernel):
             self.built_on.remember(self._active(train_x))
 
     def _elsewhere(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Which columns of the points are elsewhere than those of the rows that the kernel was built on."""
-        points = (x1,) if x1.shape == x2.shape else (x1, x2)
-        return self.built_on.elsewhere(*map(self._active, points))
+        """Which columns of both sets of points are elsewhere than those of the rows that the kernel was built on."""
+        judged = [self.built_on.elsewhere(self._active(x)) for x in (x1, x2)]
+        judged = [elsewhere for elsewhere in judged if elsewhere.numel()]
+        return torch.stack(judged).all(0) if judged else self.built_on.middle.new_zeros(0, dtype=torch.bool)
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any

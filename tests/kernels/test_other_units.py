@@ -11,6 +11,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 from gpytorch.kernels import ScaleKernel
+from sklearn.datasets import load_wine
 
 from gpytorch_partition import (
     FastClusterKernel,
@@ -100,7 +101,8 @@ def test_points_of_the_same_units_are_not_told(build, points):
 
 def test_test_points_alone_may_lie_anywhere(build):
     assert not _warned(build(UNIT).eval(), 0.99 + UNIT / 1000)
-    assert not _warned(build(UNIT).eval(), UNIT, 0.99 + UNIT / 1000)
+    assert not _warned(build(UNIT).eval(), UNIT[:60], 0.99 + UNIT / 1000)
+    assert not _warned(build(UNIT).eval(), 5 + UNIT, UNIT[:60])
 
 
 def test_rows_of_two_values_missing_ones_and_constants_are_no_units():
@@ -146,3 +148,13 @@ for mode in ("train", "eval"):
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.count("told") == 2, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("to", ["normalized", "standardized"])
+def test_measured_columns_are_told(to):
+    x = torch.from_numpy(load_wine().data)
+    kernel = FastClusterKernel(x, 5, random_state=0)
+    low, width = (x.amin(0), x.amax(0) - x.amin(0)) if to == "normalized" else (x.mean(0), x.std(0))
+    for part in x.split(20):
+        assert not _warned(kernel, part)
+    assert _warned(kernel, (x - low) / width)
