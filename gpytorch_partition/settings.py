@@ -6,8 +6,8 @@ left, so that two threads which overlap in the same one see each other's values,
 ever. Nothing here can change that. What is safe:
 
 - Settings of this package with a value (:class:`preconditioner`, :class:`probe_seed`, ...) are local to the thread (and
-  to the asyncio task) that enters them. A new thread begins with the defaults; `contextvars.copy_context().run(...)`
-  takes the settings of its parent along.
+  to the asyncio task) that enters them. A new thread begins with the defaults, as do those in which PyTorch computes
+  gradients on a GPU; `contextvars.copy_context().run(...)` takes the settings of its parent along.
 - :class:`iterative` and :class:`no_debug`, which set GPyTorch's, are counted: the first thread to enter sets them, the
   last one to leave restores them. Meanwhile they hold in all threads.
 
