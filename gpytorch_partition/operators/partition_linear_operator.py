@@ -209,11 +209,21 @@ class PartitionLinearOperator(CovarianceOperator):
 
     def _dense_of_unit_scale(self) -> Tensor:
         """The matrix, by pairs of rows where that is cheaper than a product with the identity."""
+        if self.left.batch_shape and not self.right.batch_shape:
+            return self._dense_of_all_rows()
+        if self.batch_shape and self.is_symmetric and self.size(-1) == 1:
+            return self._diagonal().unsqueeze(-1)
         inner = self.cluster_operator
         if self.device.type != "cpu" or self.batch_shape or inner.dtype not in (torch.float32, torch.float64):
             return LinearOperator.to_dense(self)
         block = inner.dense_block(self.left, self.right)
         return LinearOperator.to_dense(self) if block is None else block.to(self.dtype)
+
+    def _dense_of_all_rows(self) -> Tensor:
+        """The rows of all batch elements as one matrix: BoTorch's batches of single points take a tenth of the time."""
+        rows = Incidence(self.left.codes.reshape(-1, self.left.num_partitions), self.left.num_clusters)
+        matrix = self._with(scale=self.scale.new_ones(()), left=rows)._dense_of_unit_scale()
+        return matrix.view(*self.left.batch_shape, *self.shape[-2:])
 
     def without_scale(self) -> PartitionLinearOperator:
         """K / s, `N x N'` with only the batch dimensions that the rows themselves have."""

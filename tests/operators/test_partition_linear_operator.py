@@ -3,6 +3,7 @@ from __future__ import annotations
 import unittest
 from unittest import mock
 
+import pytest
 import torch
 from linear_operator.test.linear_operator_test_case import (
     LinearOperatorTestCase,
@@ -20,6 +21,7 @@ from operator_zoo import (
     weighted,
 )
 
+from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator, accuracy
 from gpytorch_partition.operators.tasks import on_every_task, on_own_tasks
 
@@ -242,3 +244,26 @@ class TestRectangularLowRank(TestRectangular):
         generator = torch.Generator().manual_seed(0)
         left, right = (torch.rand(size, 3, generator=generator).requires_grad_(True) for size in (5, 6))
         return low_rank(torch.tensor(2.5, requires_grad=True), left, right)
+
+
+class TestBatchesOfPoints:
+    """What BoTorch asks for: each batch element has points of its own, and the other rows are shared."""
+
+    @staticmethod
+    def operator(kind, num_points, with_others):
+        if kind == "attached":
+            effects, points, others = attached()
+        else:
+            effects, others = mixture(torch.tensor([0.5, 0.2, 0.8]))
+            points = Incidence(others.codes.flip(0)[[0, 1, 2, 3, 4, 1]], others.num_clusters)
+        codes = points.codes.view(6 // num_points, num_points, -1)
+        left = Incidence(codes, points.num_clusters)
+        scale = torch.linspace(0.5, 2.0, 6 // num_points)
+        right = others if with_others else left
+        return PartitionLinearOperator(scale, effects.detach(), left=left, right=right)
+
+    @pytest.mark.parametrize("num_points", [1, 3])
+    @pytest.mark.parametrize(("kind", "with_others"), [("mixture", True), ("mixture", False), ("attached", True)])
+    def test_the_dense_matrix(self, kind, num_points, with_others):
+        operator = self.operator(kind, num_points, with_others)
+        torch.testing.assert_close(operator.to_dense(), dense(operator))
