@@ -1,3 +1,15 @@
-"""What BoTorch needs to know of partition kernels; importing it registers them with BoTorch."""
+"""
+Bayesian optimization with BoTorch (`pip install "gpytorch_partition[botorch]"`).
 
+Importing it registers the package's kernels with BoTorch's pathwise samplers.
+"""
+
+try:
+    import botorch as _  # noqa: F401
+except ImportError as error:
+    raise ImportError(
+        'gpytorch_partition.botorch expected BoTorch, which is not installed: pip install "gpytorch_partition[botorch]"'
+    ) from error
+
+from gpytorch_partition.botorch.optimize import optimize_acqf_cells as optimize_acqf_cells
 from gpytorch_partition.botorch.pathwise import PartitionFeatureMap as PartitionFeatureMap

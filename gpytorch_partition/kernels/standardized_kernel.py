@@ -54,9 +54,14 @@ class StandardizedKernel(Kernel):
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
         """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
-        return self.base_kernel(self._standardized(x1), self._standardized(x2), diag=diag, **params)
+        return self.base_kernel(self.standardized(x1), self.standardized(x2), diag=diag, **params)
 
-    def _standardized(self, x: Tensor) -> Tensor:
+    def standardized(self, x: Tensor) -> Tensor:
+        """Points (`*batch x N x D`) as the kernel inside sees them.
+
+        :raises RuntimeError: If the kernel is unfitted.
+        :raises ValueError: If there are not as many columns as the training rows have.
+        """
         columns = Standardization(floats_of(self.units.mean), floats_of(self.units.scale))
         if not columns.scale.numel():
             raise RuntimeError("StandardizedKernel is not fitted: give it training rows, or load a state")

@@ -163,6 +163,24 @@ class ForestPartition(Partition):
         """
         return floats_of(self.impurity) if self.impurity.numel() else None
 
+    def thresholds(self, column: int) -> Tensor:
+        r"""
+        The values that splits compare a column with (float64), sorted, each once: between two of them that follow one
+        another, no label depends on the column. Splits by sets of categories have none. Costs :math:`O(V \log V)`.
+
+        :param column: Number of the column, from 0.
+
+        Example:
+            >>> from sklearn.tree import DecisionTreeRegressor
+            >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0], [2.0]], [5.0, 5.0, 8.0])
+            >>> ForestPartition(tree).thresholds(0)
+            tensor([1.5000], dtype=torch.float64)
+        """
+        compares = (self.feature == column) & (self.child_nodes[:, 0] != self.child_nodes[:, 1])
+        if self.category_set.numel():
+            compares &= self.category_set < 0
+        return floats_of(self.threshold)[compares].to(torch.float64).unique()
+
     @property
     def layout(self) -> TreeLayout:
         """The trees with their nodes as intervals of leaves. Computed once, in :math:`O(V)`, and held."""

@@ -1,0 +1,159 @@
+"""The cells of a model's partitions: which one a point is in, and where the cells of trees end along each column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch.kernels import AdditiveKernel, ConstantKernel, Kernel, ProductKernel, ScaleKernel
+from torch import Tensor
+
+from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
+from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel
+from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
+from gpytorch_partition.partitions.keyed_random import hashed
+
+
+class _Source(NamedTuple):
+    """A partition kernel within a model, and how it sees points."""
+
+    kernel: PartitionKernel
+    see: Callable[[Tensor], Tensor]  # from points of the space to what the kernel is given
+    columns: Tensor | None  # the model's columns that it is given; None if they are not given as they are
+
+    @property
+    def forest(self) -> ForestPartition | None:
+        """Its trees, where their thresholds are those of the model's columns."""
+        partition = self.kernel.partition
+        partition = partition.forest if isinstance(partition, TreeCutPartition) else partition
+        return partition if isinstance(partition, ForestPartition) and self.columns is not None else None
+
+
+class ModelCells:
+    r"""
+    The cells of a model: sets of points that share a cluster in every partition of all its kernels.
+
+    Prior covariances, and so posteriors, are the same for all points of a cell. Points are those of the space that is
+    searched; the model's own input transformation is applied here.
+
+    :param model: A BoTorch model with a constant mean, or a `ModelListGP` of such, whose kernels are made of partition
+        kernels by scales, sums, products and mixtures.
+    :raises TypeError: If a kernel is made of anything else, so that the posterior is not constant on cells.
+    """
+
+    def __init__(self, model: Any) -> None:
+        model.eval()  # an input transformation learns from whatever it sees in training mode
+        self._models = [(each, list(_model_sources(each))) for each in getattr(model, "models", [model])]
+
+    def keys(self, X: Tensor) -> Tensor:
+        r"""
+        A number for the cell of each point: a hash of its labels, which two cells share with a probability of
+        :math:`2^{-64}`. Costs the labels.
+
+        :param X: `n x d` points.
+        :return: `n` int64.
+        """
+        keys = torch.zeros(X.shape[0], dtype=torch.int64, device=X.device)
+        for _, sources in self._models:
+            for source in sources:
+                labels = source.kernel.cluster_ids(source.see(X))
+                partitions = torch.arange(labels.shape[-1], device=X.device)
+                keys = hashed(keys, 0) + hashed(labels ^ hashed(partitions, 1), 2).sum(-1)
+        return keys
+
+    def walls(self, bounds: Tensor) -> list[Tensor | None]:
+        r"""
+        Where cells end along each column: between two walls that follow one another no label depends on the column.
+
+        They are the thresholds of the trees, in units of the space. Other partitions have none, an input transformation
+        may mix columns or have no inverse: then walls are not known. Costs :math:`O(V)` for V nodes and each column.
+
+        :param bounds: `2 x d` bounds of the space.
+        :return: For each column the walls within the bounds, sorted, or None where they are not known.
+        """
+        found = [_model_walls(model, sources, bounds) for model, sources in self._models]
+        return [_joined(columns) for columns in zip(*found, strict=True)]
+
+
+def _model_sources(model: Any) -> Iterator[_Source]:
+    kernel = getattr(model, "covar_module", None)
+    if not isinstance(kernel, Kernel) or not hasattr(model, "transform_inputs"):
+        raise TypeError(
+            "expected a BoTorch model with a covar_module, such as SingleTaskGP, or a ModelListGP of such, got "
+            f"{type(model).__name__}"
+        )
+    yield from _sources(kernel, model.transform_inputs, torch.arange(model.train_inputs[0].shape[-1]))
+
+
+def _sources(kernel: Kernel, see: Callable[[Tensor], Tensor], columns: Tensor | None) -> Iterator[_Source]:
+    """The partition kernels that a kernel is made of."""
+    own = kernel.columns.numbers if isinstance(kernel, PartitionKernel) else kernel.active_dims
+    if isinstance(kernel, PartitionKernel) and not isinstance(kernel, PartitionMixtureKernel):
+        selected = columns[own] if columns is not None and own.numel() else columns
+        yield _Source(kernel, see, selected)
+        return
+    if not isinstance(kernel, PartitionMixtureKernel) and own is not None:
+        see, columns = _selecting(see, own), None if columns is None else columns[own]
+    if isinstance(kernel, StandardizedKernel):
+        see, columns = _standardizing(see, kernel), None
+    for inner in _inner_kernels(kernel):
+        yield from _sources(inner, see, columns)
+
+
+def _inner_kernels(kernel: Kernel) -> list[Kernel]:
+    if isinstance(kernel, (AdditiveKernel, ProductKernel, PartitionMixtureKernel)):
+        return list(kernel.kernels)
+    if isinstance(kernel, (ScaleKernel, IterativeKernel, StandardizedKernel)):
+        return [kernel.base_kernel]
+    if isinstance(kernel, ConstantKernel):
+        return []
+    raise TypeError(
+        f"expected a model whose kernel is made of partition kernels, got a {type(kernel).__name__}: its posterior is "
+        "not constant on cells. Search it with botorch.optim.optimize_acqf_mixed_alternating, or, where it has no "
+        "gradient, with optimize_acqf_discrete_local_search."
+    )
+
+
+def _selecting(see: Callable[[Tensor], Tensor], numbers: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda X: see(X).index_select(-1, numbers)
+
+
+def _standardizing(see: Callable[[Tensor], Tensor], kernel: StandardizedKernel) -> Callable[[Tensor], Tensor]:
+    return lambda X: kernel.standardized(see(X))
+
+
+def _model_walls(model: Any, sources: list[_Source], bounds: Tensor) -> list[Tensor | None]:
+    """The walls of one model within the bounds, by column."""
+    unknown: list[Tensor | None] = [None] * bounds.shape[-1]
+    forests = [(source.forest, source.columns) for source in sources]
+    num_columns = model.train_inputs[0].shape[-1]
+    if num_columns != bounds.shape[-1] or any(forest is None for forest, _ in forests):
+        return unknown
+    thresholds = [_thresholds(forests, column) for column in range(num_columns)]
+    table = torch.nn.utils.rnn.pad_sequence(thresholds, padding_value=torch.nan).to(bounds)
+    transform = getattr(model, "input_transform", None)
+    try:
+        values = table if transform is None else transform.untransform(table)
+    except NotImplementedError:
+        return unknown
+    if not torch.equal(values.isfinite(), table.isfinite()):  # columns are mixed
+        return unknown
+    return [column[(low < column) & (column < high)] for column, low, high in zip(values.T, *bounds)]
+
+
+def _thresholds(forests: list[Any], column: int) -> Tensor:
+    """All thresholds of a column of the model."""
+    found = [
+        forest.thresholds(place)
+        for forest, columns in forests
+        for place in (columns == column).nonzero().squeeze(-1).tolist()
+    ]
+    return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
+
+
+def _joined(walls: tuple[Tensor | None, ...]) -> Tensor | None:
+    known = [each for each in walls if each is not None]
+    return torch.cat(known).unique() if len(known) == len(walls) else None

@@ -1,0 +1,213 @@
+"""Local search for the cell with the highest acquisition value."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import torch
+from botorch.optim.utils import get_X_baseline
+from torch import Tensor
+
+from gpytorch_partition.botorch.cells import ModelCells
+from gpytorch_partition.botorch.space import Space
+
+_GRID = 128  # intervals of a column whose walls are not known
+_MOST_INTERVALS = 4096  # intervals of a column: with more walls, only quantiles of them are used
+
+
+class CellSearch:
+    """
+    A local search among the cells of a model, one of whose points stands for each.
+
+    A column of numbers is divided into intervals by the walls of cells, and its values are the middles of these; other
+    columns have their own values. Values of cells are computed once for as long as nothing is pending that was not.
+
+    :param acq_function: A BoTorch acquisition function, to be maximized.
+    :param cells: The cells of its model.
+    :param space: Where to search.
+    :param avoided: `n x d` points that are not to be found.
+    :param max_batch_size: Cells that are evaluated at once.
+    """
+
+    def __init__(
+        self, acq_function: Any, cells: ModelCells, space: Space, avoided: Tensor, max_batch_size: int
+    ) -> None:
+        self._acq_function, self._cells, self._space = acq_function, cells, space
+        self._avoided, self._max_batch_size = avoided, max_batch_size
+        self._walls = _walls_of(cells, space)
+        middles = {column: (walls[1:] + walls[:-1]) / 2 for column, walls in self._walls.items()}
+        self._values = [values for _, values in sorted({**space.choices, **middles}.items())]
+        self._known: dict[int, float] = {}  # acquisition values by the keys of cells
+
+    def starts(self, given: Tensor, num_restarts: int, raw_samples: int, seed: int) -> tuple[Tensor, Tensor]:
+        """
+        Where to search from: the best cells among random points, given ones, evaluated ones, and the neighbors of the
+        best evaluated one; all cells of a space with at most `raw_samples`.
+
+        :param given: `n x d` points.
+        :param num_restarts: How many, at most.
+        :param raw_samples: How many random points.
+        :param seed: Seed of these.
+        :return: Points (`r x d`) and their acquisition values (`r`).
+        :raises RuntimeError: If there is no point that is feasible and not to be avoided.
+        """
+        if prod(map(len, self._values)) <= raw_samples:
+            points = torch.cartesian_prod(*self._values).view(-1, self._space.num_columns)
+        else:
+            points = self._candidates(given, raw_samples, seed)
+        points = points[self._is_allowed(points)]
+        if not len(points):
+            raise RuntimeError(
+                "found no point that keeps the constraints and is not in X_avoid: relax them, or give feasible points "
+                "as batch_initial_conditions"
+            )
+        values = self.evaluated(points)
+        order = values.argsort(descending=True, stable=True)
+        order = order[_first_of_each(self._cells.keys(points[order]))][:num_restarts]
+        return points[order], values[order]
+
+    def _candidates(self, given: Tensor, raw_samples: int, seed: int) -> Tensor:
+        """Random and given points, evaluated ones, and all neighbors of the best of these."""
+        points = torch.cat([given, self._space.sampled(raw_samples, seed)])
+        evaluated = get_X_baseline(self._acq_function)
+        if evaluated is None or not len(evaluated):
+            return points
+        evaluated = self._space.rounded(evaluated.detach().to(points))
+        incumbent = evaluated[self.evaluated(evaluated).argmax()].unsqueeze(0)
+        neighbors, _ = self._neighbors(incumbent, every=True)
+        return torch.cat([points, evaluated, neighbors])
+
+    def climbed(self, points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """
+        Move each point to its best neighbor for as long as that is better, among those 1, 2, 4, ... values away in a
+        single column (in categories all).
+
+        :param points: `r x d` points.
+        :param values: `r` acquisition values.
+        """
+        points, values, active = points.clone(), values.clone(), torch.arange(len(points))
+        while len(active):
+            neighbors, owners = self._neighbors(points[active], every=False)
+            best, place = _best_of_owners(self.evaluated(neighbors), owners, len(active))
+            better = best > values[active]
+            active = active[better]
+            points[active], values[active] = neighbors[place[better]], best[better]
+        return points, values
+
+    def refined(self, point: Tensor, value: Tensor) -> Tensor:
+        """
+        Move a point (`d`) to the best cell on any line through it along a column, until it is on the best one.
+
+        :param point: `d`.
+        :param value: Its acquisition value.
+        """
+        while True:
+            neighbors, _ = self._neighbors(point.unsqueeze(0), every=True)
+            values = self.evaluated(neighbors)
+            if not len(values) or not bool(values.max() > value):
+                return point
+            point, value = neighbors[values.argmax()], values.max()
+
+    def centred(self, point: Tensor) -> Tensor:
+        """
+        The middle of the point's cell in each column of numbers; the point itself where that is not allowed.
+
+        :param point: `d`.
+        """
+        key, centre = self._cells.keys(point.unsqueeze(0)), point.clone()
+        for column, walls in self._walls.items():
+            line = point.repeat(len(walls) - 1, 1)
+            line[:, column] = self._values[column]
+            first, last = _run(self._cells.keys(line) == key, _interval(walls, point[column]))
+            centre[column] = (walls[first] + walls[last + 1]) / 2
+        is_inside = self._cells.keys(centre.unsqueeze(0)) == key
+        return centre if bool(is_inside & self._is_allowed(centre.unsqueeze(0))) else point
+
+    def exclude(self, points: Tensor) -> None:
+        """Avoid some more points (`n x d`), which are pending from now on."""
+        self._avoided = torch.cat([self._avoided, points])
+        self._known = {}
+
+    @torch.no_grad()
+    def evaluated(self, points: Tensor) -> Tensor:
+        """The acquisition values (`n`) of points (`n x d`): one evaluation for each cell that is new."""
+        keys = self._cells.keys(points).tolist()
+        new = {key: place for place, key in enumerate(keys) if key not in self._known}
+        blocks = points[list(new.values())].split(self._max_batch_size) if new else ()
+        values = [value for block in blocks for value in self._acq_function(block.unsqueeze(-2)).tolist()]
+        self._known.update(zip(new, values, strict=True))
+        return points.new_tensor([self._known[key] for key in keys])
+
+    def _is_allowed(self, points: Tensor) -> Tensor:
+        is_avoided = (points.unsqueeze(1) == self._avoided).all(-1).any(-1)
+        return self._space.is_feasible(points) & ~is_avoided
+
+    def _neighbors(self, points: Tensor, *, every: bool) -> tuple[Tensor, Tensor]:
+        """
+        Points that differ from one of some others (`r x d`) in a single column, and which one.
+
+        :param every: Whether they take every value of the column, or those 1, 2, 4, ... values away.
+        """
+        found, owners = [points[:0]], [torch.empty(0, dtype=torch.int64, device=points.device)]
+        for column, values in enumerate(self._values):
+            everywhere = every or column in self._space.categories
+            owner, place = _places(values, points[:, column].contiguous(), everywhere)
+            neighbors = points[owner]
+            neighbors[:, column] = values[place]
+            found.append(neighbors)
+            owners.append(owner)
+        neighbors, owner = torch.cat(found), torch.cat(owners)
+        allowed = self._is_allowed(neighbors)
+        return neighbors[allowed], owner[allowed]
+
+
+def _walls_of(cells: ModelCells, space: Space) -> dict[int, Tensor]:
+    """The walls of each column of numbers, its bounds included."""
+    walls = {}
+    for column, (known, (low, high)) in enumerate(zip(cells.walls(space.bounds), space.bounds.T)):
+        if column not in space.choices:
+            inner = torch.linspace(0, 1, _GRID + 1).to(low)[1:-1] * (high - low) + low if known is None else known
+            steps = torch.linspace(0, len(inner) - 1, min(len(inner), _MOST_INTERVALS - 1)).round().long()
+            walls[column] = torch.cat([low.view(1), inner[steps], high.view(1)])
+    return walls
+
+
+def _places(values: Tensor, at: Tensor, everywhere: bool) -> tuple[Tensor, Tensor]:
+    """Numbers of points (whose values in a column are `at`, `r`), and of values of the column that they can move to."""
+    if everywhere:
+        return torch.cartesian_prod(torch.arange(len(at)), torch.arange(len(values))).to(at.device).unbind(-1)
+    steps = 2 ** torch.arange(len(values).bit_length(), device=at.device) - 1
+    above = torch.searchsorted(values, at, right=True).unsqueeze(-1) + steps
+    below = torch.searchsorted(values, at).unsqueeze(-1) - 1 - steps
+    places = torch.cat([below, above], -1)
+    owner, step = ((places >= 0) & (places < len(values))).nonzero().unbind(-1)
+    return owner, places[owner, step]
+
+
+def _interval(walls: Tensor, value: Tensor) -> int:
+    """The number of the interval between walls that a value is in."""
+    return min(max(int(torch.searchsorted(walls, value, right=True)) - 1, 0), len(walls) - 2)
+
+
+def _run(is_same: Tensor, place: int) -> tuple[int, int]:
+    """The first and the last of the places around one without a break; the place alone if it is none itself."""
+    breaks = (~is_same).nonzero().squeeze(-1)
+    below, above = breaks[breaks < place], breaks[breaks > place]
+    if not is_same[place]:
+        return place, place
+    return int(below[-1]) + 1 if len(below) else 0, int(above[0]) - 1 if len(above) else len(is_same) - 1
+
+
+def _first_of_each(keys: Tensor) -> Tensor:
+    """The places at which each key occurs first, in order."""
+    distinct, number = keys.unique(return_inverse=True)
+    places = torch.arange(len(keys), device=keys.device)
+    return torch.full_like(distinct, len(keys)).scatter_reduce(0, number, places, "amin").sort().values
+
+
+def _best_of_owners(values: Tensor, owners: Tensor, num_owners: int) -> tuple[Tensor, Tensor]:
+    """The highest value of each owner, minus infinity without any, and its place."""
+    best = values.new_full((num_owners,), -torch.inf).scatter_reduce(0, owners, values, "amax")
+    places = torch.arange(len(values), device=values.device).masked_fill(values != best[owners], -1)
+    return best, torch.full_like(best, -1, dtype=torch.int64).scatter_reduce(0, owners, places, "amax")
