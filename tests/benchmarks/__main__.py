@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
+from .botorch_optimizers import botorch_optimizers
 from .default_cost import default_cost
 from .evidence import evidence
 from .issue_bars import issue_bars
@@ -33,7 +34,7 @@ from .training import training
 
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass),
-    *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed),
+    *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 
@@ -75,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="leave out rows of `sizes` and `evidence` that are there already, whatever version measured them",
+        help="leave out rows of `sizes`, `evidence` and `botorch_optimizers` that are there already, whatever version "
+        "measured them",
     )
     return parser
 

@@ -28,7 +28,7 @@ class MixedProblem:
     """
     A function of a mixed space, whose highest value is known or bounded.
 
-    :param name: Its name.
+    :param description: What its columns are.
     :param bounds: `2 x d`.
     :param function: From points (`n x d`) to values (`n`), to be maximized.
     :param best: The highest value.
@@ -37,7 +37,7 @@ class MixedProblem:
     :param constraints: Linear inequality constraints, as BoTorch spells them.
     """
 
-    name: str
+    description: str
     bounds: Tensor
     function: Callable[[Tensor], Tensor]
     best: float
@@ -46,21 +46,16 @@ class MixedProblem:
     constraints: Sequence[tuple[Tensor, Tensor, float]] = ()
 
 
-def mixed_problems() -> list[MixedProblem]:
-    """All of them."""
-    return [_ackley(), _labs(), _pressure_vessel(), _rosenbrock(), _hartmann(), _levy(), _styblinski_tang()]
-
-
 def _ackley() -> MixedProblem:
     function = AckleyMixed(dim=13, negate=True)
     discrete = {column: [0.0, 1.0] for column in range(10)}
-    return MixedProblem("Ackley, 10 binary, 3 numbers", function.bounds, function, 0.0, discrete)
+    return MixedProblem("10 binary, 3 numbers", function.bounds, function, 0.0, discrete)
 
 
 def _labs() -> MixedProblem:
     function = Labs(dim=20)
     discrete = {column: [0.0, 1.0] for column in range(20)}
-    return MixedProblem("LABS, 20 binary", function.bounds, function, function.optimal_value, discrete)
+    return MixedProblem("20 binary", function.bounds, function, function.optimal_value, discrete)
 
 
 def _pressure_vessel() -> MixedProblem:
@@ -72,7 +67,7 @@ def _pressure_vessel() -> MixedProblem:
         (torch.tensor([1, 2]), torch.tensor([1.0, -0.00954], dtype=torch.float64), 0.0),
     ]
     return MixedProblem(
-        "pressure vessel, 2 x 161 thicknesses, 2 numbers, 2 linear constraints",
+        "2 x 161 thicknesses, 2 numbers, 2 linear constraints",
         function.bounds,
         partial(_negative_log_cost, function),
         -float(torch.tensor(function.optimal_value).log()),
@@ -90,26 +85,24 @@ def _rosenbrock() -> MixedProblem:
     """The logarithm of one plus the function, whose values are up to a million."""
     function = Rosenbrock(dim=6)
     discrete = {column: [float(number) for number in range(-5, 11)] for column in range(3)}
-    return MixedProblem(
-        "Rosenbrock, 3 x 16 integers, 3 numbers", function.bounds, lambda X: -function(X).log1p(), 0.0, discrete
-    )
+    return MixedProblem("3 x 16 integers, 3 numbers", function.bounds, lambda X: -function(X).log1p(), 0.0, discrete)
 
 
 def _hartmann() -> MixedProblem:
     """On a grid of eleven values in two columns the highest value is not known: that of all numbers is a bound."""
     function = Hartmann(dim=6, negate=True)
     discrete = {column: [number / 10 for number in range(11)] for column in (0, 3)}
-    return MixedProblem("Hartmann, 2 x 11 values, 4 numbers", function.bounds, function, 3.32237, discrete)
+    return MixedProblem("2 x 11 values, 4 numbers", function.bounds, function, 3.32237, discrete)
 
 
 def _levy() -> MixedProblem:
     function = Levy(dim=8, negate=True)
     discrete = {column: [float(number) for number in range(-10, 11)] for column in range(4)}
-    return MixedProblem("Levy, 4 x 21 integers, 4 numbers", function.bounds, function, 0.0, discrete)
+    return MixedProblem("4 x 21 integers, 4 numbers", function.bounds, function, 0.0, discrete)
 
 
 def _styblinski_tang() -> MixedProblem:
-    """Two columns are categories: five points of their axes in scrambled order, -2.903534, where it is best, among them."""
+    """Two columns are categories: five points of their axes in scrambled order, the best one, -2.903534, among them."""
     function = StyblinskiTang(dim=6, negate=True)
     places = torch.tensor([-2.903534, -1.0, 0.5, 2.746803, 4.0], dtype=torch.float64)[list(_SCRAMBLED)]
 
@@ -121,6 +114,15 @@ def _styblinski_tang() -> MixedProblem:
     bounds = function.bounds.clone()
     bounds[:, :2] = torch.tensor([[0.0], [4.0]])
     categories = {column: [0.0, 1.0, 2.0, 3.0, 4.0] for column in (0, 1)}
-    return MixedProblem(
-        "Styblinski-Tang, 2 x 5 categories, 4 numbers", bounds, value, 6 * 39.16616570377142, categories=categories
-    )
+    return MixedProblem("2 x 5 categories, 4 numbers", bounds, value, 6 * 39.16616570377142, categories=categories)
+
+
+PROBLEMS: dict[str, Callable[[], MixedProblem]] = {
+    "Ackley": _ackley,
+    "LABS": _labs,
+    "pressure vessel": _pressure_vessel,
+    "Rosenbrock": _rosenbrock,
+    "Hartmann": _hartmann,
+    "Levy": _levy,
+    "Styblinski-Tang": _styblinski_tang,
+}
