@@ -35,7 +35,73 @@ def optimize_acqf_cells(
     max_batch_size: int = 2048,
     random_state: int | np.random.RandomState | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """TODO."""
+    r"""
+    The points at which an acquisition function is highest, if its model has partition kernels: over mixed spaces of
+    numbers, integers and categories.
+
+    Such a posterior is constant on *cells*, the sets of points that share a cluster in every partition. It has no
+    gradient for `optimize_acqf` or `optimize_acqf_mixed_alternating` to follow. Here cells are searched, one of whose
+    points stands for each, and evaluated once:
+
+    1. Candidates are `raw_samples` random points (Sobol), given ones, evaluated ones, and every cell on the lines
+       through the best evaluated one along each column. In a space of at most `raw_samples` cells and values, all are
+       candidates, and what is found is the best.
+    2. From the best `num_restarts` of these, a local search moves to the best neighbor for as long as it is better:
+       along one column to the value or interval 1, 2, 4, ... away, or to any other category.
+    3. From the best of these, it goes on among all cells on the lines through a point, until none is better.
+
+    Intervals of a column of numbers lie between the thresholds of all trees of forest kernels, so that no cell of these
+    is left out (of more than 4,096 intervals, those between quantiles are taken). Other partitions, and models whose
+    input transformation has no inverse, have 128 equal ones. The point that is returned is the middle of its cell,
+    which is reproducible and as far from the walls as can be; values of integers and categories are those found.
+
+    Batches are found one point after another, those before being pending. There are no duplicates in a batch.
+
+    Costs an evaluation for each cell that is tried, a few thousand, and a label for each of its neighbors.
+
+    :param acq_function: An acquisition function of BoTorch, analytic or by Monte Carlo, whose value depends on points
+        through the posterior only. Its model has a constant mean and a kernel made of partition kernels by scales,
+        sums, products and mixtures; a `ModelListGP` has several such models. Input and outcome transformations are
+        those of the model.
+    :param bounds: `2 x d` lower and upper bounds, in the units of the space.
+    :param discrete_dims: For each column of integers, or of other ordered values, what they can be. (Default: none.)
+    :param cat_dims: For each column of categories, what they can be; each is a neighbor of any other. (Default: none.)
+    :param q: Number of points. (Default: 1.)
+    :param num_restarts: Cells that a local search begins with. (Default: 10.)
+    :param raw_samples: Number of random points. (Default: 1024.)
+    :param fixed_features: Values of columns that are fixed. (Default: none.)
+    :param inequality_constraints: Triples of column numbers, coefficients and right hand side, each for
+        :math:`\sum_i c_i x_i \ge b`. (Default: none.)
+    :param nonlinear_inequality_constraints: Pairs of a function f and True, each for :math:`f(x) \ge 0`, with x of
+        shape `d`. (Default: none.)
+    :param X_avoid: `n x d` points that are not to be returned, such as evaluated ones of a function without noise.
+        (Default: none.)
+    :param batch_initial_conditions: `n x d` or `n x 1 x d` points that are candidates too: feasible ones, where few
+        random points are. (Default: none.)
+    :param max_batch_size: Cells that are evaluated at once. (Default: 2048.)
+    :param random_state: Seed or :class:`numpy.random.RandomState`; None is a fresh one. It reproduces the result;
+        global random states are not read.
+    :return: The points (`q x d`) and their joint acquisition value.
+    :raises TypeError: If a kernel is made of anything but partition kernels, or there is no model.
+    :raises ValueError: If bounds, columns, values or constraints cannot be used, numbers are less than 1, or q > 1
+        with an analytic acquisition function, which knows no pending points.
+    :raises RuntimeError: If no point that keeps the constraints and is not to be avoided was found.
+
+    Example:
+        >>> from botorch.acquisition import LogExpectedImprovement
+        >>> from botorch.models import SingleTaskGP
+        >>> from gpytorch.kernels import ScaleKernel
+        >>> from gpytorch_partition import RandomForestKernel
+        >>> x = torch.rand(30, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        >>> x[:, 1] = (5 * x[:, 1]).round()
+        >>> y = -((x[:, :1] - 0.3) ** 2) - (x[:, 1:] - 2) ** 2 / 10
+        >>> model = SingleTaskGP(x, y, covar_module=ScaleKernel(RandomForestKernel(x, y[:, 0], 50, random_state=0)))
+        >>> improvement = LogExpectedImprovement(model, best_f=y.max())
+        >>> bounds = torch.tensor([[0.0, 0.0], [1.0, 5.0]], dtype=torch.float64)
+        >>> point, value = optimize_acqf_cells(improvement, bounds, {1: range(6)}, random_state=0)
+        >>> point.shape, int(point[0, 1])
+        (torch.Size([1, 2]), 2)
+    """
     _check_numbers(q=q, num_restarts=num_restarts, raw_samples=raw_samples, max_batch_size=max_batch_size)
     space = space_of(
         bounds, discrete_dims, cat_dims, fixed_features, inequality_constraints, nonlinear_inequality_constraints

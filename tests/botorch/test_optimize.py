@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import doctest
+import importlib
+import subprocess
+import sys
+
+import pytest
+import torch
+from botorch.acquisition import (
+    ExpectedImprovement,
+    LogExpectedImprovement,
+    PosteriorMean,
+    UpperConfidenceBound,
+    qLogExpectedImprovement,
+    qLogNoisyExpectedImprovement,
+)
+from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.models import ModelListGP, SingleTaskGP
+from botorch.models.transforms import Normalize, Standardize
+from gpytorch.kernels import ConstantKernel, MaternKernel, ScaleKernel
+from sklearn.ensemble import ExtraTreesRegressor
+
+from gpytorch_partition import (
+    FastClusterKernel,
+    IterativeKernel,
+    MondrianKernel,
+    PartitionKernel,
+    PartitionMixtureKernel,
+    RandomBinningKernel,
+    RandomForestKernel,
+)
+from gpytorch_partition.botorch import optimize, optimize_acqf_cells
+from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel
+
+DOUBLE = torch.float64
+MIXED = torch.tensor([[0.0, 0.0, 0.0], [6.0, 1.0, 3.0]], dtype=DOUBLE)  # integers, numbers, categories
+INTEGERS, CATEGORIES = {0: range(7)}, {2: range(4)}
+
+
+def mixed_rows(num_rows=40, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = MIXED[1] * torch.rand(num_rows, 3, generator=generator, dtype=DOUBLE)
+    x[:, [0, 2]] = x[:, [0, 2]].round()
+    y = (x[:, 0] - 4).abs() / 3 + (5 * x[:, 1]).sin() + (x[:, 2] == 1) + x[:, 0] * (x[:, 2] == 3) / 6
+    return x, y.unsqueeze(-1)
+
+
+def gp(kernel, x, y, **options):
+    model = SingleTaskGP(x, y, covar_module=kernel, **options)
+    model.likelihood.noise = 0.01
+    return model.eval()
+
+
+def forest_gp(x, y, seed=0, **options):
+    return gp(ScaleKernel(RandomForestKernel(x, y[:, 0], 30, random_state=seed)), x, y, **options)
+
+
+def grid_of(*columns):
+    return torch.cartesian_prod(*(torch.as_tensor(column, dtype=DOUBLE) for column in columns)).view(-1, len(columns))
+
+
+def best_of(acq_function, points):
+    """By brute force, the highest value of many points."""
+    with torch.no_grad():
+        return max(acq_function(block.unsqueeze(-2)).max() for block in points.split(1000))
+
+
+@pytest.fixture
+def improvement():
+    x, y = mixed_rows()
+    return LogExpectedImprovement(forest_gp(x, y), best_f=y.max())
+
+
+class TestTheBestIsFound:
+    """Brute force over every point, or every box between the thresholds of scikit-learn's own trees."""
+
+    @pytest.mark.parametrize("raw_samples", [2048, 16])
+    @pytest.mark.parametrize("seed", range(3))
+    def test_of_integers_and_categories(self, raw_samples, seed):
+        generator = torch.Generator().manual_seed(seed)
+        values = [range(6), range(5), range(4), range(3), range(4)]
+        points = grid_of(*values)
+        x = points[torch.randperm(len(points), generator=generator)[:50]]
+        y = -(x[:, :1] - 3).abs() - (x[:, 1:2] - x[:, 2:3]).abs() + 2 * (x[:, 3:4] == 2) + (x[:, 4:] == 1)
+        bounds = torch.stack([points.amin(0), points.amax(0)])
+        for acq_function in (PosteriorMean(forest_gp(x, y)), LogExpectedImprovement(forest_gp(x, y), y.max())):
+            found, value = optimize_acqf_cells(
+                acq_function,
+                bounds,
+                dict(enumerate(values[:3])),
+                dict(enumerate(values[3:], 3)),
+                raw_samples=raw_samples,
+                random_state=seed,
+            )
+            assert (points == found).all(-1).any()
+            torch.testing.assert_close(value.squeeze(), best_of(acq_function, points))
+
+    @pytest.mark.parametrize("num_columns", [1, 2])
+    @pytest.mark.parametrize("transformed", [False, True])
+    def test_of_all_boxes_between_thresholds(self, num_columns, transformed):
+        generator = torch.Generator().manual_seed(num_columns)
+        x = 8 * torch.rand(40, num_columns, generator=generator, dtype=DOUBLE)
+        y = x.sin().sum(-1, keepdim=True)
+        transform = Normalize(num_columns, bounds=torch.tensor([[0.0], [8.0]], dtype=DOUBLE).expand(2, num_columns))
+        inside = transform(x) if transformed else x
+        trees = ExtraTreesRegressor(10, min_samples_leaf=4, max_features=1.0, random_state=0).fit(inside, y[:, 0])
+        with pytest.warns(UserWarning, match="overconfident"):
+            kernel = ScaleKernel(RandomForestKernel.from_forest(trees))
+        options = {"input_transform": transform, "outcome_transform": Standardize(1)} if transformed else {}
+        acq_function = UpperConfidenceBound(gp(kernel, x, y, **options), beta=2.0)
+        boxes = grid_of(*(self.middles(trees, column, 8.0 if transformed else 1.0) for column in range(num_columns)))
+        bounds = torch.tensor([[0.0], [8.0]], dtype=DOUBLE).expand(2, num_columns)
+        found, value = optimize_acqf_cells(acq_function, bounds, raw_samples=64, random_state=0)
+        torch.testing.assert_close(value.squeeze(), best_of(acq_function, boxes))
+        torch.testing.assert_close(value, acq_function(found))
+
+    @staticmethod
+    def middles(trees, column, unit):
+        walls = {0.0, 8.0}
+        for tree in trees.estimators_:
+            inner = tree.tree_.feature == column
+            walls |= set((tree.tree_.threshold[inner] * unit).tolist())
+        walls = torch.tensor(sorted(wall for wall in walls if 0 <= wall <= 8), dtype=DOUBLE)
+        return (walls[1:] + walls[:-1]) / 2
+
+    def test_no_cell_on_a_line_through_it_is_better(self, improvement):
+        found, value = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, raw_samples=32, random_state=0)
+        for column, values in enumerate([range(7), torch.linspace(0, 1, 2001), range(4)]):
+            line = found.repeat(len(values), 1)
+            line[:, column] = torch.as_tensor(values)
+            assert best_of(improvement, line) <= value + 1e-9
+
+    def test_in_the_middle_of_its_cell(self, improvement):
+        found, _ = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, random_state=0)
+        line = found.repeat(20001, 1)
+        line[:, 1] = torch.linspace(0, 1, 20001)
+        labels = improvement.model.covar_module.base_kernel.cluster_ids(torch.cat([found, line]))
+        same = line[(labels[1:] == labels[0]).all(-1), 1]
+        assert abs((same.min() + same.max()) / 2 - found[0, 1]) < 1e-4
+
+
+KERNELS = {
+    "forest": lambda x, y: ScaleKernel(RandomForestKernel(x, y[:, 0], 20, random_state=0)),
+    "sampled heights": lambda x, y: RandomForestKernel(x, y[:, 0], 20, heights="sampled", random_state=0),
+    "active columns": lambda x, y: RandomForestKernel(x, y[:, 0], 20, random_state=0, active_dims=(1, 0)),
+    "Mondrian": lambda x, y: ScaleKernel(MondrianKernel(x, 20, random_state=0)),
+    "fast cluster": lambda x, y: StandardizedKernel(
+        FastClusterKernel((x - x.mean(0)) / x.std(0), 20, random_state=0), x
+    ),
+    "function": lambda x, y: PartitionKernel(lambda z: torch.stack([z[..., 0], 4 * z[..., 1], z[..., 2]], -1).long()),
+    "mixture": lambda x, y: PartitionMixtureKernel(
+        [RandomForestKernel(x, y[:, 0], 20, random_state=0), RandomBinningKernel(x, 20, random_state=0)]
+    ),
+    "sum": lambda x, y: IterativeKernel(
+        ScaleKernel(RandomForestKernel(x, y[:, 0], 20, random_state=0)) + ConstantKernel()
+    ),
+}
+
+
+class TestEveryKindOfModel:
+    @pytest.mark.parametrize("kind", KERNELS)
+    def test_better_than_random_points(self, kind):
+        x, y = mixed_rows()
+        model = gp(KERNELS[kind](x, y), x, y)
+        acq_function = LogExpectedImprovement(model, best_f=y.max())
+        found, value = optimize_acqf_cells(
+            acq_function, MIXED, INTEGERS, CATEGORIES, num_restarts=3, raw_samples=64, random_state=0
+        )
+        points = grid_of(range(7), torch.linspace(0.005, 0.995, 34), range(4))
+        torch.testing.assert_close(value, acq_function(found))
+        assert value >= best_of(acq_function, points) - 1e-9
+
+    @pytest.mark.parametrize("kind", KERNELS)
+    def test_one_evaluation_for_each_cell(self, kind, monkeypatch):
+        x, y = mixed_rows()
+        acq_function = UpperConfidenceBound(gp(KERNELS[kind](x, y), x, y), beta=1.0)
+        evaluated = []
+        forward = acq_function.forward
+        monkeypatch.setattr(acq_function, "forward", lambda X: evaluated.append(X) or forward(X))
+        optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, num_restarts=2, raw_samples=64, random_state=0)
+        points = torch.cat(evaluated[:-1]).squeeze(-2)  # the last evaluation is of the result
+        kernel = next(each for each in acq_function.model.modules() if isinstance(each, PartitionKernel))
+        is_standardized = isinstance(acq_function.model.covar_module, StandardizedKernel)
+        seen = acq_function.model.covar_module.standardized(points) if is_standardized else points
+        assert len(points) > 20
+        assert len(kernel.cluster_ids(seen).unique(dim=0)) == len(points)
+
+    @pytest.mark.parametrize("q", [1, 3])
+    @pytest.mark.parametrize("kind", [qLogExpectedImprovement, qLogNoisyExpectedImprovement])
+    def test_batches_by_monte_carlo(self, kind, q):
+        x, y = mixed_rows()
+        model = forest_gp(x, y)
+        acq_function = kind(model, y.max()) if kind is qLogExpectedImprovement else kind(model, x)
+        known = acq_function.X_pending
+        found, value = optimize_acqf_cells(
+            acq_function, MIXED, INTEGERS, CATEGORIES, q=q, num_restarts=2, raw_samples=32, random_state=0
+        )
+        assert found.shape == (q, 3)
+        assert len(found.unique(dim=0)) == q
+        assert acq_function.X_pending is known
+        torch.testing.assert_close(value, acq_function(found))
+        alone, best = optimize_acqf_cells(
+            acq_function, MIXED, INTEGERS, CATEGORIES, num_restarts=2, raw_samples=32, random_state=0
+        )
+        assert torch.equal(found[:1], alone)
+        assert value >= best
+
+    def test_several_models(self):
+        x, y = mixed_rows()
+        models = ModelListGP(forest_gp(x, y, seed=1), forest_gp(x[:30], -y[:30], seed=2))
+        difference = ScalarizedPosteriorTransform(torch.tensor([1.0, -1.0], dtype=DOUBLE))
+        acq_function = UpperConfidenceBound(models, beta=1.0, posterior_transform=difference)
+        _, value = optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, random_state=0)
+        points = grid_of(range(7), torch.linspace(0.0005, 0.9995, 500), range(4))
+        assert value >= best_of(acq_function, points) - 1e-9
+
+    def test_single_precision(self):
+        x, y = (values.float() for values in mixed_rows())
+        found, value = optimize_acqf_cells(
+            ExpectedImprovement(forest_gp(x, y), y.max()), MIXED.float(), INTEGERS, CATEGORIES, random_state=0
+        )
+        assert found.dtype == value.dtype == torch.float32
+
+
+class TestTheSpace:
+    def test_linear_and_nonlinear_constraints(self, improvement):
+        linear = [(torch.tensor([0, 2]), torch.tensor([-1.0, -1.0], dtype=DOUBLE), -4.0)]  # integer + category <= 4
+        nonlinear = [(lambda x: 0.3 - (x[1] - 0.5).abs(), True)]
+        found, value = optimize_acqf_cells(
+            improvement,
+            MIXED,
+            INTEGERS,
+            CATEGORIES,
+            inequality_constraints=linear,
+            nonlinear_inequality_constraints=nonlinear,
+            random_state=0,
+        )
+        assert found[0, 0] + found[0, 2] <= 4
+        assert (found[0, 1] - 0.5).abs() <= 0.3
+        points = grid_of(range(7), torch.linspace(0.2, 0.8, 301), range(4))
+        points = points[points[:, 0] + points[:, 2] <= 4]
+        assert value >= best_of(improvement, points) - 1e-9
+
+    def test_fixed_features(self, improvement):
+        found, value = optimize_acqf_cells(
+            improvement, MIXED, INTEGERS, CATEGORIES, fixed_features={0: 2, 1: 0.25}, random_state=0
+        )
+        points = grid_of([2.0], [0.25], range(4))
+        assert (points == found).all(-1).any()
+        torch.testing.assert_close(value.squeeze(), best_of(improvement, points))
+
+    def test_points_to_avoid(self, improvement):
+        points = grid_of(range(7), [0.25], range(4))
+        fixed = {"fixed_features": {1: 0.25}, "random_state": 0}
+        first, best = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, **fixed)
+        found, value = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, X_avoid=first, **fixed)
+        others = points[(points != first).any(-1)]
+        assert (others == found).all(-1).any()
+        torch.testing.assert_close(value.squeeze(), best_of(improvement, others))
+
+    def test_a_batch_of_all_points_that_there_are(self):
+        x, y = mixed_rows()
+        acq_function = qLogExpectedImprovement(forest_gp(x, y), y.max())
+        fixed = {"fixed_features": {0: 3.0, 1: 0.5}, "random_state": 0}
+        found, _ = optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, q=4, **fixed)
+        assert sorted(found[:, 2].tolist()) == [0, 1, 2, 3]
+        with pytest.raises(RuntimeError, match="X_avoid"):
+            optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, q=5, **fixed)
+        assert acq_function.X_pending is None
+
+    def test_feasible_points_where_random_ones_are_not(self, improvement):
+        needle = [(lambda x: 1e-9 - (x[1] - 0.123456789).abs(), True)]
+        call = {"nonlinear_inequality_constraints": needle, "raw_samples": 16, "random_state": 0}
+        with pytest.raises(RuntimeError, match="batch_initial_conditions"):
+            optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, **call)
+        start = torch.tensor([[[3.0, 0.123456789, 0.0]]], dtype=DOUBLE)
+        found, value = optimize_acqf_cells(
+            improvement, MIXED, INTEGERS, CATEGORIES, batch_initial_conditions=start, **call
+        )
+        assert found[0, 1] == start[0, 0, 1]
+        assert value > improvement(start[0])
+
+
+def test_a_seed_reproduces_and_global_states_are_not_read(improvement):
+    state = torch.get_rng_state()
+    first, again = (
+        optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, raw_samples=32, random_state=5) for _ in range(2)
+    )
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bounds": MIXED.T}, "2 x d"),
+        ({"bounds": MIXED.flip(0)}, "lower ones first"),
+        ({"bounds": MIXED.long()}, "floating point"),
+        ({"discrete_dims": {0: [7.0]}}, "within its bounds"),
+        ({"discrete_dims": {0: []}}, "at least one"),
+        ({"discrete_dims": {3: [1.0]}}, "columns from 0 to 2"),
+        ({"cat_dims": {0: [1.0, 2.0]}}, "in both"),
+        ({"fixed_features": {0: -1.0}}, "within its bounds"),
+        ({"inequality_constraints": [(torch.tensor([[0, 1]]), torch.ones(1), 0.0)]}, "single points"),
+        ({"nonlinear_inequality_constraints": [(torch.sum, False)]}, "single points"),
+        ({"X_avoid": torch.zeros(2, 2)}, "n x 3"),
+        ({"batch_initial_conditions": torch.zeros(2, 2, 3)}, "n x 3"),
+        ({"q": 0}, "1 or more"),
+        ({"q": 2}, "qLogExpectedImprovement"),
+        ({"random_state": "seed"}, "seed"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(improvement, change, message):
+    arguments = {"bounds": MIXED, "discrete_dims": INTEGERS, "cat_dims": CATEGORIES, **change}
+    with pytest.raises(ValueError, match=message):
+        optimize_acqf_cells(improvement, **arguments)
+
+
+def test_other_kernels_are_refused():
+    x, y = mixed_rows()
+    for kernel in (MaternKernel(), KERNELS["forest"](x, y) + MaternKernel()):
+        with pytest.raises(TypeError, match="got a MaternKernel.*optimize_acqf_mixed_alternating"):
+            optimize_acqf_cells(PosteriorMean(gp(kernel, x, y)), MIXED)
+    with pytest.raises(TypeError, match="with a model"):
+        optimize_acqf_cells(torch.nn.Identity(), MIXED)
+
+
+def test_the_examples_run():
+    assert doctest.testmod(optimize).attempted > 5
+    assert doctest.testmod(optimize).failed == 0
+
+
+def test_without_botorch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "botorch", None)
+    monkeypatch.delitem(sys.modules, "gpytorch_partition.botorch")
+    with pytest.raises(ImportError, match=r'pip install "gpytorch_partition\[botorch\]"'):
+        importlib.import_module("gpytorch_partition.botorch")
+
+
+def test_the_package_itself_does_not_import_botorch():
+    code = "import sys, gpytorch_partition; sys.exit('botorch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
