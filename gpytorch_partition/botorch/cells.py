@@ -85,7 +85,8 @@ def _model_sources(model: Any) -> Iterator[_Source]:
             "expected a BoTorch model with a covar_module, such as SingleTaskGP, or a ModelListGP of such, got "
             f"{type(model).__name__}"
         )
-    yield from _sources(kernel, model.transform_inputs, torch.arange(model.train_inputs[0].shape[-1]))
+    inputs = model.train_inputs[0]
+    yield from _sources(kernel, model.transform_inputs, torch.arange(inputs.shape[-1], device=inputs.device))
 
 
 def _sources(kernel: Kernel, see: Callable[[Tensor], Tensor], columns: Tensor | None) -> Iterator[_Source]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
+from operator import and_
 from typing import Any
 
 import torch
@@ -43,7 +45,7 @@ class CellSearch:
     def starts(self, given: Tensor, num_restarts: int, raw_samples: int, seed: int) -> tuple[Tensor, Tensor]:
         """
         Where to search from: the best cells among random points, given ones, evaluated ones, and the neighbors of the
-        best evaluated one; all cells of a space with at most `raw_samples`.
+        best evaluated one, or all of a space that has at most `raw_samples`.
 
         :param given: `n x d` points.
         :param num_restarts: How many, at most.
@@ -52,10 +54,11 @@ class CellSearch:
         :return: Points (`r x d`) and their acquisition values (`r`).
         :raises RuntimeError: If there is no point that is feasible and not to be avoided.
         """
-        if prod(map(len, self._values)) <= raw_samples:
-            points = torch.cartesian_prod(*self._values).view(-1, self._space.num_columns)
-        else:
-            points = self._candidates(given, raw_samples, seed)
+        random = self._space.sampled(raw_samples, seed)
+        evaluated = self._evaluated_points()
+        is_small = prod(map(len, self._values)) <= raw_samples
+        cells = self._lattice() if is_small else self._neighbors_of_the_best(evaluated)
+        points = torch.cat([random, given, evaluated, cells])
         points = points[self._is_allowed(points)]
         if not len(points):
             raise RuntimeError(
@@ -67,16 +70,19 @@ class CellSearch:
         order = order[_first_of_each(self._cells.keys(points[order]))][:num_restarts]
         return points[order], values[order]
 
-    def _candidates(self, given: Tensor, raw_samples: int, seed: int) -> Tensor:
-        """Random and given points, evaluated ones, and all neighbors of the best of these."""
-        points = torch.cat([given, self._space.sampled(raw_samples, seed)])
-        evaluated = get_X_baseline(self._acq_function)
-        if evaluated is None or not len(evaluated):
-            return points
-        evaluated = self._space.rounded(evaluated.detach().to(points))
-        incumbent = evaluated[self.evaluated(evaluated).argmax()].unsqueeze(0)
-        neighbors, _ = self._neighbors(incumbent, every=True)
-        return torch.cat([points, evaluated, neighbors])
+    def _evaluated_points(self) -> Tensor:
+        """The points that the acquisition function or its model was given, as points of the space, `n x d`."""
+        points = get_X_baseline(self._acq_function)
+        return self._avoided[:0] if points is None else self._space.rounded(points.detach().to(self._avoided))
+
+    def _lattice(self) -> Tensor:
+        """All combinations of the values of all columns, `n x d`."""
+        return torch.cartesian_prod(*self._values).view(-1, self._space.num_columns)
+
+    def _neighbors_of_the_best(self, points: Tensor) -> Tensor:
+        """All points that differ from the best of some in a single column, `n x d`."""
+        best = points[self.evaluated(points).argmax().view(1)] if len(points) else points
+        return self._neighbors(best, every=True)[0]
 
     def climbed(self, points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """
@@ -86,7 +92,7 @@ class CellSearch:
         :param points: `r x d` points.
         :param values: `r` acquisition values.
         """
-        points, values, active = points.clone(), values.clone(), torch.arange(len(points))
+        points, values, active = points.clone(), values.clone(), torch.arange(len(points), device=points.device)
         while len(active):
             neighbors, owners = self._neighbors(points[active], every=False)
             best, place = _best_of_owners(self.evaluated(neighbors), owners, len(active))
@@ -140,7 +146,8 @@ class CellSearch:
         return points.new_tensor([self._known[key] for key in keys])
 
     def _is_allowed(self, points: Tensor) -> Tensor:
-        is_avoided = (points.unsqueeze(1) == self._avoided).all(-1).any(-1)
+        columns = zip(points.T, self._avoided.T)
+        is_avoided = reduce(and_, (values.unsqueeze(-1) == avoided for values, avoided in columns)).any(-1)
         return self._space.is_feasible(points) & ~is_avoided
 
     def _neighbors(self, points: Tensor, *, every: bool) -> tuple[Tensor, Tensor]:
@@ -176,7 +183,8 @@ def _walls_of(cells: ModelCells, space: Space) -> dict[int, Tensor]:
 def _places(values: Tensor, at: Tensor, everywhere: bool) -> tuple[Tensor, Tensor]:
     """Numbers of points (whose values in a column are `at`, `r`), and of values of the column that they can move to."""
     if everywhere:
-        return torch.cartesian_prod(torch.arange(len(at)), torch.arange(len(values))).to(at.device).unbind(-1)
+        owner, place = (torch.arange(number, device=at.device) for number in (len(at), len(values)))
+        return owner.repeat_interleave(len(values)), place.repeat(len(at))
     steps = 2 ** torch.arange(len(values).bit_length(), device=at.device) - 1
     above = torch.searchsorted(values, at, right=True).unsqueeze(-1) + steps
     below = torch.searchsorted(values, at).unsqueeze(-1) - 1 - steps
