@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ TABLES = [
     "sizes_streamed",
     *(f"mondrian_figure_{number}" for number in range(5, 11)),
     "mondrian_speed",
+    *(("botorch_runs", "botorch_optimizers", "botorch_searches") if find_spec("botorch") else ()),
     "summary",
 ]
 
