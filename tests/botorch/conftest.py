@@ -29,15 +29,14 @@ def _set(values):
         setattr(setting, name, value)
 
 
-GPYTORCHS = _values()
 if find_spec("botorch"):
     import botorch  # noqa: F401
-BOTORCHS = _values()
-_set(GPYTORCHS)
+BOTORCHS = _values()  # `tests/conftest.py` sets GPyTorch's again once all tests are collected
 
 
 @pytest.fixture(autouse=True)
 def _botorchs_settings():
+    before = _values()
     _set(BOTORCHS)
     yield
-    _set(GPYTORCHS)
+    _set(before)
