@@ -164,7 +164,8 @@ def _check_covariance(covariance: Any, scale: ScaleKernel | None) -> None:
     if covariance.left.batch_shape:
         raise NotApplicableError("its batch elements have different rows")
     expected = covariance.scale.new_ones(()) if scale is None else scale.outputscale
-    if not torch.allclose(covariance.scale, expected.expand_as(covariance.scale)):
+    is_summed = expected.dim() > covariance.scale.dim()  # over the batch
+    if is_summed or not torch.allclose(covariance.scale, expected.expand_as(covariance.scale)):
         raise NotApplicableError("its covariance is more than an outputscale times a partition kernel")
 
 
