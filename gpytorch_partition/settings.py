@@ -224,15 +224,14 @@ class _counted:  # noqa: N801
 
 class iterative(_counted):  # noqa: N801
     r"""
-    Solver settings that make the marginal likelihood and its gradient accurate for partition kernels.
+    Dense algebra up to 2,000 rows (GPyTorch: 800), and above it iterative solvers, also where BoTorch is imported.
 
-    GPyTorch's own solver and defaults (relative residual 1, 20 Lanczos steps) leave the gradient with respect to the
-    noise 28 % off and the likelihood .05 nats per datum too high on a forest kernel, because the spectrum of these
-    kernels decays slowly. BoTorch, once imported, turns iterative solvers off altogether. Inside this context:
+    BoTorch, once imported, turns iterative solvers off and raises `max_cholesky_size` to 4,096. Inside this context:
 
     - conjugate gradients rather than Cholesky above 2,000 rows, whatever BoTorch has set;
-    - relative residuals of 1e-2 in training and 1e-4 for predictive means, in every column;
-    - up to 100 Lanczos steps in log determinants;
+    - relative residuals of 1e-2 in training and 1e-4 in predictions, in every column, and up to 100 Lanczos steps in
+      log determinants, for all kernels; solves with a partition kernel are that accurate outside too
+      (:mod:`gpytorch_partition.operators.accuracy`);
     - joint covariances of more than 512 training and test rows stay lazy, whatever BoTorch has set.
 
     These settings of GPyTorch are global to the process, not local to a thread. Threads that train at once may all
@@ -241,7 +240,7 @@ class iterative(_counted):  # noqa: N801
     threads.
 
     Settings given inside the context override these, also inside functions that enter the context again: entering it
-    inside itself changes nothing. Cost: about 3 times as many products as with GPyTorch's defaults.
+    inside itself changes nothing.
 
     Example:
         >>> import gpytorch, linear_operator

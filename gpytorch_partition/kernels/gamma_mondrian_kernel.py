@@ -158,7 +158,7 @@ class GammaMondrianKernel(PartitionKernel):
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         raise ValueError(
             "a GammaMondrianKernel cannot share a feature space with others, nor be counted in chunks: add it to other "
-            "kernels with +, inside an IterativeKernel, or use a MondrianKernel"
+            "kernels with +, or use a MondrianKernel"
         )
 
 

@@ -1,4 +1,4 @@
-"""A wrapper of any sum of kernels that makes GPyTorch use this package's solver and predictions."""
+"""A wrapper of any kernel that makes GPyTorch use this package's solver and predictions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class IterativeKernel(Kernel):
     r"""
     The covariance of `base_kernel`, evaluated to an operator with this package's solver, noise and predictions.
 
-    In a sum such as `RBFKernel() + RandomForestKernel(...)`, GPyTorch never asks the second kernel how to add noise or
-    to predict. Wrapped, the sum has this package's preconditioner in training and prediction alike. Time and memory are
-    those of the terms: a dense RBF remains O(N^2), a constant (`gpytorch.kernels.ConstantKernel`) costs O(N), and
+    A sum with a partition kernel in it needs no wrapper (:mod:`gpytorch_partition.composition`); this is for kernels
+    without one, such as a sum of GPyTorch's low-rank kernels, which then have this package's preconditioner in training
+    and prediction alike. Time and memory are those of the terms: a dense RBF remains O(N^2), a constant (`gpytorch.kernels.ConstantKernel`) costs O(N), and
     GPyTorch's low-rank kernels cost O(N k): `LinearKernel(ard_num_dims=D)`, a global linear term (k = D), and kernels
     of inducing points or random Fourier features. If all terms are of these kinds or partition kernels, means cost
     O(m + k) per point, and samples a solve each, as for one partition kernel. (The exception is `InducingPointKernel`,
     which adds a diagonal of its own in evaluation.)
 
-    :param base_kernel: Any kernel, usually a sum with a partition kernel in it.
+    :param base_kernel: Any kernel.
 
     Example:
         >>> import torch, gpytorch

@@ -115,7 +115,7 @@ def _checked(kernels: Iterable[PartitionKernel]) -> list[PartitionKernel]:
         if not isinstance(kernel, PartitionKernel):
             raise TypeError(
                 f"expected partition kernels, got a {type(kernel).__name__}: the mixture has the weights; other "
-                "kernels are added to it with +, inside an IterativeKernel"
+                "kernels are added to it with +"
             )
         if kernel.batch_shape:
             raise ValueError(
