@@ -30,10 +30,11 @@ from .product import product
 from .report import Bar, Options, Report, Size, Table, summary
 from .scaling import scaling
 from .sizes import sizes
+from .tasks import tasks
 from .training import training
 
 FUNCTIONS = (
-    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass),
+    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}

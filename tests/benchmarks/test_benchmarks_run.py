@@ -34,6 +34,7 @@ TABLES = [
     *(f"mondrian_figure_{number}" for number in range(5, 11)),
     "mondrian_speed",
     *(("botorch_runs", "botorch_optimizers", "botorch_searches") if find_spec("botorch") else ()),
+    "tasks",
     "summary",
 ]
 
