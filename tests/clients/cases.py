@@ -1,0 +1,95 @@
+"""What is expected of every client: exact answers, but for the cases that are listed here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tests.clients.client import MODES
+
+SIZES = (300, 1500)
+TRAINING = ("likelihood", "gradient")
+QUANTITIES = (*TRAINING, "mean", "variance", "covariance", "observed variance", "sample mean", "sample variance")
+BOTORCH_CLIENTS = (
+    "SingleTaskGP",
+    "SingleTaskGP, b x q points",
+    "SingleTaskGP, RBF + kernel",
+    "SingleTaskGP, RBF * kernel",
+    "SingleTaskGP, known noise",
+    "SingleTaskGP, two outcomes",
+    "SingleTaskGP, two outcomes, b x q points",
+    "SingleTaskGP, Normalize",
+    "MultiTaskGP",
+    "KroneckerMultiTaskGP",
+    "ModelListGP",
+    "condition_on_observations",
+    "condition_on_observations, batch",
+    "fantasize",
+    "LogExpectedImprovement",
+    "LogExpectedImprovement, gradient by x",
+    "qLogNEI",
+    "qLogNEI, cache_root",
+)
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """
+    Cases that are not exact.
+
+    :param clients: Names of clients.
+    :param kind: `"refused"` or `"wrong"`.
+    :param says: For what is refused a regular expression of the message, with the remedy in it; for what is wrong how
+        far off it is.
+    :param note: What the table says of it.
+    :param quantities: The quantities concerned; None is all.
+    :param sizes: The numbers of rows concerned.
+    :param modes: The modes concerned.
+    :param not_of: Kernels that are exact here.
+    """
+
+    clients: tuple[str, ...]
+    kind: str
+    says: str
+    note: str
+    quantities: tuple[str, ...] | None = None
+    sizes: tuple[int, ...] = SIZES
+    modes: tuple[str, ...] = MODES
+    not_of: tuple[str, ...] = ()
+
+    def concerns(self, client: str, quantity: str, num_rows: int, mode: str) -> bool:
+        """Whether a quantity of a case is among these, for some kernel."""
+        is_case = client in self.clients and num_rows in self.sizes and mode in self.modes
+        return is_case and (self.quantities is None or quantity in self.quantities)
+
+
+_NO_GRADIENT = "piecewise constant in x.*(Detach them|learn_inducing_locations=False)"
+_DENSE = "would be dense, and max_cholesky_size is"
+
+DEVIATIONS: tuple[Deviation, ...] = (
+    Deviation(
+        ("SVGP", "SGPR", "deep kernel"),
+        "refused",
+        _NO_GRADIENT,
+        "These kernels have no gradient by x: fix the inducing points (`learn_inducing_locations=False`, or "
+        "`covar_module.inducing_points.requires_grad_(False)`), and train features of x with another kernel. "
+        "`LandmarkKernel` has such gradients: with it all is exact.",
+        quantities=TRAINING,
+        not_of=("landmark",),
+    ),
+    Deviation(
+        ("LogExpectedImprovement, gradient by x",),
+        "refused",
+        _NO_GRADIENT,
+        "Search without gradients: `optimize_acqf_discrete`, or `optimize_acqf` with `with_grad` off. `LandmarkKernel` "
+        "has them.",
+        not_of=("landmark",),
+    ),
+)
+
+
+def deviation(client: str, quantity: str, num_rows: int, mode: str, kernel: str | None = None) -> Deviation | None:
+    """How a quantity of a case deviates; None if it is exact."""
+    for found in DEVIATIONS:
+        if found.concerns(client, quantity, num_rows, mode) and kernel not in found.not_of:
+            return found
+    return None

@@ -1,0 +1,79 @@
+"""
+Models of GPyTorch's examples with this package's kernels: exact, or refused with a remedy, never silently wrong.
+
+The fast tests run every client at 300 rows, and at 1,500 those whose covariances are combined in different ways. The
+slow ones run all at 1,500 rows in every mode, and every kernel. `python -m tests.clients check` runs every cell.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from pathlib import Path
+
+import pytest
+
+from tests.clients.client import MODES
+from tests.clients.everyone import RECIPES
+from tests.clients.measure import deviations
+from tests.clients.problems import KERNELS
+from tests.clients.table import page
+
+PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
+# A minute or more at 1,500 rows, which are 3,000 numbers, for the oracle alone.
+LARGE = ("multitask", "multitask, ScaleKernel", "multitask, correlated noise", "multitask, one noise", "LCM")
+LARGE += ("LCM of two such kernels", "Bernoulli classification at all rows")
+COMBINED = (
+    "exact GP",
+    "RBF + kernel",
+    "kernel + constant",
+    "sum(-3) over a batch of kernels",
+    "kernel * RBF",
+    "Hadamard multitask",
+    "fantasies",
+    "test points in batches",
+)
+ROTATED = list(zip([name for name in RECIPES if name not in LARGE], cycle(KERNELS)))
+
+
+def _check(*case):
+    assert not deviations(*case)
+
+
+@pytest.mark.parametrize("client", RECIPES)
+def test_300_rows_and_a_flat_kernel(client):
+    _check(RECIPES[client], "fast cluster", 300, "default")
+
+
+@pytest.mark.parametrize("client", RECIPES)
+def test_300_rows_and_trees(client):
+    _check(RECIPES[client], "forest", 300, "fast_pred_var")
+
+
+@pytest.mark.parametrize("client", COMBINED)
+def test_1500_rows_and_trees(client):
+    _check(RECIPES[client], "forest", 1500, "default")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("client", "kernel"), ROTATED)
+def test_1500_rows(client, kernel, mode):
+    _check(RECIPES[client], kernel, 1500, mode)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("client", ["exact GP", "RBF + kernel", "batch of models", "SVGP, inducing points fixed"])
+def test_every_kernel(client, kernel):
+    _check(RECIPES[client], kernel, 300, "iterative")
+    _check(RECIPES[client], kernel, 1500, "default")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["multitask", "LCM"])
+def test_1500_rows_of_two_tasks(client):
+    _check(RECIPES[client], "forest", 1500, "iterative")
+
+
+def test_the_page_says_what_is_tested():
+    assert PAGE.read_text() == page(), "run `python -m tests.clients table > docs/clients.md`"
