@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import gpytorch
@@ -118,7 +118,7 @@ def _built(recipe: Recipe, kernel: str, num_rows: int, is_oracle: bool) -> Clien
     return recipe.build(rows, factory)
 
 
-@lru_cache(maxsize=None)
+@cache
 def oracle(recipe: Recipe, kernel: str, num_rows: int) -> Quantities:
     """The same client with a dense kernel and dense algebra."""
     with torch.random.fork_rng(), dense_algebra():

@@ -10,20 +10,20 @@ from tests.clients.problems import KERNELS, NUM_TEST
 _INTRODUCTION = f"""\
 # Models of GPyTorch and BoTorch with these kernels
 
-What the models of GPyTorch's examples and BoTorch's models give with a kernel of this package in place of their own, with
-{SIZES[0]} rows (fewer than `max_cholesky_size`, 800) and {SIZES[1]:,}, {NUM_TEST} test points and float64. Each is compared
-with itself on dense matrices and Cholesky factors: marginal likelihood (or bound) and gradient, mean, variances, covariances,
-the variance of new targets, and the mean and variance of samples.
+What the models of GPyTorch's examples and BoTorch's models give with a kernel of this package in place of their own,
+with {SIZES[0]} rows (fewer than `max_cholesky_size`, 800) and {SIZES[1]:,}, {NUM_TEST} test points and float64. Each is
+compared with itself on dense matrices and Cholesky factors: marginal likelihood (or bound) and gradient, mean,
+variances, covariances, the variance of new targets, and the mean and variance of samples.
 
-- **exact**: all of these agree. Up to `max_cholesky_size` rows they do to 1e-5; above, means to 1e-3 of the scale of the
-  targets, variances and covariances to 2 %, and the likelihood and its gradient to .02 nats per datum, which is 3.5 standard
-  errors of what GPyTorch's 10 probe vectors leave.
+- **exact**: all of these agree. Up to `max_cholesky_size` rows they do to 1e-5; above, means to 1e-3 of the scale of
+  the targets, variances and covariances to 2 %, and the likelihood and its gradient to .02 nats per datum, which is 3.5
+  standard errors of what GPyTorch's 10 probe vectors leave.
 - **refused**: an error, whose message says what to do.
 - **wrong**: neither, and known.
 
-The columns are GPyTorch's default settings, those inside `gpytorch_partition.settings.iterative()` (BoTorch's models: the
-settings that BoTorch makes at import take the place of the default ones), and `gpytorch.settings.fast_pred_var()`. Kernels
-are {", ".join(KERNELS)}.
+The columns are GPyTorch's default settings, those inside `gpytorch_partition.settings.iterative()` (for BoTorch's
+models the settings that BoTorch makes at import take the place of the default ones), and
+`gpytorch.settings.fast_pred_var()`. Kernels are {", ".join(KERNELS)}.
 
 `tests/clients/` holds the models, and this page is made of what its tests expect: `python -m tests.clients table`.
 `python -m tests.clients check` runs every cell with every kernel.
