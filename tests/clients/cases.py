@@ -84,6 +84,24 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "has them.",
         not_of=("landmark",),
     ),
+    Deviation(
+        ("prod(-3) over a batch of kernels", "kernel * RBF", "RBF * kernel"),
+        "refused",
+        _DENSE,
+        "Products with a dense kernel would be dense, above `max_cholesky_size` rows: raise it, or stay inside "
+        "`iterative()`, where it is 2,000.",
+        sizes=(1500,),
+        modes=("default", "fast_pred_var"),
+    ),
+    Deviation(
+        ("leave-one-out",),
+        "refused",
+        _DENSE,
+        "The leave-one-out likelihood takes a Cholesky factor: as above.",
+        quantities=TRAINING,
+        sizes=(1500,),
+        modes=("default", "fast_pred_var"),
+    ),
 )
 
 

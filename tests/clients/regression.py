@@ -340,6 +340,46 @@ def batched_test(rows: Problem, kernel: KernelFactory) -> Client:
     return found
 
 
+@client("one of several batches of test points")
+def one_batch(rows: Problem, kernel: KernelFactory) -> Client:
+    found = batched_test.build(rows, kernel)
+    batches = found.predict
+    found.predict = lambda: batches()[1]
+    return found
+
+
+@client("some of the test points")
+def some_points(rows: Problem, kernel: KernelFactory) -> Client:
+    found = simple.build(rows, kernel)
+    points = found.predict
+    found.predict = lambda: points()[5:25]
+    return found
+
+
+@client("gradients of predictions by outputscale and noise")
+def through_predictions(rows: Problem, kernel: KernelFactory) -> Client:
+    """An objective of predictions, as of held-out rows."""
+    found = simple.build(rows, kernel)
+    predict = found.predict
+
+    def objective() -> Tensor:
+        found.modules.eval()
+        with gpytorch.settings.detach_test_caches(False):
+            latent = predict()
+            return latent.mean.square().mean() + latent.variance.mean()
+
+    found.objective = objective
+    return found
+
+
+@client("prior")
+def prior(rows: Problem, kernel: KernelFactory) -> Client:
+    found = simple.build(rows, kernel)
+    found.settings = gpytorch.settings.prior_mode
+    found.objective = None
+    return found
+
+
 @client("fully Bayesian")
 def fully_bayesian(rows: Problem, kernel: KernelFactory) -> Client:
     scaled = ScaleKernel(kernel())
