@@ -111,7 +111,7 @@ def _gradient(found: Client, likelihood: Tensor | Failure) -> Tensor:
 
 def _built(recipe: Recipe, kernel: str, num_rows: int, is_oracle: bool) -> Client:
     rows = problem(num_rows)
-    factory = kernel_factory(kernel, rows)
+    factory = kernel_factory(kernel, num_rows)
     torch.manual_seed(0)
     if is_oracle:
         return (recipe.oracle or recipe.build)(rows, dense_factory(factory))

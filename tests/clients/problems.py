@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache
 from typing import Any
 
 import gpytorch
@@ -48,7 +49,7 @@ class Problem:
         return torch.stack([self.train_y, self.train_x[:, 2].cos() - 0.5 * self.train_y], -1)
 
 
-@lru_cache
+@cache
 def problem(num_rows: int) -> Problem:
     """A smooth and a piecewise part, and noise of variance .04."""
     generator = torch.Generator().manual_seed(num_rows)
@@ -94,9 +95,15 @@ KERNELS: dict[str, Callable[..., Kernel]] = {
 }
 
 
-def kernel_factory(name: str, rows: Problem) -> KernelFactory:
+@cache
+def _built(name: str, num_rows: int, **options: Any) -> Kernel:
+    rows = problem(num_rows)
+    return KERNELS[name](rows.train_x, rows.train_y, **options)
+
+
+def kernel_factory(name: str, num_rows: int) -> KernelFactory:
     """A function from a kernel's options (`batch_shape`) to a fresh kernel on the rows of a problem."""
-    return partial(KERNELS[name], rows.train_x, rows.train_y)
+    return lambda **options: deepcopy(_built(name, num_rows, **options))
 
 
 class DenseKernel(Kernel):
