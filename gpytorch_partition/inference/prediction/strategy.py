@@ -48,7 +48,9 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         prior = _with_covariance(train_prior_dist, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
         self._effects: Tensor | None = None  # posterior means of cluster effects
-        self._cluster_weights: dict[int, tuple[LoadedRows, Tensor]] = {}  # by the term's number in the sum
+        self._cluster_weights: dict[
+            tuple[int, bool], tuple[LoadedRows, Tensor]
+        ] = {}  # by the term's number, and S in it
 
     @property
     def _is_dense(self) -> bool:
@@ -129,12 +131,13 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         rows = LoadedRows(term.right, term.right_loadings)
         if term.cluster_operator.requires_grad or (rows.loadings is not None and rows.loadings.requires_grad):
             return term.cluster_product(term.cluster_sums(alpha))
-        known, kept = self._cluster_weights.get(place, (None, alpha))
+        key = (place, term.has_same_clusters)
+        known, kept = self._cluster_weights.get(key, (None, alpha))
         if known is None or not known.are_same(rows):
             with torch.no_grad():
                 kept = term.cluster_sums(alpha)
                 kept = term.cluster_product(kept) if term.has_same_clusters else kept
-        self._cluster_weights[place] = (rows, kept)
+        self._cluster_weights[key] = (rows, kept)
         return kept if term.has_same_clusters else term.cluster_product(kept)
 
     def exact_predictive_covar(
