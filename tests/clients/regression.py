@@ -363,7 +363,7 @@ def training_rows_first(rows: Problem, kernel: KernelFactory) -> Client:
     found = exact(rows, model)
 
     def predict() -> MultivariateNormal:
-        assert model(rows.train_x[:30]).mean.isfinite().all()
+        assert model(rows.train_x).mean.isfinite().all()
         return model(rows.test_x)
 
     found.predict = predict
