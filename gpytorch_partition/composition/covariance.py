@@ -33,6 +33,9 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
             return PartitionSumLinearOperator(*structured_terms(covariance))
         return covariance
 
+    def _set_requires_grad(self, val: bool) -> None:
+        """Nothing: batched Kronecker products ask it, which would turn on gradients by points and frozen parameters."""
+
     # Python prefers these to the left operand's `+` and `*` where that is a lazily evaluated covariance of GPyTorch's.
 
     def __radd__(self, other: Any) -> LinearOperator:
