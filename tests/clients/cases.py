@@ -62,7 +62,7 @@ class Deviation:
         return is_case and (self.quantities is None or quantity in self.quantities)
 
 
-_NO_GRADIENT = "piecewise constant in x.*(Detach them|learn_inducing_locations=False)"
+_NO_GRADIENT = "piecewise constant in x.*learn_inducing_locations=False.*requires_grad_.False.*without gradients"
 _DENSE = "would be dense, and max_cholesky_size is"
 
 DEVIATIONS: tuple[Deviation, ...] = (
