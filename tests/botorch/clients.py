@@ -1,4 +1,4 @@
-"""BoTorch's models as clients (imported by a test that restores GPyTorch's settings, which BoTorch changes)."""
+"""BoTorch's models as clients."""
 
 from __future__ import annotations
 

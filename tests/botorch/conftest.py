@@ -17,7 +17,7 @@ SETTINGS = [
     (gpytorch.settings.max_eager_kernel_size, "_global_value"),
 ]
 
-collect_ignore_glob = [] if find_spec("botorch") else ["test_*"]
+collect_ignore_glob = [] if find_spec("botorch") else ["*"]
 
 
 def _values():

@@ -26,8 +26,8 @@ BOTORCH_CLIENTS = (
     "fantasize",
     "LogExpectedImprovement",
     "LogExpectedImprovement, gradient by x",
-    "qLogNEI",
     "qLogNEI, cache_root",
+    "qLogNEI",
 )
 
 
