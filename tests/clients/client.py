@@ -43,13 +43,13 @@ class Recipe:
 
     :param build: From rows and a kernel to the client.
     :param oracle: The same for the dense oracle, where GPyTorch itself computes something else.
-    :param modes: The modes that it is run in.
+    :param is_iterative: Whether GPyTorch itself solves iteratively at any number of rows.
     """
 
     name: str
     build: Callable[[Problem, KernelFactory], Client]
     oracle: Callable[[Problem, KernelFactory], Client] | None = None
-    modes: tuple[str, ...] = MODES
+    is_iterative: bool = False
 
 
 class Registry(dict[str, Recipe]):

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition import settings
-from tests.clients.cases import Deviation, deviation
+from tests.clients.cases import SIZES, Deviation, deviation
 from tests.clients.client import Client, Recipe
 from tests.clients.problems import dense_algebra, dense_factory, kernel_factory, problem
 
@@ -179,12 +179,12 @@ def deviations(recipe: Recipe, kernel: str, num_rows: int, mode: str) -> list[st
     broken = [f"the oracle raised {value.message}" for value in expected.values() if isinstance(value, Failure)]
     if broken:
         return broken
-    found = errors(got, expected)
+    found, tolerances = errors(got, expected), TOLERANCES[SIZES[-1] if recipe.is_iterative else num_rows]
     answers = {name: found.get(name, value) for name, value in got.items() if name != "samples"}
     answers |= {"sample mean": got["samples"], "sample variance": got["samples"]} if "samples" in got else {}
     answers |= found
     complaints = (
-        _complaint(value, TOLERANCES[num_rows][name], deviation(recipe.name, name, num_rows, mode, kernel))
+        _complaint(value, tolerances[name], deviation(recipe.name, name, num_rows, mode, kernel))
         for name, value in answers.items()
     )
     return [f"{name}: {words}" for name, words in zip(answers, complaints) if words]

@@ -287,7 +287,7 @@ def batch_of_fantasies(rows: Problem, kernel: KernelFactory) -> Client:
     return _with_fantasies(rows, kernel, torch.stack([rows.train_y[:5], rows.train_y[5:10]]))
 
 
-@client("checkpointing", modes=("default",))
+@client("checkpointing")
 def checkpointing(rows: Problem, kernel: KernelFactory) -> Client:
     found = simple.build(rows, kernel)
     objective = found.objective

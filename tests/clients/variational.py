@@ -135,7 +135,7 @@ def student_t(rows: Problem, kernel: KernelFactory) -> Client:
     return _sparse(rows, ScaleKernel(kernel()), likelihood=StudentTLikelihood())
 
 
-@client("CIQ")
+@client("CIQ", is_iterative=True)
 def ciq(rows: Problem, kernel: KernelFactory) -> Client:
     return _sparse(
         rows,
