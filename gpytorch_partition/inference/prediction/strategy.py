@@ -48,9 +48,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         prior = _with_covariance(train_prior_dist, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
         self._effects: Tensor | None = None  # posterior means of cluster effects
-        self._cluster_weights: dict[
-            tuple[int, bool], tuple[LoadedRows, Tensor]
-        ] = {}  # by the term's number, and S in it
+        # By the term's number in the sum, and whether S is in the table.
+        self._cluster_weights: dict[tuple[int, bool], tuple[LoadedRows, Tensor]] = {}
 
     @property
     def _is_dense(self) -> bool:
