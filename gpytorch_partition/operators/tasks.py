@@ -6,7 +6,7 @@ costs what one with the partition kernel costs, for all points on all tasks or f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from linear_operator.operators import (
@@ -45,7 +45,7 @@ def on_every_task(covariance: PartitionLinearOperator, task_covariance: Tensor) 
     repeated = [None if part is None else part.repeat_interleave(num_tasks, -2) for part in loadings]
     if covariance.is_symmetric:
         repeated[1] = repeated[0]
-    return _with_tasks(covariance, task_covariance, left, right, *repeated)
+    return _with_tasks(EveryTaskLinearOperator, covariance, task_covariance, left, right, *repeated)
 
 
 def on_own_tasks(
@@ -63,7 +63,8 @@ def on_own_tasks(
     is_same = covariance.is_symmetric and torch.equal(left_tasks, right_tasks)
     left = _own_task(covariance.left, left_tasks, num_tasks)
     right = left if is_same else _own_task(covariance.right, right_tasks, num_tasks)
-    return _with_tasks(covariance, task_covariance, left, right, covariance.left_loadings, covariance.right_loadings)
+    loadings = (covariance.left_loadings, covariance.right_loadings)
+    return _with_tasks(PartitionLinearOperator, covariance, task_covariance, left, right, *loadings)
 
 
 def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperator, DiagLinearOperator] | None:
@@ -89,7 +90,26 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
     return on_every_task(each, tasks - least * eye), ConstantDiagLinearOperator(least.view(1), noise.shape[-1])
 
 
+class EveryTaskLinearOperator(PartitionLinearOperator):
+    r"""A covariance :math:`K \otimes B` that can be asked for K and B, as linear_operator's Kronecker product can."""
+
+    @property
+    def linear_ops(self) -> tuple[PartitionLinearOperator, LinearOperator]:
+        """K (`*batch x N x N'`) and B (`T x T`), which BoTorch's `KroneckerMultiTaskGP` decomposes one by one."""
+        inner = cast(TaskLinearOperator, self.cluster_operator)
+        left, right = cast(_EveryTaskIncidence, self.left).rows, cast(_EveryTaskIncidence, self.right).rows
+        loadings = (self.left_loadings, self.right_loadings)
+        own = [None if part is None else part[..., :: inner.num_tasks, :] for part in loadings]
+        if self.is_symmetric:
+            own[1] = own[0]
+        each = self._with(
+            cluster_operator=inner.base, left=left, right=right, left_loadings=own[0], right_loadings=own[1]
+        )
+        return each, DenseLinearOperator(inner.task_covariance)
+
+
 def _with_tasks(
+    kind: type[PartitionLinearOperator],
     covariance: PartitionLinearOperator,
     task_covariance: Tensor,
     left: Incidence,
@@ -99,7 +119,7 @@ def _with_tasks(
 ) -> PartitionLinearOperator:
     inner = covariance.cluster_operator
     batch_shape = torch.broadcast_shapes(covariance.batch_shape, left.batch_shape, right.batch_shape)
-    return PartitionLinearOperator(
+    return kind(
         covariance.scale.expand(batch_shape),
         TaskLinearOperator(task_covariance.to(inner.dtype), inner),
         left=left,

@@ -76,12 +76,25 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     def _transpose_nonbatch(self) -> LinearOperator:
         return self._with(self.prior.mT, self.right, self.left, self.noisy)
 
-    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> LinearOperator:
+    def _expand_batch(self, batch_shape: torch.Size | list[int]) -> PredictiveCovarianceLinearOperator:
         prior, left, noisy = (p.expand(*batch_shape, *p.matrix_shape) for p in (self.prior, self.left, self.noisy))
         same = self.left is self.right
         return self._with(
             prior, left, left if same else self.right.expand(*batch_shape, *self.right.matrix_shape), noisy
         )
+
+    def _unsqueeze_batch(self, dim: int) -> LinearOperator:
+        return self._over_batch_dims(lambda part: part._unsqueeze_batch(dim))
+
+    def _permute_batch(self, *dims: int) -> LinearOperator:
+        return self._over_batch_dims(lambda part: part._permute_batch(*dims))
+
+    def _over_batch_dims(self, change: Callable[[LinearOperator], LinearOperator]) -> LinearOperator:
+        """Apply a change of batch dimensions to all parts, each with the whole batch shape."""
+        whole = self._expand_batch(self.batch_shape)
+        left = change(whole.left)
+        same = whole.left is whole.right
+        return self._with(change(whole.prior), left, left if same else change(whole.right), change(whole.noisy))
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         if batch_indices and any(part.batch_shape != self.batch_shape for part in self._args):
