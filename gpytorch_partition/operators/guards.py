@@ -90,6 +90,16 @@ class CovarianceOperator(LinearOperator):
         check_dense(self, "an eigendecomposition")
         return super()._symeig(eigenvectors=eigenvectors, return_evals_as_lazy=return_evals_as_lazy)
 
+    def diagonalization(self, method: str | None = None) -> tuple[Tensor, LinearOperator]:
+        """
+        Eigenvalues and eigenvectors; by Lanczos, with large errors on these spectra, only if it is asked for by name.
+
+        :raises RuntimeError: Above `max_cholesky_size` rows, unless a method is named.
+        """
+        if method is None:
+            check_dense(self, "a diagonalization")
+        return super().diagonalization(method=method)
+
     def _svd(self) -> tuple[LinearOperator, Tensor, LinearOperator]:
         check_dense(self, "a singular value decomposition")
         return super()._svd()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import unittest
 
+import linear_operator
 import torch
 from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
@@ -17,6 +18,11 @@ class _Suite(LinearOperatorTestCase):
     should_call_cg = False  # ours, not linear_operator.utils.linear_cg: see test_solves_by_our_cg
     should_call_lanczos = True
     should_call_lanczos_diagonalization = True
+
+    def test_diagonalization(self, symeig=True):
+        super().test_diagonalization(symeig=True)
+        with linear_operator.settings.max_cholesky_size(1), self.assertRaisesRegex(RuntimeError, "max_cholesky_size"):
+            self.create_linear_op().diagonalization()
 
     def evaluate_linear_op(self, linear_op):
         return dense(linear_op._linear_op) + linear_op._diag_tensor.to_dense()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import unittest
 from unittest import mock
 
+import linear_operator
 import pytest
 import torch
 from linear_operator.test.linear_operator_test_case import (
@@ -36,6 +37,11 @@ class _PartitionSuite(LinearOperatorTestCase):
         super().setUp()
         # The suite asks for 1e-4, and linear_operator's solver makes ten iterations all the same; this one stops.
         self.enterContext(mock.patch.object(accuracy, "LARGEST_RESIDUAL", 1e-6))
+
+    def test_diagonalization(self, symeig=True):
+        super().test_diagonalization(symeig=True)
+        with linear_operator.settings.max_cholesky_size(1), self.assertRaisesRegex(RuntimeError, "max_cholesky_size"):
+            self.create_linear_op().diagonalization()
 
     def evaluate_linear_op(self, linear_op):
         return dense(linear_op)
