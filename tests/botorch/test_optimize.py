@@ -31,6 +31,9 @@ from gpytorch_partition import (
     RandomForestKernel,
 )
 from gpytorch_partition.botorch import optimize, optimize_acqf_cells
+from gpytorch_partition.botorch.cells import ModelCells
+from gpytorch_partition.botorch.search import CellSearch
+from gpytorch_partition.botorch.space import space_of
 from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel
 
 DOUBLE = torch.float64
@@ -124,12 +127,16 @@ class TestTheBestIsFound:
         walls = torch.tensor(sorted(wall for wall in walls if 0 <= wall <= 8), dtype=DOUBLE)
         return (walls[1:] + walls[:-1]) / 2
 
-    def test_no_cell_on_a_line_through_it_is_better(self, improvement):
-        found, value = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, raw_samples=32, random_state=0)
+    @pytest.mark.parametrize("seed", range(3))
+    def test_no_cell_on_a_line_through_it_is_better(self, improvement, seed):
+        space = space_of(MIXED, INTEGERS, CATEGORIES, None, None, None)
+        search = CellSearch(improvement, ModelCells(improvement.model), space, MIXED[:0], 2048)
+        point = space.sampled(1, seed)
+        found = search.refined(point[0], search.evaluated(point)[0]).unsqueeze(0)
         for column, values in enumerate([range(7), torch.linspace(0, 1, 2001), range(4)]):
             line = found.repeat(len(values), 1)
             line[:, column] = torch.as_tensor(values)
-            assert best_of(improvement, line) <= value + 1e-9
+            assert best_of(improvement, line) <= improvement(found) + 1e-9
 
     def test_in_the_middle_of_its_cell(self, improvement):
         found, _ = optimize_acqf_cells(improvement, MIXED, INTEGERS, CATEGORIES, random_state=0)
