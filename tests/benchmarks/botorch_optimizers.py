@@ -1,5 +1,5 @@
 """
-Bayesian optimization of mixed problems: a search among cells on partition kernels, and BoTorch's on a Matern kernel.
+Bayesian optimization of mixed problems: a search among cells on a forest kernel beside BoTorch's on a Matern kernel.
 
 Runs are in processes of their own, as many at a time as there are cores: BoTorch changes settings of GPyTorch.
 """
@@ -22,7 +22,7 @@ from .methods import attempted
 from .report import Options, Row, Table, again
 
 PROBLEMS = ("Ackley", "LABS", "pressure vessel", "Rosenbrock", "Hartmann", "Levy", "Styblinski-Tang")
-METHODS = ("forest, cells", "binning, cells", "Matern, alternating", "random search")
+METHODS = ("forest, cells", "Matern, alternating", "random search")
 SEARCHES = ("cells", "lattice", "random points")
 NUM_FIRST = 10  # random points that all methods begin with
 MOST_SECONDS = 40.0  # of a run

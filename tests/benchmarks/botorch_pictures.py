@@ -10,7 +10,6 @@ from typing import Any
 # Okabe & Ito's colors, told apart with any color vision; markers tell lines apart in print.
 _STYLES = (
     {"color": "#0072B2", "marker": "o"},
-    {"color": "#009E73", "marker": "^"},
     {"color": "#D55E00", "marker": "D"},
     {"color": "#6E6E6E", "marker": "s"},
 )

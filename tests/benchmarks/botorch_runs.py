@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import partial
 from time import process_time
 from typing import Any
 
@@ -19,14 +18,14 @@ from gpytorch.kernels import ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from torch import Tensor
 
-from gpytorch_partition import RandomBinningKernel, RandomForestKernel
+from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.botorch import optimize_acqf_cells
 from gpytorch_partition.botorch.space import Space, space_of
 
 from .mixed_problems import PROBLEMS, MixedProblem
 from .report import Row
 
-NUM_TREES, NUM_GRIDS = 100, 50
+NUM_TREES = 100
 _LATTICE = 21  # values of each column of numbers, for the search on a lattice
 
 
@@ -87,8 +86,8 @@ def _found(name: str, search: Callable[[], Tensor], acq_function: Any) -> list[t
         return [(f"log EI, {name}", float(acq_function(point))), (f"seconds, {name}", taken)]
 
 
-def _by_cells(model_of: Callable[..., Any], problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
-    acq_function = _improvement(model_of, problem, X, Y, seed)
+def _by_cells(problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> Tensor:
+    acq_function = _improvement(_forest_model, problem, X, Y, seed)
     constraints = {"inequality_constraints": problem.constraints}
     return optimize_acqf_cells(acq_function, *_columns(problem), X_avoid=X, random_state=seed, **constraints)[0]
 
@@ -103,6 +102,9 @@ def _at_random(problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> Tensor
     return _space(problem).sampled(1, seed + 1_000_000)
 
 
+METHODS = {"forest, cells": _by_cells, "Matern, alternating": _by_alternating, "random search": _at_random}
+
+
 def _improvement(model_of: Callable[..., Any], problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> Any:
     model = model_of(problem, X, Y, seed)
     fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
@@ -114,13 +116,6 @@ def _forest_model(problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> Sin
     return SingleTaskGP(X, Y, covar_module=ScaleKernel(kernel))
 
 
-def _binning_model(problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> SingleTaskGP:
-    """Of all columns scaled to the unit cube, numbers of categories too."""
-    scaled = Normalize(X.shape[-1], bounds=problem.bounds)
-    kernel = RandomBinningKernel(scaled(X), NUM_GRIDS, random_state=seed)
-    return SingleTaskGP(X, Y, covar_module=ScaleKernel(kernel), input_transform=scaled)
-
-
 def _matern_model(problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> SingleTaskGP:
     """BoTorch's own: a Matern kernel with its priors, and where there are categories its mixed model."""
     num_columns = X.shape[-1]
@@ -130,14 +125,6 @@ def _matern_model(problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> Sin
         return MixedSingleTaskGP(X, Y, cat_dims=list(problem.categories), input_transform=scaled)
     kernel = get_covar_module_with_dim_scaled_prior(num_columns, use_rbf_kernel=False)
     return SingleTaskGP(X, Y, covar_module=kernel, input_transform=scaled)
-
-
-METHODS = {
-    "forest, cells": partial(_by_cells, _forest_model),
-    "binning, cells": partial(_by_cells, _binning_model),
-    "Matern, alternating": _by_alternating,
-    "random search": _at_random,
-}
 
 
 def _columns(problem: MixedProblem) -> tuple[Any, ...]:
