@@ -117,6 +117,9 @@ class TestTheBestIsFound:
         found, value = optimize_acqf_cells(acq_function, bounds, raw_samples=64, random_state=0)
         torch.testing.assert_close(value.squeeze(), best_of(acq_function, boxes))
         torch.testing.assert_close(value, acq_function(found))
+        for column, walls in enumerate(ModelCells(acq_function.model).walls(bounds)):
+            ends = torch.cat([bounds[:1, 0], walls, bounds[1:, 0]])
+            torch.testing.assert_close((ends[1:] + ends[:-1]) / 2, boxes[:, column].unique())
 
     @staticmethod
     def middles(trees, column, unit):
@@ -212,6 +215,18 @@ class TestEveryKindOfModel:
         )
         assert torch.equal(found[:1], alone)
         assert value >= best
+
+    def test_a_batch_has_the_best_given_what_is_pending(self):
+        x, y = mixed_rows()
+        acq_function = qLogExpectedImprovement(forest_gp(x, y), y.max())
+        points, fixed = grid_of(range(7), [0.5], range(4)), {"fixed_features": {1: 0.5}, "random_state": 0}
+        found, _ = optimize_acqf_cells(acq_function, MIXED, INTEGERS, CATEGORIES, q=3, **fixed)
+        for number in range(3):
+            acq_function.set_X_pending(found[:number] if number else None)
+            others = points[(points.unsqueeze(1) != found[:number]).any(-1).all(-1)]
+            torch.testing.assert_close(
+                acq_function(found[number : number + 1]).squeeze(), best_of(acq_function, others)
+            )
 
     def test_several_models(self):
         x, y = mixed_rows()
