@@ -107,7 +107,9 @@ class TestTheBestIsFound:
         y = x.sin().sum(-1, keepdim=True)
         transform = Normalize(num_columns, bounds=torch.tensor([[0.0], [8.0]], dtype=DOUBLE).expand(2, num_columns))
         inside = transform(x) if transformed else x
-        trees = ExtraTreesRegressor(10, min_samples_leaf=4, max_features=1.0, random_state=0).fit(inside, y[:, 0])
+        trees = ExtraTreesRegressor(
+            {1: 100, 2: 10}[num_columns], min_samples_leaf=4, max_features=1.0, random_state=0
+        ).fit(inside, y[:, 0])
         with pytest.warns(UserWarning, match="overconfident"):
             kernel = ScaleKernel(RandomForestKernel.from_forest(trees))
         options = {"input_transform": transform, "outcome_transform": Standardize(1)} if transformed else {}
