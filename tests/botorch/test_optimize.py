@@ -226,9 +226,8 @@ class TestEveryKindOfModel:
         for number in range(3):
             acq_function.set_X_pending(found[:number] if number else None)
             others = points[(points.unsqueeze(1) != found[:number]).any(-1).all(-1)]
-            torch.testing.assert_close(
-                acq_function(found[number : number + 1]).squeeze(), best_of(acq_function, others)
-            )
+            value = acq_function(found[number : number + 1]).squeeze()  # jitter for a batch changes it by 1e-5
+            torch.testing.assert_close(value, best_of(acq_function, others), atol=1e-4, rtol=0)
 
     def test_several_models(self):
         x, y = mixed_rows()
