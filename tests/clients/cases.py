@@ -38,8 +38,7 @@ class Deviation:
 
     :param clients: Names of clients.
     :param kind: `"refused"` or `"wrong"`.
-    :param says: For what is refused a regular expression of the message, with the remedy in it; for what is wrong how
-        far off it is.
+    :param says: A regular expression of the message, for what is refused with the remedy in it.
     :param note: What the table says of it.
     :param quantities: The quantities concerned; None is all.
     :param sizes: The numbers of rows concerned.
@@ -101,6 +100,22 @@ DEVIATIONS: tuple[Deviation, ...] = (
         quantities=TRAINING,
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
+    ),
+    Deviation(
+        ("gradients of predictions by outputscale and noise",),
+        "wrong",
+        "$^",
+        "Above `max_cholesky_size` rows predictive variances have no gradient, and the objective's lacks theirs.",
+        quantities=("gradient",),
+        sizes=(1500,),
+        modes=("default", "fast_pred_var"),
+    ),
+    Deviation(
+        ("KroneckerMultiTaskGP",),
+        "wrong",
+        "no attribute 'linear_ops'",
+        "BoTorch takes the covariance of several tasks apart, and fails with an `AttributeError`: `MultiTaskGP` is exact.",
+        quantities=QUANTITIES[2:],
     ),
 )
 

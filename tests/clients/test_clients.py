@@ -30,7 +30,6 @@ COMBINED = (
     "kernel * RBF",
     "Hadamard multitask",
     "fantasies",
-    "test points in batches",
 )
 ROTATED = list(zip([name for name in RECIPES if name not in LARGE], cycle(KERNELS)))
 OTHER_MODES = [(*case, mode) for case, mode in zip(ROTATED, cycle(["fast_pred_var", "iterative"]))]
