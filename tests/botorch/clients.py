@@ -15,7 +15,7 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood, SumMarginalLogLikelihood
 from torch import Tensor
 
-from tests.clients.client import Client, Registry
+from tests.clients.client import Client, Registry, Values
 from tests.clients.problems import KernelFactory, Problem
 
 BOTORCH = Registry()
@@ -192,20 +192,13 @@ def fantasized(rows: Problem, kernel: KernelFactory) -> Client:
     return found
 
 
-@dataclass
-class _Values:
-    """Values of an acquisition function as the mean of a posterior."""
-
-    mean: Tensor
-
-
 def _acquisition(rows: Problem, kernel: KernelFactory, acquisition: Any) -> Client:
     model = _single(rows, ScaleKernel(kernel()))
     found = _client(model, rows.test_x)
 
-    def predict(points: Tensor = rows.test_x) -> _Values:
+    def predict(points: Tensor = rows.test_x) -> Values:
         model.eval()
-        return _Values(acquisition(model)(points.unsqueeze(-2)))
+        return Values(acquisition(model)(points.unsqueeze(-2)))
 
     found.predict, found.observe, found.is_posterior = predict, None, False
     return found
@@ -222,11 +215,11 @@ def gradient_of_log_ei(rows: Problem, kernel: KernelFactory) -> Client:
     found = log_ei.build(rows, kernel)
     value = found.predict
 
-    def predict() -> _Values:
+    def predict() -> Values:
         points = rows.test_x.clone().requires_grad_()
         with torch.enable_grad():
             value(points).mean.sum().backward()
-        return _Values(points.grad if points.grad is not None else torch.zeros_like(points))
+        return Values(points.grad if points.grad is not None else torch.zeros_like(points))
 
     found.predict, found.objective = predict, None
     return found

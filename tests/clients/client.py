@@ -36,6 +36,13 @@ class Client:
     is_posterior: bool = True
 
 
+@dataclass
+class Values:
+    """Numbers made of a posterior, in the place of its mean."""
+
+    mean: Tensor
+
+
 @dataclass(frozen=True)
 class Recipe:
     """

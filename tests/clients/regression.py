@@ -25,7 +25,7 @@ from gpytorch.models import ExactGP
 from linear_operator import to_linear_operator
 from torch import Tensor
 
-from tests.clients.client import Client, client
+from tests.clients.client import Client, Values, client
 from tests.clients.problems import KernelFactory, Problem
 
 
@@ -383,6 +383,22 @@ def through_predictions(rows: Problem, kernel: KernelFactory) -> Client:
             return latent.mean.square().mean() + 10 * latent.variance.mean()
 
     found.objective = objective
+    return found
+
+
+@client("gradients of predictions by x")
+def by_points(rows: Problem, kernel: KernelFactory) -> Client:
+    found = simple.build(rows, kernel)
+    model = found.modules[0]
+
+    def predict() -> Values:
+        points = rows.test_x.clone().requires_grad_()
+        with torch.enable_grad():
+            latent = model(points)
+            (latent.mean + 10 * latent.variance).sum().backward()
+        return Values(torch.zeros_like(points) if points.grad is None else points.grad)
+
+    found.predict, found.objective, found.observe, found.is_posterior = predict, None, None, False
     return found
 
 
