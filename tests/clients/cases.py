@@ -37,7 +37,7 @@ class Deviation:
     Cases that are not exact.
 
     :param clients: Names of clients.
-    :param kind: `"refused"` or `"wrong"`.
+    :param kind: `"refused"`, `"warned"` (inaccurate, with a warning) or `"wrong"`.
     :param says: A regular expression of the message, for what is refused with the remedy in it.
     :param note: What the table says of it.
     :param quantities: The quantities concerned; None is all.
@@ -115,6 +115,15 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "wrong",
         "$^",
         "With `LandmarkKernel`, the gradient of variances is missing above `max_cholesky_size` rows.",
+        sizes=(1500,),
+        modes=("default", "fast_pred_var"),
+    ),
+    Deviation(
+        ("Bernoulli classification at all rows",),
+        "warned",
+        "$^",
+        "As many inducing points as rows, and solves without noise: above `max_cholesky_size` rows they do not "
+        "converge, and a `NumericalWarning` says so. Stay inside `iterative()`, where it is 2,000, or take fewer inducing points.",
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
     ),

@@ -19,7 +19,8 @@ variances, covariances, the variance of new targets, and the mean and variance o
   the targets, variances and covariances to 2 %, and the likelihood and its gradient to .02 nats per datum, which is 3.5
   standard errors of what GPyTorch's 10 probe vectors leave.
 - **refused**: an error, whose message says what to do.
-- **wrong**: neither, and known.
+- **warned**: inaccurate, as a warning says.
+- **wrong**: none of these, and known.
 
 The columns are GPyTorch's default settings, those inside `gpytorch_partition.settings.iterative()` (for BoTorch's
 models the settings that BoTorch makes at import take the place of the default ones), and
