@@ -123,7 +123,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "warned",
         "$^",
         "As many inducing points as rows, and solves without noise: above `max_cholesky_size` rows they do not "
-        "converge, and a `NumericalWarning` says so. Stay inside `iterative()`, where it is 2,000, or take fewer inducing points.",
+        "converge, and a `NumericalWarning` says so. Stay inside `iterative()`, where it is 2,000, or take fewer of them.",
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
     ),

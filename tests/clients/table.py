@@ -58,5 +58,6 @@ def _words(found: dict[str, Deviation | None], kind: str) -> str:
     numbers = ", ".join(str(1 + DEVIATIONS.index(each)) for each in dict.fromkeys(those.values()))
     if len(those) == len(found):
         return f"{kind} ({numbers})"
-    names = "training" if tuple(those) == TRAINING else ", ".join(those)
+    groups = {TRAINING: "training", QUANTITIES[len(TRAINING) :]: "predictions"}
+    names = groups.get(tuple(those), ", ".join(those))
     return f"{names} {kind} ({numbers})"
