@@ -44,6 +44,7 @@ class Deviation:
     :param sizes: The numbers of rows concerned.
     :param modes: The modes concerned.
     :param not_of: Kernels that are exact here.
+    :param only_of: The kernels that are not; none is all.
     """
 
     clients: tuple[str, ...]
@@ -54,6 +55,7 @@ class Deviation:
     sizes: tuple[int, ...] = SIZES
     modes: tuple[str, ...] = MODES
     not_of: tuple[str, ...] = ()
+    only_of: tuple[str, ...] = ()
 
     def concerns(self, client: str, quantity: str, num_rows: int, mode: str) -> bool:
         """Whether a quantity of a case is among these, for some kernel."""
@@ -93,6 +95,15 @@ DEVIATIONS: tuple[Deviation, ...] = (
         modes=("default", "fast_pred_var"),
     ),
     Deviation(
+        ("Hadamard multitask",),
+        "refused",
+        _DENSE,
+        "Where the kernel is a sum with a dense kernel: as above.",
+        sizes=(1500,),
+        modes=("default", "fast_pred_var"),
+        only_of=("wrapped sum",),
+    ),
+    Deviation(
         ("leave-one-out",),
         "refused",
         _DENSE,
@@ -123,7 +134,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "warned",
         "$^",
         "As many inducing points as rows, and solves without noise: above `max_cholesky_size` rows they do not "
-        "converge, and a `NumericalWarning` says so. Stay inside `iterative()`, where it is 2,000, or take fewer of them.",
+        "converge, and a `NumericalWarning` says so. Stay inside `iterative()`, where it is 2,000, or take fewer.",
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
     ),
@@ -138,8 +149,9 @@ DEVIATIONS: tuple[Deviation, ...] = (
 
 
 def deviation(client: str, quantity: str, num_rows: int, mode: str, kernel: str | None = None) -> Deviation | None:
-    """How a quantity of a case deviates; None if it is exact."""
+    """How a quantity of a case deviates, with most kernels if none is named; None if it is exact."""
     for found in DEVIATIONS:
-        if found.concerns(client, quantity, num_rows, mode) and kernel not in found.not_of:
+        is_of = kernel not in found.not_of and (not found.only_of or kernel in found.only_of)
+        if is_of and found.concerns(client, quantity, num_rows, mode):
             return found
     return None

@@ -49,6 +49,11 @@ def _cell(client: str, num_rows: int, mode: str) -> str:
     found = {name: deviation(client, name, num_rows, mode) for name in QUANTITIES}
     kinds = {each.kind for each in found.values() if each is not None}
     words = [_words(found, kind) for kind in sorted(kinds)]
+    words += [
+        f"{each.kind} with {' and '.join(each.only_of)} ({number})"
+        for number, each in enumerate(DEVIATIONS, 1)
+        if each.only_of and each.concerns(client, QUANTITIES[0], num_rows, mode)
+    ]
     return "; ".join(words if None not in found.values() else ["exact", *words])
 
 
