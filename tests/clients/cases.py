@@ -138,13 +138,6 @@ DEVIATIONS: tuple[Deviation, ...] = (
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
     ),
-    Deviation(
-        ("KroneckerMultiTaskGP",),
-        "wrong",
-        "no attribute 'linear_ops'",
-        "BoTorch takes the covariance of several tasks apart: an `AttributeError`. `MultiTaskGP` is exact.",
-        quantities=QUANTITIES[2:],
-    ),
 )
 
 
