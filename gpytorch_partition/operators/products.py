@@ -10,6 +10,7 @@ roots of rank 100, with errors of 94 % on these spectra.
 from __future__ import annotations
 
 import torch
+from linear_operator import settings
 from linear_operator.operators import (
     ConstantMulLinearOperator,
     DenseLinearOperator,
@@ -32,7 +33,7 @@ def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
 
     :param first: `*batch x N x M`.
     :param second: `*batch x N x M`; batch shapes broadcast.
-    :raises RuntimeError: If it has none, for more rows than `max_cholesky_size`.
+    :raises RuntimeError: If it has none, for more rows and columns than `max_cholesky_size`.
     """
     first, second = first.evaluate_kernel(), second.evaluate_kernel()
     if isinstance(first, DiagLinearOperator) or isinstance(second, DiagLinearOperator):
@@ -41,7 +42,9 @@ def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
     terms = [pair for pair in pairs if pair is not None]
     if len(terms) == len(pairs):
         return terms[0] if len(terms) == 1 else PartitionSumLinearOperator(*terms)
-    check_dense(first, f"an elementwise product with a {type(second).__name__}")
+    if min(first.shape[-2:]) > settings.max_cholesky_size.value():
+        hint = "add the kernels instead, or predict fewer points at once"
+        check_dense(first, f"an elementwise product with a {type(second).__name__} ({hint})")
     return DenseLinearOperator(first.to_dense() * second.to_dense())
 
 
@@ -94,9 +97,11 @@ def _times_tasks(
 
 
 def _shared_by_batch(matrices: Tensor) -> Tensor | None:
-    """The matrix that all elements of a batch have; None if they differ."""
+    """The matrix that all elements of a batch have; None if they differ, or may: parameters that happen to be equal."""
     first = matrices[(0,) * (matrices.dim() - 2)]
-    return first if torch.equal(matrices, first.expand_as(matrices)) else None
+    is_expanded = not any(matrices.stride()[:-2])
+    is_shared = is_expanded or (not matrices.requires_grad and torch.equal(matrices, first.expand_as(matrices)))
+    return first if is_shared else None
 
 
 def _scaled_tasks(operator: LinearOperator) -> tuple[Tensor, InterpolatedLinearOperator] | None:

@@ -81,8 +81,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
         ("gradients of predictions by x", "LogExpectedImprovement, gradient by x"),
         "refused",
         _NO_GRADIENT,
-        "Search without gradients: `optimize_acqf_discrete`, or `optimize_acqf` with `with_grad` off. `LandmarkKernel` "
-        "has them.",
+        "Search the cells: `gpytorch_partition.botorch.optimize_acqf_cells`, or `optimize_acqf_discrete`. "
+        "`LandmarkKernel` has such gradients.",
         not_of=("landmark",),
     ),
     Deviation(
@@ -109,23 +109,6 @@ DEVIATIONS: tuple[Deviation, ...] = (
         _DENSE,
         "The leave-one-out likelihood takes a Cholesky factor: as above.",
         quantities=TRAINING,
-        sizes=(1500,),
-        modes=("default", "fast_pred_var"),
-    ),
-    Deviation(
-        ("gradients of predictions by outputscale and noise",),
-        "wrong",
-        "$^",
-        "Above `max_cholesky_size` rows predictive variances have no gradient, and the objective's lacks theirs.",
-        quantities=("gradient",),
-        sizes=(1500,),
-        modes=("default", "fast_pred_var"),
-    ),
-    Deviation(
-        ("gradients of predictions by x",),
-        "wrong",
-        "$^",
-        "With `LandmarkKernel`, the gradient of variances is missing above `max_cholesky_size` rows.",
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
     ),

@@ -24,7 +24,7 @@ from gpytorch.kernels import (
 )
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 
-from gpytorch_partition import FastClusterKernel, PartitionKernel, RandomForestKernel, fit_exact_gp
+from gpytorch_partition import FastClusterKernel, LandmarkKernel, PartitionKernel, RandomForestKernel, fit_exact_gp
 
 NUM_TASKS = 3
 BATCH = torch.Size([NUM_TASKS])
@@ -279,3 +279,52 @@ def test_fit_exact_gp_raises_the_likelihood(name):
     fit = fit_exact_gp(model, model.likelihood, max_iterations=5)
     assert fit.method == "l-bfgs"
     assert fit.log_marginal_likelihood > before + 10
+
+
+def gradients_of_a_prediction(model, points):
+    with gpytorch.settings.detach_test_caches(False):
+        prediction, joint = model(*points), model(*points).covariance_matrix
+        weights = torch.linspace(0, 1, joint.numel(), dtype=joint.dtype).view_as(joint)
+        (prediction.mean.sum() + 10 * prediction.variance.sum() + (weights * joint).sum()).backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("name", ["one kernel", "smooth kernel first", "tasks", "own tasks", "independent outputs"])
+def test_predictions_have_the_exact_gradients_by_hyperparameters(name):
+    model = build(name, Dense).eval()
+    with linear_operator.settings.max_cholesky_size(10**6):
+        expected = gradients_of_a_prediction(model, points_of(model))
+    model = build(name).eval()
+    with linear_operator.settings.max_cholesky_size(20), gpytorch.settings.max_eager_kernel_size(20):
+        got = gradients_of_a_prediction(model, points_of(model))
+    scale = expected.abs().max()
+    torch.testing.assert_close(got / scale, expected / scale, rtol=0, atol=2e-3)
+
+
+def test_predictions_of_a_smooth_kernel_have_the_exact_gradients_by_points():
+    gradients = []
+    for max_cholesky_size in (800, 20):
+        model = single(LandmarkKernel(X, Y, num_landmarks=20, random_state=0)).double().eval()
+        points = TEST_X.clone().requires_grad_()
+        eager = gpytorch.settings.max_eager_kernel_size(20)
+        with linear_operator.settings.max_cholesky_size(max_cholesky_size), eager:
+            prediction = model(points)
+            (prediction.mean + 10 * prediction.variance).sum().backward()
+        gradients.append(points.grad)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=2e-3 * float(gradients[0].abs().max()))
+
+
+def test_equal_covariances_of_tasks_in_a_batch_keep_their_own_gradients():
+    index = IndexKernel(2, rank=1, batch_shape=torch.Size([2])).double()
+    index.initialize(covar_factor=torch.ones(2, 2, 1, dtype=torch.float64))
+    tasks = (torch.arange(90) % 2).view(-1, 1)
+    vector = torch.linspace(-1, 1, 90, dtype=torch.float64) * torch.tensor([[1.0], [2.0]], dtype=torch.float64)
+
+    def gradient(matrix):
+        form = (vector.unsqueeze(-2) @ matrix @ vector.unsqueeze(-1)).sum()
+        return torch.autograd.grad(form, index.covar_factor)[0]
+
+    kernel = clusters().double()
+    got = gradient(kernel(X.expand(2, 90, 3)).mul(index(tasks.expand(2, 90, 1))).to_dense())
+    expected = gradient(kernel(X).to_dense() * index(tasks.expand(2, 90, 1)).to_dense())
+    torch.testing.assert_close(got, expected)

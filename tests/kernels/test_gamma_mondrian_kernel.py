@@ -178,7 +178,7 @@ class TestState:
 
 def test_what_it_cannot_do_is_an_error():
     kernel = GammaMondrianKernel(X, 5, random_state=0)
-    with pytest.raises(ValueError, match="IterativeKernel"):
+    with pytest.raises(ValueError, match="with \\+"):
         PartitionMixtureKernel([kernel, kernel])(X).to_dense()
     with pytest.raises(ValueError, match="GammaMondrianKernel"):
         FeatureSpaceGP(kernel)

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import FastClusterKernel, settings
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.operators import partition_added_diag_linear_operator as solver
+from gpytorch_partition.operators import guards as solver
 from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
 
 NOISE = "likelihood.noise_covar.noise"

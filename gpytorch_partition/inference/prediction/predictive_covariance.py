@@ -162,6 +162,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """The whole matrix, solved for by blocks of test points; symmetric where rows and columns are the same."""
         if not self.shape.numel():
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        if self._carries_gradients and self.left is self.right:
+            return self._differentiable_matrix()
         blocks = [
             self.prior[..., block].to_dense() - self.left @ self._solve_block(block)
             for block in self._blocks("predictive covariance")
@@ -179,8 +181,28 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         columns = self._columns(block)
         if self.is_dense or self.left is not self.right:
             return self._training_solve(columns)
-        prior = self.prior.diagonal(dim1=-2, dim2=-1)[..., block]
+        return self._certain_weights(columns, self.prior.diagonal(dim1=-2, dim2=-1)[..., block])
+
+    def _certain_weights(self, columns: Tensor, prior: Tensor) -> Tensor:
+        """Solutions (`*batch x N x t`) whose variances are certain to be within `tolerance` squared; no graph."""
         return self._conjugate_gradients(columns, self._variances_within(self.tolerance**2, prior)).solution
+
+    @property
+    def _carries_gradients(self) -> bool:
+        """Whether results of conjugate gradients need a graph."""
+        has_any = any(part.requires_grad for part in (self.prior, self.left, self.right, self.noisy))
+        return not self.is_dense and torch.is_grad_enabled() and has_any
+
+    def _differentiable_matrix(self) -> Tensor:
+        r"""
+        The whole matrix with a graph, from :math:`C W + W^\top C^\top - W^\top A W` with constant solutions W.
+
+        At :math:`W = A^{-1} C^\top` this is :math:`C A^{-1} C^\top`, and so are its derivatives. Holds N numbers for
+        every test point.
+        """
+        weights = torch.cat([self._solve_block(block) for block in self._blocks("predictive covariance")], -1)
+        half = self.left.matmul(weights)
+        return self.prior.to_dense() - half - half.mT + weights.mT @ self.noisy.matmul(weights)
 
     def _diagonal(self) -> Tensor:
         if not self.shape.numel():
@@ -188,8 +210,9 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         prior = self.prior.diagonal(dim1=-2, dim2=-1)
         if self.left is not self.right:
             return self._covariances(prior)
-        posterior = None if self.is_dense else cluster_posterior(self.noisy, self.left)
-        method = "conjugate_gradients" if self.is_dense else self._variance_method(posterior)
+        needs_solves = self.is_dense or self._carries_gradients
+        posterior = None if needs_solves else cluster_posterior(self.noisy, self.left)
+        method = "conjugate_gradients" if needs_solves else self._variance_method(posterior)
         if posterior is not None and method != "conjugate_gradients":
             return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
         variances = [
@@ -223,6 +246,9 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         r"""Prior variances less the quadratic forms :math:`k^\top A^{-1} k` of the columns k."""
         if self.is_dense:
             return prior - (columns * self._training_solve(columns)).sum(-2)
+        if self._carries_gradients:
+            weights = self._certain_weights(columns, prior)
+            return prior - ((2 * columns - self.noisy.matmul(weights)) * weights).sum(-2)
         rule = self._variances_within(self.tolerance, prior)
         form = self._conjugate_gradients(columns, rule).quadratic_form.squeeze(-2)
         return (prior - form).clamp_min(0)

@@ -39,7 +39,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
       same here, and requires targets to be missing at the same rows in all batch elements.
     - Fantasies re-solve from the old solution instead of updating Lanczos roots.
 
-    Up to `max_cholesky_size` training rows GPyTorch's dense algebra is used. Above, variances carry no gradients.
+    Up to `max_cholesky_size` training rows GPyTorch's dense algebra is used. Above, variances carry gradients by
+    hyperparameters with `detach_test_caches` off, and by points where a term of the kernel is smooth in them.
     """
 
     def __init__(self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any) -> None:
@@ -149,7 +150,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if torch.is_tensor(test_train_covar) and rows is None and self._is_dense:
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
         prior, cross, noisy = to_linear_operator(test_test_covar), to_linear_operator(test_train_covar), self._noisy
-        if not self._is_dense:
+        if not self._is_dense and not _carries_gradients(cross):
             prior, cross = prior.detach(), cross.detach()
         if rows is not None:
             cross, noisy = cross[..., :, rows], noisy.restricted_to(rows)
@@ -173,8 +174,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
                 "likelihood with such noise, or for several tasks one whose noise is not singular, such as "
                 "MultitaskGaussianLikelihood(num_tasks, rank=1, has_global_noise=True)"
             )
-        keeps_graph = self._is_dense and gpytorch_settings.detach_test_caches.off()
-        return noisy if keeps_graph else noisy.detach()
+        return noisy if gpytorch_settings.detach_test_caches.off() else noisy.detach()
 
     def get_fantasy_strategy(
         self, inputs: Any, targets: Tensor, full_inputs: Any, full_targets: Tensor, full_output: Any, **kwargs: Any
@@ -210,6 +210,18 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             initial_guess=guess,
             max_iterations=linear_settings.max_cg_iterations.value(),
         ).solution.squeeze(-1)
+
+
+def _carries_gradients(cross: LinearOperator) -> bool:
+    """Whether variances do: by hyperparameters if caches do, and by points in terms that are smooth in them."""
+    if not torch.is_grad_enabled():
+        return False
+    smooth = (
+        term.requires_grad
+        for term in structured_terms(cross)
+        if not isinstance(term, PartitionLinearOperator) or term.left_loadings is not None
+    )
+    return gpytorch_settings.detach_test_caches.off() or any(smooth)
 
 
 def _with_covariance(distribution: MultivariateNormal, covariance: LinearOperator) -> MultivariateNormal:
