@@ -30,7 +30,9 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
         covariance = super().evaluate_kernel()
         is_sum = isinstance(covariance, SumLinearOperator) and not isinstance(covariance, AddedDiagLinearOperator)
         if is_sum and involves_partitions(covariance):
-            return PartitionSumLinearOperator(*structured_terms(covariance))
+            covariance = PartitionSumLinearOperator(*structured_terms(covariance))
+        if isinstance(covariance, CovarianceOperator):
+            covariance.points_require_grad = self.x1.requires_grad or self.x2.requires_grad
         return covariance
 
     def _set_requires_grad(self, val: bool) -> None:

@@ -48,6 +48,8 @@ class CovarianceOperator(LinearOperator):
     :mod:`gpytorch_partition.operators.products`.
     """
 
+    points_require_grad = False  #: whether it was evaluated at points that require a gradient
+
     # Set by the modules `addition` and `products`, which import every class that a sum or a product can become.
     _sum_of: Callable[[LinearOperator, Any], LinearOperator]
     _product_with: Callable[[LinearOperator, LinearOperator], LinearOperator]

@@ -34,6 +34,14 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
         ('PartitionSumLinearOperator', tensor([2.5000, 3.0000, 2.5000]))
     """
 
+    def __init__(self, *linear_ops: LinearOperator | Tensor) -> None:
+        super().__init__(*linear_ops)
+        self.points_require_grad = any(getattr(term, "points_require_grad", False) for term in self.linear_ops)
+
+    def evaluate_kernel(self) -> LinearOperator:
+        """The sum of the evaluated terms."""
+        return self.__class__(*(term.evaluate_kernel() for term in self.linear_ops))
+
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         return self.__class__(*(term._getitem(row_index, col_index, *batch_indices) for term in self.linear_ops))
 

@@ -58,8 +58,14 @@ def _structured_product(first: LinearOperator, second: LinearOperator) -> Linear
         if (tasks := _scaled_tasks(other)) is not None:
             return _times_tasks(own, *tasks)
     is_own = isinstance(first, CovarianceOperator) or isinstance(second, CovarianceOperator)
-    is_dense = isinstance(first, DenseLinearOperator) or isinstance(second, DenseLinearOperator)
+    is_dense = _is_dense(first) or _is_dense(second)
     return DenseLinearOperator(first.to_dense() * second.to_dense()) if is_dense and not is_own else None
+
+
+def _is_dense(operator: LinearOperator) -> bool:
+    """Whether an operator holds a matrix, scaled or not."""
+    inner = operator.base_linear_op if isinstance(operator, ConstantMulLinearOperator) else operator
+    return isinstance(inner, DenseLinearOperator)
 
 
 def _is_single_cluster(operator: PartitionLinearOperator) -> bool:

@@ -37,14 +37,13 @@ class Deviation:
     Cases that are not exact.
 
     :param clients: Names of clients.
-    :param kind: `"refused"`, `"warned"` (inaccurate, with a warning) or `"wrong"`.
+    :param kind: `"refused"`, or `"warned"` (inaccurate, with a warning).
     :param says: A regular expression of the message, for what is refused with the remedy in it.
     :param note: What the table says of it.
     :param quantities: The quantities concerned; None is all.
     :param sizes: The numbers of rows concerned.
     :param modes: The modes concerned.
     :param not_of: Kernels that are exact here.
-    :param only_of: The kernels that are not; none is all.
     """
 
     clients: tuple[str, ...]
@@ -55,7 +54,6 @@ class Deviation:
     sizes: tuple[int, ...] = SIZES
     modes: tuple[str, ...] = MODES
     not_of: tuple[str, ...] = ()
-    only_of: tuple[str, ...] = ()
 
     def concerns(self, client: str, quantity: str, num_rows: int, mode: str) -> bool:
         """Whether a quantity of a case is among these, for some kernel."""
@@ -95,15 +93,6 @@ DEVIATIONS: tuple[Deviation, ...] = (
         modes=("default", "fast_pred_var"),
     ),
     Deviation(
-        ("Hadamard multitask",),
-        "refused",
-        _DENSE,
-        "Where the kernel is a sum with a dense kernel: as above.",
-        sizes=(1500,),
-        modes=("default", "fast_pred_var"),
-        only_of=("wrapped sum",),
-    ),
-    Deviation(
         ("leave-one-out",),
         "refused",
         _DENSE,
@@ -127,7 +116,6 @@ DEVIATIONS: tuple[Deviation, ...] = (
 def deviation(client: str, quantity: str, num_rows: int, mode: str, kernel: str | None = None) -> Deviation | None:
     """How a quantity of a case deviates, with most kernels if none is named; None if it is exact."""
     for found in DEVIATIONS:
-        is_of = kernel not in found.not_of and (not found.only_of or kernel in found.only_of)
-        if is_of and found.concerns(client, quantity, num_rows, mode):
+        if kernel not in found.not_of and found.concerns(client, quantity, num_rows, mode):
             return found
     return None

@@ -20,7 +20,6 @@ variances, covariances, the variance of new targets, and the mean and variance o
   standard errors of what GPyTorch's 10 probe vectors leave.
 - **refused**: an error, whose message says what to do.
 - **warned**: inaccurate, as a warning says.
-- **wrong**: none of these, and known.
 
 The columns are GPyTorch's default settings, those inside `gpytorch_partition.settings.iterative()` (for BoTorch's
 models the settings that BoTorch makes at import take the place of the default ones), and
@@ -49,11 +48,6 @@ def _cell(client: str, num_rows: int, mode: str) -> str:
     found = {name: deviation(client, name, num_rows, mode) for name in QUANTITIES}
     kinds = {each.kind for each in found.values() if each is not None}
     words = [_words(found, kind) for kind in sorted(kinds)]
-    words += [
-        f"{each.kind} with {' and '.join(each.only_of)} ({number})"
-        for number, each in enumerate(DEVIATIONS, 1)
-        if each.only_of and each.concerns(client, QUANTITIES[0], num_rows, mode)
-    ]
     return "; ".join(words if None not in found.values() else ["exact", *words])
 
 

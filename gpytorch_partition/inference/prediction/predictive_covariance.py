@@ -202,7 +202,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """
         weights = torch.cat([self._solve_block(block) for block in self._blocks("predictive covariance")], -1)
         half = self.left.matmul(weights)
-        return self.prior.to_dense() - half - half.mT + weights.mT @ self.noisy.matmul(weights)
+        dense = self.prior.to_dense() - half - half.mT + weights.mT @ self.noisy.matmul(weights)
+        return 0.5 * (dense + dense.mT)
 
     def _diagonal(self) -> Tensor:
         if not self.shape.numel():

@@ -40,7 +40,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     - Fantasies re-solve from the old solution instead of updating Lanczos roots.
 
     Up to `max_cholesky_size` training rows GPyTorch's dense algebra is used. Above, variances carry gradients by
-    hyperparameters with `detach_test_caches` off, and by points where a term of the kernel is smooth in them.
+    hyperparameters with `detach_test_caches` off, and by points that require them.
     """
 
     def __init__(self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any) -> None:
@@ -150,7 +150,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if torch.is_tensor(test_train_covar) and rows is None and self._is_dense:
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
         prior, cross, noisy = to_linear_operator(test_test_covar), to_linear_operator(test_train_covar), self._noisy
-        if not self._is_dense and not _carries_gradients(cross):
+        if not self._is_dense and not _carries_gradients(test_test_covar):
             prior, cross = prior.detach(), cross.detach()
         if rows is not None:
             cross, noisy = cross[..., :, rows], noisy.restricted_to(rows)
@@ -212,16 +212,10 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         ).solution.squeeze(-1)
 
 
-def _carries_gradients(cross: LinearOperator) -> bool:
-    """Whether variances do: by hyperparameters if caches do, and by points in terms that are smooth in them."""
-    if not torch.is_grad_enabled():
-        return False
-    smooth = (
-        term.requires_grad
-        for term in structured_terms(cross)
-        if not isinstance(term, PartitionLinearOperator) or term.left_loadings is not None
-    )
-    return gpytorch_settings.detach_test_caches.off() or any(smooth)
+def _carries_gradients(prior: LinearOperator | Tensor) -> bool:
+    """Whether variances do: by hyperparameters if caches do, and by points that require it."""
+    by_points = prior.requires_grad if torch.is_tensor(prior) else getattr(prior, "points_require_grad", False)
+    return torch.is_grad_enabled() and (gpytorch_settings.detach_test_caches.off() or by_points)
 
 
 def _with_covariance(distribution: MultivariateNormal, covariance: LinearOperator) -> MultivariateNormal:
