@@ -32,7 +32,8 @@ class PartitionProductKernel(ProductKernel):
         """The product (`*batch x N1 x N2`) or its diagonal; different points need no dense factors."""
         if diag:
             return reduce(mul, [kernel(x1, x2, diag=True, **params) for kernel in self.kernels])
-        return reduce(product, [to_linear_operator(kernel(x1, x2, **params)) for kernel in self.kernels])
+        factors = [to_linear_operator(kernel(x1, x2, **params)).evaluate_kernel() for kernel in self.kernels]
+        return reduce(product, sorted(factors, key=involves_partitions, reverse=True))
 
 
 class PartitionMultitaskKernel(MultitaskKernel):

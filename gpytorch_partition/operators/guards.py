@@ -33,7 +33,7 @@ def check_dense(operator: LinearOperator, task: str) -> None:
             f"{task} of a {operator.shape[-2]:,} x {operator.shape[-1]:,} {type(operator).__name__} would be dense, "
             f"and max_cholesky_size is {limit:,}. If iterative solves were meant, run inside "
             "gpytorch_partition.settings.iterative() (importing BoTorch or fast_computations(...) turns them off); "
-            "if the dense matrix is wanted, raise linear_operator.settings.max_cholesky_size or call to_dense()."
+            "if the dense matrix is wanted, raise linear_operator.settings.max_cholesky_size."
         )
 
 

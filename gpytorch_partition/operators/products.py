@@ -49,7 +49,7 @@ def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
 
 
 def _structured_product(first: LinearOperator, second: LinearOperator) -> LinearOperator | None:
-    """The product of two terms: a partition operator, or dense if one is and none is ours; None where there is none."""
+    """The product of two terms: a partition operator, or dense if one is and none has clusters; else None."""
     for own, other in ((first, second), (second, first)):
         if not isinstance(own, PartitionLinearOperator):
             continue
@@ -57,9 +57,15 @@ def _structured_product(first: LinearOperator, second: LinearOperator) -> Linear
             return _times_loadings(own, other)
         if (tasks := _scaled_tasks(other)) is not None:
             return _times_tasks(own, *tasks)
-    is_own = isinstance(first, CovarianceOperator) or isinstance(second, CovarianceOperator)
     is_dense = _is_dense(first) or _is_dense(second)
-    return DenseLinearOperator(first.to_dense() * second.to_dense()) if is_dense and not is_own else None
+    has_clusters = _has_clusters(first) or _has_clusters(second)
+    return DenseLinearOperator(first.to_dense() * second.to_dense()) if is_dense and not has_clusters else None
+
+
+def _has_clusters(operator: LinearOperator) -> bool:
+    """Whether an operator is one of this package's, but for low-rank terms of other kernels."""
+    is_low_rank = isinstance(operator, PartitionLinearOperator) and _is_single_cluster(operator)
+    return isinstance(operator, CovarianceOperator) and not is_low_rank
 
 
 def _is_dense(operator: LinearOperator) -> bool:

@@ -23,6 +23,7 @@ from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.task_linear_operator import TaskLinearOperator
+from gpytorch_partition.operators.guards import check_dense
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 _EVERY_TASK: Key[Incidence] = Key("every row on every task")
@@ -74,7 +75,8 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
     The diagonal is half of the smallest eigenvalue of B; for the rest every point is a cluster of its own.
 
     :param noise: `NT x NT`, as GPyTorch's multitask likelihoods add it.
-    :return: None if it is of another form, or singular.
+    :return: None if it is of another form, or singular for so few rows that all is dense.
+    :raises RuntimeError: If it is singular above `max_cholesky_size` rows, where solves need noise of full rank.
     """
     points, tasks = noise.linear_ops[0], noise.linear_ops[-1].to_dense()
     is_identity = isinstance(points, ConstantDiagLinearOperator) and bool((points.diag_values == 1).all())
@@ -82,6 +84,9 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
         return None
     least = torch.linalg.eigvalsh(tasks.detach())[0] / 2
     if least <= torch.finfo(tasks.dtype).eps * tasks.detach().diagonal().amax():
+        check_dense(
+            noise, "singular noise between tasks (give it full rank, as has_global_noise=True does: the algebra)"
+        )
         return None
     eye = torch.eye(len(tasks), dtype=tasks.dtype, device=tasks.device)
     own = Incidence(torch.arange(points.shape[-1], device=tasks.device).unsqueeze(-1), points.shape[-1])

@@ -122,6 +122,7 @@ MODELS = {
     "sum over a batch": lambda w: single(batched(w(clusters())), covariance=lambda k, x: k[0](x).sum(-3)),
     "product with a linear kernel": lambda w: single(w(forest()) * LinearKernel()),
     "linear kernel first": lambda w: single(LinearKernel() * w(forest())),
+    "linear kernel times a sum": lambda w: single(LinearKernel() * (RBFKernel() + w(forest()))),
     "product with a constant": lambda w: single(ConstantKernel() * w(forest())),
     "tasks": lambda w: multitask(MultitaskKernel(w(forest()), NUM_TASKS)),
     "tasks, one noise": lambda w: multitask(MultitaskKernel(w(clusters()), NUM_TASKS, rank=2), has_task_noise=False),
@@ -134,6 +135,7 @@ MODELS = {
     "own tasks, tasks first": lambda w: hadamard(lambda k, x, i: k[1](i).mul(k[0](x)))(w(forest())),
     "own tasks, by a star": lambda w: hadamard(lambda k, x, i: k[1](i) * k[0](x))(w(forest())),
     "own tasks in a column": lambda w: indexed(index_kernel() * ScaleKernel(w(forest((0, 1, 2))))),
+    "two kinds of tasks": lambda w: indexed(index_kernel() * index_kernel() * w(forest((0, 1, 2)))),
     "own tasks of a sum": lambda w: indexed(
         (w(forest((0, 1, 2))) + ScaleKernel(RBFKernel(active_dims=[0, 1, 2]))) * index_kernel()
     ),
@@ -246,8 +248,12 @@ def test_a_product_over_a_batch_is_refused():
         kernel(X).prod(-3)
 
 
-def test_singular_noise_between_tasks_is_refused_in_predictions():
-    model = multitask(MultitaskKernel(clusters(), NUM_TASKS), rank=1, has_global_noise=False).double().eval()
+def test_singular_noise_between_tasks_is_refused():
+    model = multitask(MultitaskKernel(clusters(), NUM_TASKS), rank=1, has_global_noise=False).double()
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    with linear_operator.settings.max_cholesky_size(20), pytest.raises(RuntimeError, match="has_global_noise=True"):
+        mll(model(X), TASK_Y)
+    model.eval()
     with linear_operator.settings.max_cholesky_size(20), pytest.raises(RuntimeError, match="has_global_noise=True"):
         _ = model(TEST_X).variance
 
