@@ -9,9 +9,13 @@ roots of rank 100, with errors of 94 % on these spectra.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import add
+
 import torch
 from linear_operator import settings
 from linear_operator.operators import (
+    AddedDiagLinearOperator,
     ConstantMulLinearOperator,
     DenseLinearOperator,
     DiagLinearOperator,
@@ -23,7 +27,6 @@ from torch import Tensor
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import on_own_tasks
 
 
@@ -36,20 +39,27 @@ def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
     :raises RuntimeError: If it has none, for more rows and columns than `max_cholesky_size`.
     """
     first, second = first.evaluate_kernel(), second.evaluate_kernel()
-    if isinstance(first, DiagLinearOperator) or isinstance(second, DiagLinearOperator):
-        return DiagLinearOperator(first.diagonal(dim1=-2, dim2=-1) * second.diagonal(dim1=-2, dim2=-1))
-    pairs = [_structured_product(a, b) for a in structured_terms(first) for b in structured_terms(second)]
+    pairs = [_structured_product(a, b) for a in _terms(first) for b in _terms(second)]
     terms = [pair for pair in pairs if pair is not None]
     if len(terms) == len(pairs):
-        return terms[0] if len(terms) == 1 else PartitionSumLinearOperator(*terms)
+        return reduce(add, sorted(terms, key=lambda term: isinstance(term, DiagLinearOperator)))
     if min(first.shape[-2:]) > settings.max_cholesky_size.value():
         hint = "add the kernels instead, or predict fewer points at once"
         check_dense(first, f"an elementwise product with a {type(second).__name__} ({hint})")
     return DenseLinearOperator(first.to_dense() * second.to_dense())
 
 
+def _terms(operator: LinearOperator) -> list[LinearOperator]:
+    """The terms of a sum, a diagonal included."""
+    if isinstance(operator, AddedDiagLinearOperator):
+        return [*structured_terms(operator._linear_op), operator._diag_tensor]
+    return structured_terms(operator)
+
+
 def _structured_product(first: LinearOperator, second: LinearOperator) -> LinearOperator | None:
     """The product of two terms: a partition operator, or dense if one is and none has clusters; else None."""
+    if isinstance(first, DiagLinearOperator) or isinstance(second, DiagLinearOperator):
+        return DiagLinearOperator(first.diagonal(dim1=-2, dim2=-1) * second.diagonal(dim1=-2, dim2=-1))
     for own, other in ((first, second), (second, first)):
         if not isinstance(own, PartitionLinearOperator):
             continue

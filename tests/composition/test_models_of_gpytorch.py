@@ -16,6 +16,7 @@ from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNorm
 from gpytorch.kernels import (
     ConstantKernel,
     IndexKernel,
+    InducingPointKernel,
     Kernel,
     LCMKernel,
     LinearKernel,
@@ -107,6 +108,12 @@ def index_kernel():
     return IndexKernel(NUM_TASKS, rank=1, active_dims=[3])
 
 
+def inducing_points():
+    kernel = InducingPointKernel(RBFKernel(), X[:10].clone(), GaussianLikelihood())
+    kernel.inducing_points.requires_grad_(False)
+    return kernel
+
+
 def batched(kernel):
     return ScaleKernel(kernel, batch_shape=BATCH)
 
@@ -123,6 +130,7 @@ MODELS = {
     "product with a linear kernel": lambda w: single(w(forest()) * LinearKernel()),
     "linear kernel first": lambda w: single(LinearKernel() * w(forest())),
     "linear kernel times a sum": lambda w: single(LinearKernel() * (RBFKernel() + w(forest()))),
+    "product with inducing points": lambda w: single(inducing_points() * w(forest())),
     "product with a constant": lambda w: single(ConstantKernel() * w(forest())),
     "tasks": lambda w: multitask(MultitaskKernel(w(forest()), NUM_TASKS)),
     "tasks, one noise": lambda w: multitask(MultitaskKernel(w(clusters()), NUM_TASKS, rank=2), has_task_noise=False),
