@@ -48,6 +48,21 @@ class ModelCells:
         model.eval()  # an input transformation learns from whatever it sees in training mode
         self._models = [(each, list(_model_sources(each))) for each in getattr(model, "models", [model])]
 
+    def check_bounds(self, bounds: Tensor) -> None:
+        """
+        Refuse bounds (`2 x d`) that do not fit the inputs of the models.
+
+        :raises ValueError: If they have another dtype, or, unless inputs are transformed, another number of columns.
+        """
+        for model, _ in self._models:
+            inputs = model.train_inputs[0]
+            is_transformed = getattr(model, "input_transform", None) is not None
+            if bounds.dtype != inputs.dtype or (bounds.shape[-1] != inputs.shape[-1] and not is_transformed):
+                raise ValueError(
+                    f"expected bounds like the inputs of the model, {inputs.shape[-1]} columns of {inputs.dtype}, got "
+                    f"{bounds.shape[-1]} of {bounds.dtype}"
+                )
+
     def keys(self, X: Tensor) -> Tensor:
         r"""
         A number for the cell of each point: a hash of its labels, which two cells share with a probability of
@@ -112,9 +127,9 @@ def _inner_kernels(kernel: Kernel) -> list[Kernel]:
     if isinstance(kernel, ConstantKernel):
         return []
     raise TypeError(
-        f"expected a model whose kernel is made of partition kernels, got a {type(kernel).__name__}: its posterior is "
-        "not constant on cells. Search it with botorch.optim.optimize_acqf_mixed_alternating, or, where it has no "
-        "gradient, with optimize_acqf_discrete_local_search."
+        f"expected a model whose kernel is made of partition kernels, got a {type(kernel).__name__}, whose cells are "
+        "not known here, or which has none. Search it with botorch.optim.optimize_acqf_mixed_alternating, or, where it "
+        "has no gradient, with optimize_acqf_discrete_local_search."
     )
 
 

@@ -110,7 +110,9 @@ def optimize_acqf_cells(
         _points(points, name, bounds)
         for name, points in (("X_avoid", X_avoid), ("batch_initial_conditions", batch_initial_conditions))
     )
-    search = CellSearch(acq_function, _cells_of(acq_function), space, avoided, max_batch_size)
+    cells = _cells_of(acq_function)
+    cells.check_bounds(bounds)
+    search = CellSearch(acq_function, cells, space, avoided, max_batch_size)
     random, candidates = random_state_of(random_state), bounds[:0]
     with _pending(acq_function, q) as set_pending:
         for number in range(q):

@@ -95,6 +95,9 @@ def space_of(
         are both discrete and categories; if values are none or out of bounds; if constraints are between points.
     """
     _check_bounds(bounds)
+    for name, given in (("discrete_dims", discrete_dims), ("cat_dims", cat_dims), ("fixed_features", fixed_features)):
+        if given is not None and not isinstance(given, Mapping):
+            raise ValueError(f"expected {name} as a dictionary from columns to values, got {given!r}")
     discrete, categories, fixed = dict(discrete_dims or {}), dict(cat_dims or {}), dict(fixed_features or {})
     for column, values in {**discrete, **categories, **{column: [fixed[column]] for column in fixed}}.items():
         _check_values(bounds, column, values)
@@ -126,6 +129,8 @@ def _check_values(bounds: Tensor, column: int, values: Sequence[float]) -> None:
     if not 0 <= column < bounds.shape[-1]:
         raise ValueError(f"expected columns from 0 to {bounds.shape[-1] - 1}, got {column}")
     low, high = bounds[:, column].tolist()
+    if any(isinstance(value, str) for value in values):
+        raise ValueError(f"expected numbers as values of column {column}, got {list(values)}: number the categories")
     if not len(values) or not all(isfinite(value) and low <= value <= high for value in values):
         raise ValueError(
             f"expected values of column {column} within its bounds {low:g} and {high:g}, at least one, got "

@@ -10,6 +10,7 @@ kernel or its operator, become a subclass of this package. Constructed around an
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 
@@ -30,6 +31,7 @@ def claim(foreign: type, replacement: Callable[..., Any]) -> None:
         ('OwnSum', 'Sum')
     """
 
+    @wraps(foreign.__init__)  # so that the signature of the class stays
     def construct(cls: type, *args: Any, **kwargs: Any) -> Any:
         is_concerned = cls is foreign and (args or kwargs)
         replaced = replacement(*args, **kwargs) if is_concerned else None

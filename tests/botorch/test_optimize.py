@@ -364,3 +364,21 @@ def test_without_botorch(monkeypatch):
 def test_the_package_itself_does_not_import_botorch():
     code = "import sys, gpytorch_partition; sys.exit('botorch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bounds": torch.tensor([[0.0] * 3, [1.0] * 3])}, "bounds like the inputs of the model"),
+        ({"bounds": torch.tensor([[0.0], [1.0]], dtype=torch.float64)}, "bounds like the inputs of the model"),
+        ({"discrete_dims": [1]}, "discrete_dims as a dictionary"),
+        ({"cat_dims": {0: ["red", "blue"]}}, "number the categories"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_a_clear_error(change, message):
+    x = torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kernel = RandomForestKernel(x, x[:, 0], num_trees=5, random_state=0)
+    acq_function = LogExpectedImprovement(SingleTaskGP(x, x[:, :1], covar_module=kernel), best_f=0.0)
+    arguments = {"bounds": torch.tensor([[0.0] * 2, [1.0] * 2], dtype=torch.float64)} | change
+    with pytest.raises(ValueError, match=message):
+        optimize_acqf_cells(acq_function, **arguments)

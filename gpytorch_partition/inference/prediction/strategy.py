@@ -170,10 +170,10 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         noisy = self.lik_train_train_covar.evaluate_kernel()
         if not isinstance(noisy, PartitionAddedDiagLinearOperator):
             raise RuntimeError(
-                f"expected a partition kernel's covariance plus independent noise, got a {type(noisy).__name__}. Noise: "
-                "several tasks need one that is not singular, such as MultitaskGaussianLikelihood(num_tasks, rank=1, "
-                "has_global_noise=True). Covariance: build a MultitaskKernel, not a subclass, around the kernel instead "
-                "of replacing its data kernel later"
+                f"expected a partition kernel's covariance plus independent noise, got a {type(noisy).__name__}. Noise "
+                "of several tasks: one that is not singular, such as MultitaskGaussianLikelihood(num_tasks, rank=1, "
+                "has_global_noise=True). Covariance: build a MultitaskKernel, not a subclass, around the kernel "
+                "instead of replacing its data kernel later"
             )
         return noisy if gpytorch_settings.detach_test_caches.off() else noisy.detach()
 
