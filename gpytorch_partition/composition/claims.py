@@ -31,7 +31,8 @@ def claim(foreign: type, replacement: Callable[..., Any]) -> None:
         ('OwnSum', 'Sum')
     """
 
-    @wraps(foreign.__init__)  # so that the signature of the class stays  # type: ignore[misc]
+    # The signature of the class stays that of its `__init__`.
+    @wraps(foreign.__init__)  # type: ignore[misc]
     def construct(cls: type, *args: Any, **kwargs: Any) -> Any:
         is_concerned = cls is foreign and (args or kwargs)
         replaced = replacement(*args, **kwargs) if is_concerned else None
