@@ -1,7 +1,8 @@
-"""The package's doctests, but for those of the folder that needs BoTorch, where it is not installed."""
+"""Doctests, but for those of modules that need BoTorch, where it is not installed."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("botorch") else ["gpytorch_partition/botorch"]
+_NEED_BOTORCH = ["gpytorch_partition/botorch", "tests/benchmarks/botorch_runs.py", "tests/benchmarks/mixed_problems.py"]
+collect_ignore = [] if find_spec("botorch") else _NEED_BOTORCH

@@ -108,9 +108,13 @@ def space_of(
     for _, is_within_points in nonlinear_inequality_constraints or ():
         _check_within_points(is_within_points)
     choices = discrete | categories | {column: [value] for column, value in fixed.items()}
+    columns = {
+        column: torch.as_tensor(values, dtype=bounds.dtype, device=bounds.device).unique()
+        for column, values in sorted(choices.items())
+    }
     return Space(
         bounds,
-        {column: torch.as_tensor(values).to(bounds).unique() for column, values in sorted(choices.items())},
+        columns,
         frozenset(categories),
         list(inequality_constraints or ()),
         list(nonlinear_inequality_constraints or ()),

@@ -125,7 +125,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def _solve_preconditioner(self) -> Callable | None:
         if self._is_preconditioned("partition"):
-            return partition_inverse(self._linear_op, self._diag_tensor)
+            return partition_inverse(self._linear_op.evaluate_kernel(), self._diag_tensor)
         preconditioner = self._nystrom()
         return None if preconditioner is None else preconditioner.inverse_closure()
 
@@ -133,7 +133,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         if not self._is_preconditioned("nystrom"):
             return None
         if self._nystrom_preconditioner is None:
-            self._nystrom_preconditioner = nystrom_preconditioner(self._linear_op, self._diag_tensor)
+            self._nystrom_preconditioner = nystrom_preconditioner(self._linear_op.evaluate_kernel(), self._diag_tensor)
         return self._nystrom_preconditioner
 
     def _is_preconditioned(self, name: str) -> bool:

@@ -59,8 +59,11 @@ def on_own_tasks(
     :param task_covariance: `T x T` B.
     :param left_tasks: `*batch x N` task numbers of the rows, from 0.
     :param right_tasks: `*batch x N'` task numbers of the columns.
+    :raises IndexError: If a task number is not below T.
     """
     num_tasks = task_covariance.shape[-1]
+    for tasks in (left_tasks, right_tasks):
+        _check_tasks(tasks, num_tasks)
     is_same = covariance.is_symmetric and torch.equal(left_tasks, right_tasks)
     left = _own_task(covariance.left, left_tasks, num_tasks)
     right = left if is_same else _own_task(covariance.right, right_tasks, num_tasks)
@@ -160,6 +163,14 @@ class _EveryTaskIncidence(Incidence):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "rows": self.rows, "num_tasks": self.num_tasks}
+
+
+def _check_tasks(tasks: Tensor, num_tasks: int) -> None:
+    if tasks.numel() and not 0 <= int(tasks.min()) <= int(tasks.max()) < num_tasks:
+        raise IndexError(
+            f"expected task numbers from 0 to {num_tasks - 1}, got {int(tasks.min())} to {int(tasks.max())}: number "
+            "the tasks from 0, or give the IndexKernel more tasks"
+        )
 
 
 def _every_task(rows: Incidence, num_tasks: int) -> Incidence:

@@ -382,3 +382,15 @@ def test_what_does_not_fit_the_model_is_a_clear_error(change, message):
     arguments = {"bounds": torch.tensor([[0.0] * 2, [1.0] * 2], dtype=torch.float64)} | change
     with pytest.raises(ValueError, match=message):
         optimize_acqf_cells(acq_function, **arguments)
+
+
+def test_values_keep_their_digits():
+    """Points to avoid are told by them."""
+    values, bounds = [0.1, 0.2, 0.3, 0.7], torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
+    grid = torch.cartesian_prod(torch.tensor(values, dtype=torch.float64), torch.arange(4, dtype=torch.float64))
+    kernel = RandomForestKernel(grid, grid[:, 0], num_trees=5, random_state=0)
+    acq_function = LogExpectedImprovement(SingleTaskGP(grid, grid[:, :1], covar_module=kernel), best_f=0.0)
+    point, _ = optimize_acqf_cells(
+        acq_function, bounds, discrete_dims={0: values, 1: range(4)}, X_avoid=grid[:-1], random_state=0
+    )
+    assert torch.equal(point, grid[-1:])

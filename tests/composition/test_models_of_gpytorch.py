@@ -346,3 +346,28 @@ def test_equal_covariances_of_tasks_in_a_batch_keep_their_own_gradients():
     got = gradient(kernel(X.expand(2, 90, 3)).mul(index(tasks.expand(2, 90, 1))).to_dense())
     expected = gradient(kernel(X).to_dense() * index(tasks.expand(2, 90, 1)).to_dense())
     torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("shift", [1, -1])
+def test_task_numbers_out_of_range_are_refused(shift):
+    with pytest.raises(IndexError, match="task numbers from 0 to 2"):
+        clusters()(X).mul(IndexKernel(NUM_TASKS)(TASKS + shift))
+
+
+def test_a_gradient_that_variances_leave_out_is_an_error():
+    model = build("one kernel").eval()
+    with linear_operator.settings.max_cholesky_size(20), gpytorch.settings.max_eager_kernel_size(20):
+        variance, joint = model(TEST_X).variance, model(TEST_X).covariance_matrix
+        for value in (variance, joint):
+            with pytest.raises(RuntimeError, match="detach_test_caches"):
+                value.sum().backward()
+
+
+def test_noise_added_by_hand_is_preconditioned():
+    """From 2,000 rows on: the covariance is evaluated first."""
+    kernel, vector = PartitionKernel(lambda x: (9 * x).long()), torch.ones(2000, 1)
+    covariance = kernel(torch.linspace(0, 1, 2000).unsqueeze(-1)).add_diagonal(torch.tensor(0.5))
+    form, logdet = covariance.inv_quad_logdet(vector, logdet=True)
+    dense = covariance.to_dense().double()
+    torch.testing.assert_close(form, (vector.double() * torch.linalg.solve(dense, vector.double())).sum().float())
+    assert abs(logdet - dense.logdet()) < 0.01 * 2000

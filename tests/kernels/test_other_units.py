@@ -37,11 +37,14 @@ BUILD = {
     "landmark": lambda x, **options: LandmarkKernel(x, Y[: len(x)], 10, random_state=0, **options),
     "mixture": lambda x, **options: PartitionMixtureKernel([FastClusterKernel(x, 5, random_state=0, **options)]),
 }
+MIXED = torch.cat([UNIT[:, :1], UNIT[:, 1:].round()], -1)
 IN_OTHER_UNITS = {
     "normalized": (RAW, UNIT),
     "standardized": (RAW, 3.4 * (UNIT - 0.5)),
     "not normalized": (UNIT, RAW),
     "centred": (1000 * (UNIT - 0.5), UNIT),
+    "in five units": (5 * UNIT, UNIT),
+    "beside binary columns": (torch.tensor([20.0, 1, 1]) * MIXED, MIXED),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*standard deviations range")
 

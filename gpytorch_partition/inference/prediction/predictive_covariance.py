@@ -31,6 +31,21 @@ _BLOCK_ENTRIES = 2**25  # entries of one block of right-hand sides, at most
 _ROUNDOFFS = 16  # smallest relative residual that rounding allows, in units of roundoff
 
 
+class _RefusedGradient(torch.autograd.Function):
+    """The identity, whose derivative is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, *left_out: Tensor) -> Tensor:
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        raise RuntimeError(
+            "predictive variances and covariances have no gradient by hyperparameters above max_cholesky_size training "
+            "rows, unless it is asked for: predict inside gpytorch.settings.detach_test_caches(False)"
+        )
+
+
 class PredictiveCovarianceLinearOperator(CovarianceOperator):
     r"""
     :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`): nothing is solved until it is used.
@@ -49,6 +64,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     :param residual: Relative residual of solves that are not for variances.
     :param is_dense: Whether solves are by a Cholesky factor of the training covariance, which is kept; they then carry
         gradients.
+    :param left_out: Tensors by which the covariance has gradients that it leaves out: asking for one is an error.
+        (Default: none.)
     """
 
     def __init__(
@@ -61,11 +78,12 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         tolerance: float,
         residual: float,
         is_dense: bool,
+        left_out: tuple[Tensor, ...] = (),
     ) -> None:
-        options = {"tolerance": tolerance, "residual": residual, "is_dense": is_dense}
+        options = {"tolerance": tolerance, "residual": residual, "is_dense": is_dense, "left_out": left_out}
         super().__init__(prior, left, right, noisy, **options)
         self.prior, self.left, self.right, self.noisy = prior, left, right, noisy
-        self.tolerance, self.residual, self.is_dense = tolerance, residual, is_dense
+        self.tolerance, self.residual, self.is_dense, self.left_out = tolerance, residual, is_dense, left_out
 
     def _with(self, *parts: LinearOperator) -> PredictiveCovarianceLinearOperator:
         return PredictiveCovarianceLinearOperator(*parts, **self._kwargs)
@@ -147,7 +165,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         have_clusters = all(isinstance(term, PartitionLinearOperator) for term in prior)
         if posterior is not None and have_clusters and self._are_many(num_samples):
             with torch.no_grad():
-                return posterior.samples(num_samples, [term.left for term in prior])
+                samples = posterior.samples(num_samples, [term.left for term in prior])
+            return self._refusing_gradients(samples)
         check_dense(self, "a root of the predictive covariance (for joint samples)")
         return super().zero_mean_mvn_samples(num_samples)
 
@@ -157,6 +176,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         if num_points > linear_settings.max_cholesky_size.value():
             return True
         return not self.is_dense and num_samples <= num_points
+
+    def _refusing_gradients(self, values: Tensor) -> Tensor:
+        """The values, of which a gradient by what was left out is an error rather than zero."""
+        return _RefusedGradient.apply(values, *self.left_out) if self.left_out else values
 
     def to_dense(self) -> Tensor:
         """The whole matrix, solved for by blocks of test points; symmetric where rows and columns are the same."""
@@ -169,7 +192,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
             for block in self._blocks("predictive covariance")
         ]
         dense = torch.cat(blocks, -1)
-        return dense if self.left is not self.right or self.is_dense else 0.5 * (dense + dense.mT)
+        is_symmetric = self.left is self.right and not self.is_dense
+        return self._refusing_gradients(0.5 * (dense + dense.mT) if is_symmetric else dense)
 
     def _solve_block(self, block: slice) -> Tensor:
         r"""
@@ -206,6 +230,9 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return 0.5 * (dense + dense.mT)
 
     def _diagonal(self) -> Tensor:
+        return self._refusing_gradients(self._variances_by_the_cheapest_method())
+
+    def _variances_by_the_cheapest_method(self) -> Tensor:
         if not self.shape.numel():
             return torch.zeros(self.shape[:-1], dtype=self.dtype, device=self.device)
         prior = self.prior.diagonal(dim1=-2, dim2=-1)

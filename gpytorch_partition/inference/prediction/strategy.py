@@ -40,7 +40,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     - Fantasies re-solve from the old solution instead of updating Lanczos roots.
 
     Up to `max_cholesky_size` training rows GPyTorch's dense algebra is used. Above, variances carry gradients by
-    hyperparameters with `detach_test_caches` off, and by points that require them.
+    hyperparameters with `detach_test_caches` off, and by points that require them; else asking for one is an error.
     """
 
     def __init__(self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any) -> None:
@@ -150,7 +150,9 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if torch.is_tensor(test_train_covar) and rows is None and self._is_dense:
             return super().exact_predictive_covar(test_test_covar, test_train_covar)
         prior, cross, noisy = to_linear_operator(test_test_covar), to_linear_operator(test_train_covar), self._noisy
+        left_out: tuple[Tensor, ...] = ()
         if not self._is_dense and not _carries_gradients(test_test_covar):
+            left_out = _tensors_with_gradients(prior, cross)
             prior, cross = prior.detach(), cross.detach()
         if rows is not None:
             cross, noisy = cross[..., :, rows], noisy.restricted_to(rows)
@@ -161,6 +163,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             noisy,
             tolerance=settings.variance_tolerance.value(),
             residual=prediction_residual(),
+            left_out=left_out,
             is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
         )
 
@@ -217,6 +220,12 @@ def _carries_gradients(prior: LinearOperator | Tensor) -> bool:
     """Whether variances do: by hyperparameters if caches do, and by points that require it."""
     by_points = prior.requires_grad if torch.is_tensor(prior) else getattr(prior, "points_require_grad", False)
     return torch.is_grad_enabled() and (gpytorch_settings.detach_test_caches.off() or by_points)
+
+
+def _tensors_with_gradients(*covariances: LinearOperator) -> tuple[Tensor, ...]:
+    """The tensors by which covariances have gradients."""
+    tensors = (tensor for covariance in covariances for tensor in covariance.representation())
+    return tuple(tensor for tensor in tensors if tensor.requires_grad) if torch.is_grad_enabled() else ()
 
 
 def _with_covariance(distribution: MultivariateNormal, covariance: LinearOperator) -> MultivariateNormal:
