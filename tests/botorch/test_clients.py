@@ -23,7 +23,6 @@ def test_300_rows(client):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("client", "kernel"), list(zip(BOTORCH, cycle(KERNELS))))
-def test_1500_rows(client, kernel):
-    for mode in MODES:
-        assert not deviations(BOTORCH[client], kernel, 1500, mode)
+@pytest.mark.parametrize(("client", "kernel", "mode"), list(zip(BOTORCH, cycle(KERNELS), cycle(MODES))))
+def test_1500_rows(client, kernel, mode):
+    assert not deviations(BOTORCH[client], kernel, 1500, mode)
