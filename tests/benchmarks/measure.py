@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from gpytorch_partition.linalg.conjugate_gradients import CGResult
-from gpytorch_partition.operators import partition_added_diag_linear_operator as noise_module
+from gpytorch_partition.operators import guards
 
 Name = TypeVar("Name", bound=Hashable)
 Result = TypeVar("Result")
@@ -90,12 +90,12 @@ def _status_gib(name: str) -> float | None:
 def counted_solves() -> Iterator[list[int]]:
     """Collects the iterations of every solve with covariance plus noise."""
     iterations: list[int] = []
-    solve = noise_module.conjugate_gradients
+    solve = guards.conjugate_gradients
 
     def counted(*args: Any, **kwargs: Any) -> CGResult:
         result = solve(*args, **kwargs)
         iterations.append(result.iterations)
         return result
 
-    with patch.object(noise_module, "conjugate_gradients", counted):
+    with patch.object(guards, "conjugate_gradients", counted):
         yield iterations
