@@ -36,7 +36,7 @@ from gpytorch_partition.operators.guards import CovarianceOperator, expanded_num
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
-from gpytorch_partition.operators.tasks import noise_of_tasks
+from gpytorch_partition.operators.tasks import noise_of_tasks, repeated_noise_of_tasks
 
 
 def add(operator: LinearOperator, other: Any) -> LinearOperator:
@@ -59,7 +59,7 @@ def add(operator: LinearOperator, other: Any) -> LinearOperator:
         expected, got = tuple(operator.shape[-2:]), tuple(other.shape[-2:])
         raise ValueError(f"expected a matrix of shape {expected} to add, got {got}: one row per point")
     if isinstance(other, KroneckerProductDiagLinearOperator):  # which would compute its diagonal in every product
-        other = DiagLinearOperator(other._diagonal())
+        other = repeated_noise_of_tasks(other)
     if isinstance(other, KroneckerProductLinearOperator) and (parts := noise_of_tasks(other)) is not None:
         return reduce(add, parts, operator)
     if isinstance(other, DiagLinearOperator):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,7 +20,9 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
+from gpytorch_partition.operators.independent_tasks import IndependentTasks, independent_tasks
 from gpytorch_partition.operators.preconditioners import (
     NystromPreconditioner,
     nystrom_preconditioner,
@@ -42,6 +45,8 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     - probe vectors come from a generator of their own, the same at every call: the marginal likelihood is a
       deterministic function of the hyperparameters;
     - samples are those of K plus independent noise: exact where K's are;
+    - for all points on all of T tasks, solves and log determinants are those of T independent tasks
+      (:mod:`gpytorch_partition.operators.independent_tasks`);
     - a dense factorization above `max_cholesky_size` rows raises a `RuntimeError`.
 
     A solve costs one product with K per iteration, at most `max_cg_iterations`, and the preconditioner's set-up
@@ -124,6 +129,11 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return preconditioner.inverse_closure(), preconditioner, preconditioner.log_determinant()
 
     def _solve_preconditioner(self) -> Callable | None:
+        """linear_operator's hook for its own solves: None where those of independent tasks have preconditioners."""
+        return None if self.independent_tasks is not None else self.preconditioner_inverse()
+
+    def preconditioner_inverse(self) -> Callable | None:
+        """The preconditioner's inverse as a closure V -> P^-1 V, which needs no log determinant; None for none."""
         if self._is_preconditioned("partition"):
             return partition_inverse(self._linear_op.evaluate_kernel(), self._diag_tensor)
         preconditioner = self._nystrom()
@@ -156,6 +166,46 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return probes / norms, norms
 
     # Solving.
+
+    @cached_property
+    def independent_tasks(self) -> IndependentTasks | None:
+        """The independent tasks that this is a covariance of, with their noise; None for other covariances."""
+        return independent_tasks(self._linear_op, self._diag_tensor)
+
+    def _solve(
+        self,
+        rhs: Tensor,
+        preconditioner: Callable[[Tensor], Tensor] | None = None,
+        num_tridiag: int | None = 0,
+    ) -> Tensor | tuple[Tensor, Tensor | None]:
+        if self.independent_tasks is None or num_tridiag:
+            return super()._solve(rhs, preconditioner, num_tridiag)
+        return self.independent_tasks.solve(rhs)
+
+    def inv_quad_logdet(
+        self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """linear_operator's quadratic form and log determinant, of independent tasks where there are such."""
+        tasks = None if self._has_dense_log_prob else self.independent_tasks
+        if tasks is None or inv_quad_rhs is None or not logdet:
+            return super().inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
+        forms = self._quadratic_forms(inv_quad_rhs, tasks)
+        return forms.sum(-1) if reduce_inv_quad else forms, tasks.log_determinant()
+
+    @property
+    def _has_dense_log_prob(self) -> bool:
+        is_small = self.size(-1) <= linear_settings.max_cholesky_size.value()
+        return is_small or linear_settings.fast_computations.log_prob.off()
+
+    def _quadratic_forms(self, rhs: Tensor, tasks: IndependentTasks) -> Tensor:
+        r"""
+        :math:`2 v^\top w - w^\top A w` (`*batch x t`) for each column v (`*batch x NT x t`), with a constant w.
+
+        At :math:`w = A^{-1} v` this is :math:`v^\top A^{-1} v`, and so are its derivatives.
+        """
+        columns = as_columns(rhs)
+        weights = tasks.solve(columns.detach())
+        return ((2 * columns - self.matmul(weights)) * weights).sum(-2)
 
     def dense_solve(self, rhs: Tensor) -> Tensor:
         """

@@ -13,6 +13,7 @@ from linear_operator.operators import (
     ConstantDiagLinearOperator,
     DenseLinearOperator,
     DiagLinearOperator,
+    KroneckerProductDiagLinearOperator,
     KroneckerProductLinearOperator,
     LinearOperator,
 )
@@ -92,10 +93,35 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
         )
         return None
     eye = torch.eye(len(tasks), dtype=tasks.dtype, device=tasks.device)
-    own = Incidence(torch.arange(points.shape[-1], device=tasks.device).unsqueeze(-1), points.shape[-1])
+    own = _SingleRows(torch.arange(points.shape[-1], device=tasks.device).unsqueeze(-1), points.shape[-1])
     one = FlatLinearOperator(tasks.new_ones(1), num_clusters=own.num_clusters)
     each = PartitionLinearOperator(tasks.new_ones(()), one, left=own, right=own)
     return on_every_task(each, tasks - least * eye), ConstantDiagLinearOperator(least.view(1), noise.shape[-1])
+
+
+def repeated_noise_of_tasks(noise: KroneckerProductDiagLinearOperator) -> DiagLinearOperator:
+    r"""
+    A noise variance for each task, :math:`I_N \otimes D`, as a diagonal that is computed once and knows what repeats.
+
+    :param noise: `*batch x NT x NT`, as GPyTorch's multitask likelihoods add it.
+    """
+    points, *tasks = noise.linear_ops
+    is_identity = isinstance(points, ConstantDiagLinearOperator) and bool((points.diag_values == 1).all())
+    period = tasks[0].shape[-1] if is_identity and len(tasks) == 1 and noise.dim() == 2 else None
+    return RepeatedDiagLinearOperator(noise._diagonal(), period=period)
+
+
+class RepeatedDiagLinearOperator(DiagLinearOperator):
+    """
+    A diagonal matrix.
+
+    :param diag: `*batch x N` diagonal.
+    :param period: The number of entries that are repeated, by construction. (Default: None, unknown.)
+    """
+
+    def __init__(self, diag: Tensor, *, period: int | None = None) -> None:
+        LinearOperator.__init__(self, diag, period=period)
+        self._diag, self.period = diag, period
 
 
 class EveryTaskLinearOperator(PartitionLinearOperator):
@@ -104,16 +130,35 @@ class EveryTaskLinearOperator(PartitionLinearOperator):
     @property
     def linear_ops(self) -> tuple[PartitionLinearOperator, LinearOperator]:
         """K (`*batch x N x N'`) and B (`T x T`), which BoTorch's `KroneckerMultiTaskGP` decomposes one by one."""
-        inner = cast(TaskLinearOperator, self.cluster_operator)
-        left, right = cast(_EveryTaskIncidence, self.left).rows, cast(_EveryTaskIncidence, self.right).rows
-        loadings = (self.left_loadings, self.right_loadings)
-        own = [None if part is None else part[..., :: inner.num_tasks, :] for part in loadings]
-        if self.is_symmetric:
-            own[1] = own[0]
-        each = self._with(
-            cluster_operator=inner.base, left=left, right=right, left_loadings=own[0], right_loadings=own[1]
-        )
-        return each, DenseLinearOperator(inner.task_covariance)
+        each, task_covariance = cast(tuple[PartitionLinearOperator, Tensor], single_task(self))
+        return each, DenseLinearOperator(task_covariance)
+
+
+def single_task(covariance: LinearOperator) -> tuple[PartitionLinearOperator, Tensor] | None:
+    r"""
+    K (`*batch x N x N'`) and B (`T x T`) of a covariance :math:`K \otimes B` between all points on all tasks.
+
+    :return: None for a covariance of another form.
+    """
+    if not isinstance(covariance, PartitionLinearOperator):
+        return None
+    inner, left, right = covariance.cluster_operator, covariance.left, covariance.right
+    if not isinstance(left, _EveryTaskIncidence) or not isinstance(right, _EveryTaskIncidence):
+        return None
+    inner = cast(TaskLinearOperator, inner)
+    loadings = (covariance.left_loadings, covariance.right_loadings)
+    own = [None if part is None else part[..., :: inner.num_tasks, :] for part in loadings]
+    if covariance.is_symmetric:
+        own[1] = own[0]
+    each = covariance._with(
+        cluster_operator=inner.base, left=left.rows, right=right.rows, left_loadings=own[0], right_loadings=own[1]
+    )
+    return each, inner.task_covariance
+
+
+def is_of_single_rows(rows: Incidence) -> bool:
+    """Whether every row is a cluster of its own, as those of :func:`noise_of_tasks` are."""
+    return isinstance(rows, _SingleRows)
 
 
 def _with_tasks(
@@ -135,6 +180,10 @@ def _with_tasks(
         left_loadings=left_loadings,
         right_loadings=right_loadings,
     )
+
+
+class _SingleRows(Incidence):
+    """The identity: every row is a cluster of its own."""
 
 
 class _EveryTaskIncidence(Incidence):

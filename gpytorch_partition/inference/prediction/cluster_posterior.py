@@ -223,7 +223,7 @@ class ClusterPosterior:
     @cached_property
     def _inverse(self) -> Callable[[Tensor], Tensor] | None:
         """The preconditioner's inverse; a larger preconditioner's for many samples."""
-        return self.noisy._solve_preconditioner()
+        return self.noisy.preconditioner_inverse()
 
     @property
     def _is_dense(self) -> bool:

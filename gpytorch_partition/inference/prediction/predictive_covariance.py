@@ -305,7 +305,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
             self.noisy._matmul,
             columns,
             stop,
-            preconditioner=self.noisy._solve_preconditioner(),
+            preconditioner=self.noisy.preconditioner_inverse(),
             max_iterations=linear_settings.max_cg_iterations.value(),
         )
 

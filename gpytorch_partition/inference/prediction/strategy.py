@@ -18,6 +18,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
+from gpytorch_partition.inference.prediction.task_predictive_covariance import TaskPredictiveCovarianceLinearOperator
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
@@ -156,7 +157,9 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             prior, cross = prior.detach(), cross.detach()
         if rows is not None:
             cross, noisy = cross[..., :, rows], noisy.restricted_to(rows)
-        return PredictiveCovarianceLinearOperator(
+        of_tasks = not self._is_dense and TaskPredictiveCovarianceLinearOperator.is_possible(prior, cross, noisy)
+        kind = TaskPredictiveCovarianceLinearOperator if of_tasks else PredictiveCovarianceLinearOperator
+        return kind(
             prior,
             cross,
             cross,
@@ -210,7 +213,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             noisy._matmul,
             offset,
             relative_residual(prediction_residual()),
-            preconditioner=noisy._solve_preconditioner(),
+            preconditioner=noisy.preconditioner_inverse(),
             initial_guess=guess,
             max_iterations=linear_settings.max_cg_iterations.value(),
         ).solution.squeeze(-1)

@@ -1,0 +1,124 @@
+r"""
+Several tasks as as many independent ones: solves and log determinants of :math:`K \otimes B + I \otimes \Sigma`.
+
+With the T generalized eigenvectors W of B and the noise :math:`\Sigma`, :math:`W^\top \Sigma W = I` and
+:math:`W^\top B W = \mathrm{diag}(\lambda)`, the matrix is block diagonal between tasks:
+
+.. math::
+
+    (I \otimes W)^\top (K \otimes B + I \otimes \Sigma) (I \otimes W) = K \otimes \mathrm{diag}(\lambda) + I
+
+(Rakitsch, Lippert, Borgwardt & Stegle 2013, *It is all in the noise*, NIPS). The T systems of N rows need fewer
+iterations than one of N T, and noise between tasks may be as ill-conditioned as it likes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.operators.tasks import RepeatedDiagLinearOperator, is_of_single_rows, single_task
+
+
+@dataclass(frozen=True)
+class IndependentTasks:
+    r"""
+    :math:`A = K \otimes B + I \otimes \Sigma` as T covariances :math:`\lambda_t K + I`.
+
+    :param covariance: `N x N` K, the covariance of one task.
+    :param task_covariance: `T x T` B.
+    :param noise: `T x T` :math:`\Sigma`, positive definite.
+    """
+
+    covariance: PartitionLinearOperator
+    task_covariance: Tensor
+    noise: Tensor
+
+    @cached_property
+    def rotation(self) -> Tensor:
+        r"""W (`T x T`), a constant; its columns are the independent tasks."""
+        with torch.no_grad():
+            noise, tasks = self.noise.double(), self.task_covariance.double()
+            whitening = torch.linalg.inv(torch.linalg.cholesky(noise))
+            vectors = torch.linalg.eigh(whitening @ tasks @ whitening.mT).eigenvectors
+            return (whitening.mT @ vectors).to(self.covariance.dtype)
+
+    @cached_property
+    def mixing(self) -> Tensor:
+        r""":math:`W^{-\top}` (`T x T`), which makes tasks of independent ones."""
+        return self.noise.detach().to(self.rotation.dtype) @ self.rotation
+
+    @cached_property
+    @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
+    def signal_variances(self) -> Tensor:
+        r""":math:`\lambda_t = w_t^\top B w_t` (`T`), whose derivatives sum to those of eigenvalues, equal ones too."""
+        return self._forms(self.task_covariance).clamp_min(0)
+
+    @cached_property
+    @torch.enable_grad()
+    def covariances(self) -> LinearOperator:
+        r""":math:`\lambda_t K + \nu_t I` (`T x N x N`), where :math:`\nu_t = w_t^\top \Sigma w_t = 1` has derivatives."""
+        scaled = self.covariance._with(scale=self.covariance.scale * self.signal_variances)
+        return scaled.add_diagonal(self._forms(self.noise).unsqueeze(-1))
+
+    def _forms(self, matrix: Tensor) -> Tensor:
+        """The quadratic forms (`T`) of a matrix with the columns of W."""
+        return torch.einsum("it,ij,jt->t", self.rotation, matrix.to(self.rotation.dtype), self.rotation)
+
+    @torch.no_grad()
+    def solve(self, rhs: Tensor) -> Tensor:
+        r"""
+        :math:`A^{-1} V` (`*batch x NT x t`), without a graph.
+
+        :param rhs: `*batch x NT x t` V.
+        """
+        columns = torch.einsum("...ntc,ts->...snc", rhs.unflatten(-2, (-1, len(self.rotation))), self.rotation)
+        solutions = self.covariances.solve(columns)
+        return torch.einsum("...snc,ts->...ntc", solutions, self.rotation).flatten(-3, -2)
+
+    def log_determinant(self) -> Tensor:
+        r"""
+        :math:`\log |A| = N \log |\Sigma| + \sum_t \log |\lambda_t K + \nu_t I|`, with gradients.
+
+        All of them flow through the second term: those of the first cancel with those of :math:`-N \log \nu_t`.
+        """
+        first = self.covariance.shape[-1] * torch.logdet(self.noise.detach())
+        return first + self.covariances.inv_quad_logdet(logdet=True)[1].sum()
+
+
+@torch.enable_grad()
+def independent_tasks(covariance: LinearOperator, noise: DiagLinearOperator) -> IndependentTasks | None:
+    r"""
+    The independent tasks of a covariance :math:`K \otimes B` plus the same noise at every point; None for others.
+
+    :param covariance: `NT x NT`, or a sum with noise that covaries between the tasks of a point.
+    :param noise: `NT x NT` diagonal.
+    """
+    terms = covariance.linear_ops if isinstance(covariance, PartitionSumLinearOperator) else [covariance]
+    split = [single_task(term) if term.dim() == 2 else None for term in terms]
+    found = [parts for parts in split if parts is not None]
+    signals = [parts for parts in found if not is_of_single_rows(parts[0].left)]
+    if len(found) < len(terms) or len(signals) != 1:
+        return None
+    own = _own_noise(noise, len(signals[0][1]))
+    if own is None:
+        return None
+    for single, tasks in found:
+        if is_of_single_rows(single.left):
+            own = own + single.diagonal(dim1=-2, dim2=-1)[0] * tasks
+    return IndependentTasks(*signals[0], own)
+
+
+def _own_noise(noise: DiagLinearOperator, num_tasks: int) -> Tensor | None:
+    """The diagonal noise of a point (`T x T`), if it is the same at all points by construction."""
+    if isinstance(noise, ConstantDiagLinearOperator) and noise.dim() == 2:
+        return noise.diag_values.expand(num_tasks).diag_embed()
+    if isinstance(noise, RepeatedDiagLinearOperator) and noise.period == num_tasks:
+        return noise._diag[:num_tasks].diag_embed()
+    return None
