@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.partitions import fast_cluster, partition
+from gpytorch_partition.partitions import nearest, partition
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
 
 
@@ -113,7 +113,7 @@ class TestLabels:
     def test_do_not_depend_on_blocks(self, clusters, monkeypatch, numel):
         x = normal(201, 4, seed=4)
         expected = clusters.labels(x)
-        monkeypatch.setattr(fast_cluster, "SERIAL_NUMEL", numel)
+        monkeypatch.setattr(nearest, "SERIAL_NUMEL", numel)
         monkeypatch.setattr(partition, "_LABELS_PER_CHUNK", numel)
         assert torch.equal(clusters.labels(x), expected)
 
