@@ -15,7 +15,7 @@ from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
-from gpytorch_partition.partitions.nearest import label_nearest, projected
+from gpytorch_partition.partitions.nearest import checked_projection, label_nearest, projected
 from gpytorch_partition.partitions.partition import Partition
 
 _DEFAULT_HEIGHT = 10  # binary logarithm of the largest number of centers
@@ -90,7 +90,8 @@ class FastClusterPartition(Partition):
         self.register_buffer("sizes", torch.empty(0, dtype=torch.int64))
         if x is not None:
             rows = checked_rows(x, type(self).__name__)
-            _check_options(rows.shape[0], height, num_centers, columns, projection)
+            _check_options(rows.shape[0], height, num_centers, columns)
+            projection = checked_projection(projection)
             height = _checked_height(height, rows.shape[0])
             if not isinstance(num_partitions, Integral) or num_partitions < 1:
                 raise ValueError(f"expected a number of partitions, 1 or more, got num_partitions={num_partitions}")
@@ -188,7 +189,7 @@ def _checked_height(height: int | None, num_rows: int) -> int:
     return height
 
 
-def _check_options(num_rows: int, height: int | None, num_centers: Any, columns: str, projection: Any) -> None:
+def _check_options(num_rows: int, height: int | None, num_centers: Any, columns: str) -> None:
     """Refuse what cannot be drawn."""
     if columns not in COLUMNS:
         raise ValueError(f"expected columns to be one of {COLUMNS}, got {columns!r}")
@@ -197,7 +198,5 @@ def _check_options(num_rows: int, height: int | None, num_centers: Any, columns:
             raise ValueError(
                 "expected height, for random numbers of centers, or num_centers, for a fixed one, got both"
             )
-        if not isinstance(num_centers, Integral) or not 1 <= num_centers <= num_rows:
+        if not isinstance(num_centers, Integral) or not 1 <= int(num_centers) <= num_rows:
             raise ValueError(f"expected num_centers from 1 to the number of rows, {num_rows}, got {num_centers!r}")
-    if projection is not None and (not isinstance(projection, Integral) or projection < 1):
-        raise ValueError(f"expected projection to be a number of dimensions, 1 or more, got {projection!r}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,6 +53,19 @@ def projected(x: Tensor, matrix: Tensor) -> Tensor:
     for values, weights in zip(x.to(torch.float64).clamp(-LARGEST, LARGEST).T, matrix):
         total.add_(values.unsqueeze(1) * weights).clamp_(-LARGEST, LARGEST)
     return total
+
+
+def checked_projection(projection: Any) -> int | None:
+    """
+    The number of dimensions of a random projection, or None for none.
+
+    :raises ValueError: If it is neither.
+    """
+    if projection is None:
+        return None
+    if not isinstance(projection, Integral) or isinstance(projection, bool) or int(projection) < 1:
+        raise ValueError(f"expected projection to be a number of dimensions, 1 or more, or None, got {projection!r}")
+    return int(projection)
 
 
 def _power_of_two(values: Tensor) -> Tensor:
