@@ -47,7 +47,9 @@ class ClusteringPartition(Partition):
     :param num_partitions: Number m of clusterings. (Default: 200.)
     :param param_distributions: Parameters of the clusterer to draw, by name: a range `(low, high)`, drawn uniformly in
         the logarithm, integers if both are; a list to choose from; or a distribution of SciPy. For numbers of clusters,
-        radii, concentrations. (Default: none.)
+        radii, concentrations. `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut
+        (`dbscan_clustering`); its `cluster_selection_epsilon` fails on some data with scikit-learn 1.9 and NumPy 2.4.
+        (Default: none.)
     :param rows: Rows that each clustering sees, a number, or a share as a float. Clusterers that keep their rows need
         it, or it takes :math:`O(N^2)`, which is refused above 10,000 rows unless `rows` says so. (Default: all.)
     :param columns: Columns that each clustering sees, a number or a share. (Default: all.)

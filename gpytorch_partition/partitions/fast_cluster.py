@@ -71,7 +71,7 @@ class FastClusterPartition(Partition):
     centers: Tensor  # (p, D) bit patterns of float64, partition by partition
     kept: Tensor  # (m, D) the dimensions that each partition measures on
     sizes: Tensor  # (m,) numbers of centers
-    projections: Tensor  # (m, D, K) bit patterns of float64, registered if distances are those of projections
+    random_projections: Tensor  # (m, D, K) bit patterns of float64, registered if distances are those of projections
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class FastClusterPartition(Partition):
             if projection is not None:
                 shape = (num_partitions, rows.shape[1], projection)
                 matrices = torch.from_numpy(random.normal(size=shape) / projection**0.5).to(rows.device)
-                self.register_buffer("projections", bits_of(matrices))
+                self.register_buffer("random_projections", bits_of(matrices))
 
     def _draw(
         self,
@@ -155,17 +155,20 @@ class FastClusterPartition(Partition):
         kept = self.kept[partition]
         if not self.is_projected:
             return x[:, kept]
-        return projected(x[:, kept], floats_of(self.projections[partition])[kept])
+        return projected(x[:, kept], floats_of(self.random_projections[partition])[kept])
 
     @property
     def is_projected(self) -> bool:
         """Whether distances are those of random projections."""
-        return "projections" in self._buffers
+        return "random_projections" in self._buffers
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Make room for projections, which only a state of a projected partition has."""
-        if not self.is_projected and prefix + "projections" in state_dict:
-            self.register_buffer("projections", torch.empty(0, 0, 0, dtype=torch.int64, device=self.sizes.device))
+        """Make room for projections if the saved partition, once it is whole, has them; else forget them."""
+        if all(prefix + name in state_dict for name in ("centers", "kept", "sizes")):
+            self._buffers.pop("random_projections", None)
+            if prefix + "random_projections" in state_dict:
+                empty = torch.empty(0, 0, 0, dtype=torch.int64, device=self.sizes.device)
+                self.register_buffer("random_projections", empty)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -16,6 +16,9 @@ from torch import Tensor
 from gpytorch_partition.partitions.fitted_clusterers import NOISES, Sites, keeps_rows, sites_of
 from gpytorch_partition.partitions.nearest import checked_projection, projected
 
+# The radius at which HDBSCAN's hierarchy is cut: no parameter of it, but of what it can do once it is fitted.
+CUT = "cut_distance"
+
 _ROWS_WITHOUT_ASKING = 10_000  # that a clusterer may see which takes the square of them
 
 
@@ -72,9 +75,13 @@ def clustering(drawing: Drawing, x: np.ndarray, seed: int) -> tuple[View, Sites]
     kept, scale = torch.from_numpy(view.kept), scale_of(len(view.kept), x.shape[1])
     rows = seen_by(torch.from_numpy(x[chosen]), kept, scale, matrix).numpy()
     drawn = {name: _drawn(values, random) for name, values in drawing.distributions.items()}
+    radius = drawn.pop(CUT, None)
     seeds = {name: int(random.randint(2**31 - 1)) for name in _seed_names(drawing.clusterer)}
     clusterer = clone(drawing.clusterer).set_params(**seeds | drawn)
-    return view, sites_of(clusterer, rows, clusterer.fit_predict(rows), drawing.noise)
+    labels = clusterer.fit_predict(rows)
+    if radius is not None:
+        labels = clusterer.dbscan_clustering(radius, clusterer.min_cluster_size)
+    return view, sites_of(clusterer, rows, labels, drawing.noise)
 
 
 def _view(drawing: Drawing, num_columns: int, random: np.random.RandomState) -> View:
@@ -131,7 +138,7 @@ def _check_clusterer(clusterer: Any) -> None:
 
 
 def _checked_distributions(distributions: Any, clusterer: Any) -> dict[str, Any]:
-    names = clusterer.get_params()
+    names = [*clusterer.get_params(), *([CUT] if hasattr(clusterer, "dbscan_clustering") else [])]
     for name, values in (distributions or {}).items():
         if name not in names:
             raise ValueError(f"{type(clusterer).__name__} has no parameter {name!r} to draw: it has {sorted(names)}")
