@@ -17,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from .botorch_optimizers import botorch_optimizers
+from .clusterings import clusterings
 from .default_cost import default_cost
 from .evidence import evidence
 from .issue_bars import issue_bars
@@ -29,13 +30,23 @@ from .prediction import prediction
 from .product import product
 from .report import Bar, Options, Report, Size, Table, summary
 from .scaling import scaling
+from .semi_supervised import semi_supervised
 from .sizes import sizes
 from .tasks import tasks
 from .training import training
 
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
-    *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
+    *(
+        evidence,
+        default_cost,
+        sizes,
+        mondrian_figures,
+        mondrian_speed,
+        botorch_optimizers,
+        clusterings,
+        semi_supervised,
+    ),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 
