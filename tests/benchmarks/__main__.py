@@ -17,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from .botorch_optimizers import botorch_optimizers
+from .clustering_maps import clustering_maps
 from .clusterings import clusterings
 from .default_cost import default_cost
 from .evidence import evidence
@@ -37,16 +38,8 @@ from .training import training
 
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
-    *(
-        evidence,
-        default_cost,
-        sizes,
-        mondrian_figures,
-        mondrian_speed,
-        botorch_optimizers,
-        clusterings,
-        semi_supervised,
-    ),
+    *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
+    *(clusterings, clustering_maps, semi_supervised),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

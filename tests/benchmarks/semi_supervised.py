@@ -22,7 +22,7 @@ from .regression_sets import Data, read_data
 from .report import Options, Row, Table
 
 SETS = ("autompg", "housing", "energy", "concrete", "cpu", "elevators", "bike", "california")
-UNLABELLED, TEST_ROWS, NUM_PARTITIONS = 2_000, 1_000, 200
+UNLABELLED, TEST_ROWS, NUM_PARTITIONS = 1_000, 500, 100
 Builder = Callable[[Tensor, Tensor], Kernel]
 
 

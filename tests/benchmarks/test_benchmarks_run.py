@@ -37,6 +37,7 @@ TABLES = [
     "tasks",
     "clusterings",
     "clusterings_all_rows",
+    "clustering_maps",
     "semi_supervised",
     "semi_supervised_summary",
     "summary",
