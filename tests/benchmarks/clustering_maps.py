@@ -20,8 +20,9 @@ from .regression_sets import read_data, split_of
 from .report import Options, Row, Table
 
 SETS = ("autompg", "housing", "concrete", "cpu", "california")
-# In standard deviations of two columns, and of all.
-RADII = {2: (0.05, 0.5), 0: (0.5, 3.0)}
+# In standard deviations: of two columns clusters are small, of many columns distances are large.
+NARROW, WIDE = {"eps": (0.05, 0.5), "cut_distance": (0.05, 0.5)}, {"eps": (0.5, 3.0), "cut_distance": (0.5, 3.0)}
+SIZES = {"threshold": [0.1], "scale": [0.2]}
 PLACES = ("isolation (16 centers)", "fast cluster", *SOURCES)
 
 
@@ -60,11 +61,12 @@ def _kernel(name: str, x: Tensor, y: Tensor | None, partitions: int) -> Partitio
         return FastClusterKernel(x, partitions, random_state=0)
     if name not in SOURCES:
         return FastClusterKernel(x, partitions, num_centers=16, columns="all", random_state=0)
-    source, num_columns = SOURCES[name], x.shape[1]
-    radii = RADII.get(num_columns, RADII[0])
-    drawn = {key: radii if key in ("eps", "cut_distance") else values for key, values in source.drawn.items()}
+    source, is_map = SOURCES[name], x.shape[1] == 2
+    parameters = source.clusterer.get_params()
+    drawn = {key: values for key, values in SIZES.items() if is_map and key in parameters}
+    drawn |= {key: (NARROW if is_map else WIDE).get(key, values) for key, values in source.drawn.items()}
     rows = min(300 if name in KEEPING else 1_000, len(x) // 2)
-    columns = None if num_columns == 2 else 0.5
+    columns = None if is_map else 0.5
     return ClusteringKernel(
         x, clone(source.clusterer), partitions, param_distributions=drawn, rows=rows, columns=columns, random_state=0
     )
@@ -76,6 +78,7 @@ def _picture(options: Options, partitions: int) -> Any:
         print('[no picture: matplotlib is missing, pip install "gpytorch_partition[plot]"]', file=sys.stderr)
         return None
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     data = read_data(options, "california") if options.data else read_data(options, "diabetes")
     X = data.X[np.random.default_rng(0).permutation(len(data.X))[:3_000], :2]
@@ -95,6 +98,7 @@ def _picture(options: Options, partitions: int) -> Any:
             alike = _kernel(name, x, None, partitions)(points, x).to_dense().amax(0)
             order = alike.argsort()
             shown = panel.scatter(*X[order].T, s=3, c=alike[order], cmap="viridis", vmin=0, vmax=1, lw=0)
+        panel.xaxis.set_major_locator(MaxNLocator(3))
         panel.plot(*places.T, "+", color="#D55E00", ms=9, mew=1.6)
-    figure.colorbar(shown, ax=panels, shrink=0.5, label="similarity to the nearer cross that is more alike")
+    figure.colorbar(shown, ax=panels, shrink=0.5, label="similarity to the cross that is more alike")
     return figure

@@ -37,7 +37,9 @@ SOURCES = {
     "mini-batch K-means": Source(MiniBatchKMeans(), COUNTS, 100_000),
     "Gaussian mixture": Source(GaussianMixture(), COMPONENTS, 10_000),
     "Dirichlet process mixture": Source(
-        BayesianGaussianMixture(n_components=16), {"weight_concentration_prior": (0.01, 100.0)}, 2_000
+        BayesianGaussianMixture(n_components=16, init_params="random_from_data"),
+        {"weight_concentration_prior": (0.01, 100.0)},
+        1_000,
     ),
     "Birch": Source(Birch(threshold=1.5), COUNTS, 10_000),
     "DBSCAN": Source(DBSCAN(min_samples=3), {"eps": RADII}, 300),
