@@ -233,8 +233,16 @@ class TestLabels:
 
     @pytest.mark.parametrize("name", ["k-means", "birch", "full", "diag", "dirichlet"])
     def test_at_boundaries_they_do_not_depend_on_company(self, name):
-        partition = of(PREDICTING[name], 1)
-        a, b = POINTS[:250], POINTS[250:]
+        self._check_boundaries(of(PREDICTING[name], 1), POINTS)
+
+    def test_nor_in_projections(self):
+        x = torch.from_numpy(np.random.RandomState(0).normal(size=(500, 40)))
+        self._check_boundaries(of(KMeans(5), 1, x[:100], projection=3), x)
+
+    @staticmethod
+    def _check_boundaries(partition, points):
+        """Points halved until they lie within rounding of a boundary, alone and all at once."""
+        a, b = points[:250], points[250:]
         first = partition.labels(a)
         differ = (first != partition.labels(b))[:, 0]
         a, b, first = a[differ], b[differ], first[differ]
