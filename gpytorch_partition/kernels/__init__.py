@@ -1,5 +1,6 @@
 """GPyTorch kernels: random partition kernels, combinations of them, and a smooth kernel to add to them."""
 
+from gpytorch_partition.kernels.clustering_kernel import ClusteringKernel as ClusteringKernel
 from gpytorch_partition.kernels.fast_cluster_kernel import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel as GammaMondrianKernel
 from gpytorch_partition.kernels.iterative_kernel import IterativeKernel as IterativeKernel

@@ -15,6 +15,9 @@ from gpytorch_partition.inference.prediction.strategy import PartitionPrediction
 from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
 
+# Ranges of building rows came later; not all fast clusters measure in projections.
+_NOT_IN_ALL_STATES = ("built_on.middle", "partition.random_projections")
+
 
 class ClusterKernel(Kernel):
     """
@@ -209,8 +212,8 @@ class ClusterKernel(Kernel):
             self.unit = self.unit.expand(self._batch_shape).clone()
 
     def _is_whole(self, state_dict: dict[str, Any], prefix: str) -> bool:
-        """Whether a state has all that this kernel has, but for ranges of building rows, which came later."""
-        return all(prefix + name in state_dict for name in self.state_dict() if not name.endswith("built_on.middle"))
+        """Whether a state has all that this kernel has, but for what not all states have."""
+        return all(prefix + name in state_dict for name in self.state_dict() if not name.endswith(_NOT_IN_ALL_STATES))
 
     def _active(self, x: Any) -> Any:
         """The columns in `active_dims`; anything but a tensor is returned unchanged, for the partition to refuse."""

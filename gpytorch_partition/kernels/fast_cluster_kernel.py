@@ -27,20 +27,28 @@ class FastClusterKernel(PartitionKernel):
     :param num_partitions: Number m of partitions. (Default: 200.)
     :param height: h, the largest number of doublings. (Default: min(10, floor(log2 N)).) With few rows in one or two
         columns the default has partitions that single out every row; a smaller height then gives smoother means.
+    :param num_centers: A fixed number of centers of every partition instead; with `columns="all"` this is the isolation
+        kernel. (Default: None, random numbers.)
+    :param columns: `"random"`, each column with probability 1/2 in each partition, or `"all"`. (Default: `"random"`.)
+    :param projection: Number of dimensions of a random projection of the columns, drawn for each partition, in which
+        distances are measured. (Default: None, the columns themselves.)
     :param random_state: Seed of the partitions, as in :class:`~gpytorch_partition.PartitionKernel`.
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
     :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
     :raises ValueError: If the rows are empty, not finite or not a floating point matrix, there are fewer than
-        :math:`2^h`, or `num_partitions`, `height`, `random_state` or `active_dims` cannot be used.
+        :math:`2^h`, or another parameter cannot be used.
 
     Example:
         >>> x = torch.linspace(0, 1, 50).unsqueeze(-1)
         >>> kernel = FastClusterKernel(x, num_partitions=100, random_state=0)
         >>> kernel(x).to_dense()[0, [0, 10, 40]].tolist() == sorted(kernel(x).to_dense()[0, [0, 10, 40]].tolist())[::-1]
         True
+        >>> isolation = FastClusterKernel(x, num_partitions=100, num_centers=4, columns="all", random_state=0)
+        >>> isolation.partition.cluster_counts.unique()
+        tensor([4])
     """
 
-    _instead_of_lengthscale = "how far points look alike is set by the number of clusters, height"
+    _instead_of_lengthscale = "how far points look alike is set by the number of clusters, height or num_centers"
 
     def __init__(
         self,
@@ -48,6 +56,9 @@ class FastClusterKernel(PartitionKernel):
         num_partitions: int = 200,
         *,
         height: int | None = None,
+        num_centers: int | None = None,
+        columns: str = "random",
+        projection: int | None = None,
         random_state: Any = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
@@ -56,6 +67,14 @@ class FastClusterKernel(PartitionKernel):
             partition = FastClusterPartition()
         else:
             points = training_points(train_x, active_dims)
-            partition = FastClusterPartition(points, num_partitions, height=height, random_state=random_state)
+            partition = FastClusterPartition(
+                points,
+                num_partitions,
+                height=height,
+                num_centers=num_centers,
+                columns=columns,
+                projection=projection,
+                random_state=random_state,
+            )
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
         self._remember(train_x)

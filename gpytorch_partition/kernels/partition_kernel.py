@@ -15,8 +15,9 @@ from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.partitions.callable import CallablePartition
+from gpytorch_partition.partitions.callable import partition_of
 from gpytorch_partition.partitions.partition import Partition
+from gpytorch_partition.partitions.sampled import SampledPartition
 
 
 class PartitionKernel(ClusterKernel):
@@ -43,12 +44,15 @@ class PartitionKernel(ClusterKernel):
 
     The kernel is piecewise constant: there is no gradient with respect to x, and asking for one is an error.
 
-    :param partition: A function from points `N x D` to integer labels `N x m` (any integers; a pure function of each
-        point), or a :class:`~gpytorch_partition.partitions.Partition`.
+    :param partition: A function from points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one
+        partition, torch or NumPy (any integers; a pure function of each point); a fitted clusterer of scikit-learn, its
+        `predict`, or a list of fitted clusterers, which become a
+        :class:`~gpytorch_partition.partitions.ClusteringPartition` where their rule for new points is known; or a
+        :class:`~gpytorch_partition.partitions.Partition`. For a program with a seed see :meth:`from_sampler`.
     :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
     :param active_dims: Numbers of the columns of x that the partitions see; kept in :attr:`columns`, while GPyTorch's
         own buffer of this name stays None. A kernel built without can be assigned them later. (Default: all.)
-    :raises TypeError: If `partition` is neither.
+    :raises TypeError: If `partition` is none of these.
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0.
 
     Calls raise a `ValueError` for points that the partitions cannot label, and a `RuntimeError` for inputs that require
@@ -60,6 +64,12 @@ class PartitionKernel(ClusterKernel):
         tensor([[1.0000, 1.0000, 0.5000],
                 [1.0000, 1.0000, 0.5000],
                 [0.5000, 0.5000, 1.0000]])
+        >>> from sklearn.cluster import KMeans
+        >>> kmeans = KMeans(2, random_state=0).fit([[0.0], [0.1], [5.0]])
+        >>> PartitionKernel(kmeans.predict)(torch.tensor([[0.3], [0.6], [6.0]])).to_dense()
+        tensor([[1., 1., 0.],
+                [1., 1., 0.],
+                [0., 0., 1.]])
     """
 
     sum_dtype: torch.dtype | None = None
@@ -67,16 +77,53 @@ class PartitionKernel(ClusterKernel):
 
     def __init__(
         self,
-        partition: Partition | Callable[[Tensor], Tensor],
+        partition: Any,
         *,
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        if not isinstance(partition, Partition):
-            partition = CallablePartition(partition)
-        self.partition = partition
+        self.partition: Partition = partition_of(partition)
         self._register_unit()
+
+    @classmethod
+    def from_sampler(
+        cls,
+        draw: Callable[[int], Any],
+        num_partitions: int = 200,
+        *,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+        active_dims: tuple[int, ...] | None = None,
+    ) -> PartitionKernel:
+        r"""
+        The kernel of a program that draws partitions from seeds (Davies & Ghahramani 2014, section 2.4).
+
+        State and pickles hold the seeds: the functions are drawn again, by the same `draw`, after a load
+        (:class:`~gpytorch_partition.partitions.SampledPartition` says more). Costs m calls of `draw`, and for labels m
+        calls of what it returns.
+
+        :param draw: Maps a seed, an int, to a function from points (`n x D` torch tensor) to integer labels, torch or
+            NumPy (`n`, or `n x 1`), or to a fitted clusterer of scikit-learn or its `predict`.
+        :param num_partitions: Number m of partitions. (Default: 200.)
+        :param random_state: Seed of the seeds, as above.
+        :param n_jobs: Partitions drawn at once, as joblib counts them. (Default: None, one.)
+        :param batch_shape: As above.
+        :param active_dims: As above.
+        :raises TypeError: If `draw` is not callable, or what it returns does not label points.
+        :raises ValueError: If `num_partitions`, `random_state` or `active_dims` cannot be used.
+
+        Example:
+            >>> def draw(seed):
+            ...     threshold = torch.rand((), generator=torch.Generator().manual_seed(seed))
+            ...     return lambda x: x[:, 0] > threshold
+            >>> kernel = PartitionKernel.from_sampler(draw, 1000, random_state=0)
+            >>> kernel(torch.tensor([[0.1], [0.4]])).to_dense()[0, 1]  # 1 - |x - x'|, on average
+            tensor(0.7170)
+        """
+        partition = SampledPartition(draw, num_partitions, random_state=random_state, n_jobs=n_jobs)
+        return PartitionKernel(partition, batch_shape=batch_shape, active_dims=active_dims)
 
     @property
     def num_partitions(self) -> int:

@@ -1,12 +1,17 @@
-"""A user's own partitions: any function from points to integer labels."""
+"""A user's own partitions: any function from points to integer labels, or fitted clusterers of scikit-learn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from gpytorch_partition.partitions.clustering import ClusteringPartition
+from gpytorch_partition.partitions.fitted_clusterers import is_known
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -14,10 +19,13 @@ class CallablePartition(Partition):
     r"""
     Partitions given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
-    :param function: Maps points `N x D` to integer labels `N x m`, any integers. It must be a pure function
+    :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition: any
+        integers, in a torch tensor or a NumPy array. It must be a pure function
         of each point: the same point gets the same labels whatever the other rows. It is not part of the state
         that `state_dict` saves, and must be a module-level function for the partition to be pickled. Labels cost what
-        the function costs; it must handle NaN and infinity itself.
+        the function costs; it must handle NaN and infinity itself. A method of a scikit-learn estimator is given
+        float64 NumPy arrays, which it was fitted on too; its rounding may vary with the number of rows where a point
+        lies within 1e-15 of a boundary.
     :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
     :raises TypeError: If `function` is not callable.
 
@@ -28,9 +36,12 @@ class CallablePartition(Partition):
         >>> stripes.labels(torch.tensor([[0.2, 5.7], [3.9, -1.5]]))
         tensor([[ 0,  5],
                 [ 3, -2]])
+        >>> CallablePartition(lambda x: np.digitize(x[:, 0], [1.0, 3.0])).labels(torch.tensor([[0.2], [3.9]]))
+        tensor([[0],
+                [2]])
     """
 
-    def __init__(self, function: Callable[[Tensor], Tensor], num_partitions: int | None = None) -> None:
+    def __init__(self, function: Callable[[Tensor], Any], num_partitions: int | None = None) -> None:
         super().__init__()
         if not callable(function):
             raise TypeError(
@@ -59,25 +70,68 @@ class CallablePartition(Partition):
         """
         super().check_points(x)
         if self._num_partitions is None:
-            self._num_partitions = self._checked(x.detach().reshape(-1, x.shape[-1])[:1], None).shape[-1]
+            self._num_partitions = labels_by(self.function, x.detach().reshape(-1, x.shape[-1])[:1], None).shape[-1]
 
     def _labels(self, x: Tensor) -> Tensor:
-        return self._checked(x, self._num_partitions)
-
-    def _checked(self, x: Tensor, num_partitions: int | None) -> Tensor:
-        labels = self.function(x)
-        if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
-            kind = labels.dtype if torch.is_tensor(labels) else type(labels).__name__
-            raise ValueError(f"expected the function to return a tensor of integer labels, got {kind}")
-        if labels.dim() and not labels.shape[-1]:
-            raise ValueError("expected the function to return labels of at least one partition, got none")
-        expected = (*x.shape[:-1], labels.shape[-1] if num_partitions is None and labels.dim() else num_partitions)
-        if labels.shape != expected:
-            raise ValueError(
-                f"expected the function to return labels of shape {expected} for points {tuple(x.shape)}, "
-                f"got {tuple(labels.shape)}"
-            )
-        return labels.to(torch.int64)
+        return labels_by(self.function, x, self._num_partitions)
 
     def _check_values(self, x: Tensor) -> None:
         """Accept all values: the function handles NaN."""
+
+
+def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | None) -> Tensor:
+    """
+    A user's labels of points, checked.
+
+    :param function: The function, which may be a method of a scikit-learn estimator.
+    :param x: `n x D` points.
+    :param num_partitions: Number m of partitions; None for any.
+    :return: `n x m` int64, where x is.
+    :raises ValueError: If the function returns anything but integers of the right shape.
+    """
+    is_method = isinstance(getattr(function, "__self__", None), BaseEstimator)
+    labels = function(x.detach().cpu().double().numpy() if is_method else x)
+    if isinstance(labels, np.ndarray) and labels.dtype.kind in "biu":
+        labels = torch.from_numpy(labels.astype(np.int64))
+    if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
+        kind = labels.dtype if isinstance(labels, (Tensor, np.ndarray)) else type(labels).__name__
+        raise ValueError(f"expected the function to return integer labels, a torch tensor or a NumPy array, got {kind}")
+    shape = tuple(labels.shape)
+    labels = labels.unsqueeze(-1) if labels.dim() == 1 else labels
+    if labels.dim() == 2 and not labels.shape[-1]:
+        raise ValueError("expected the function to return labels of at least one partition, got none")
+    wanted = labels.shape[-1] if num_partitions is None and labels.dim() else num_partitions
+    if tuple(labels.shape) != (x.shape[0], wanted):
+        raise ValueError(
+            f"expected the function to return labels of shape {(x.shape[0], wanted)} for points {tuple(x.shape)}"
+            f"{', or one label for each' if wanted == 1 else ''}, got {shape}"
+        )
+    return labels.to(device=x.device, dtype=torch.int64)
+
+
+def partition_of(source: Any) -> Partition:
+    """
+    What a user calls a partition, as one.
+
+    :param source: A partition; a function from points to labels; a fitted clusterer of scikit-learn or its `predict`;
+        or a list of fitted clusterers. Where the clusterers' rule for new points is known
+        (:meth:`ClusteringPartition.of_fitted`), it is read into buffers.
+    :raises TypeError: If it is anything else, or a fitted clusterer that has no `predict`.
+    """
+    if isinstance(source, Partition):
+        return source
+    clusterers = [_estimator(each) for each in source] if isinstance(source, (list, tuple)) else [_estimator(source)]
+    if clusterers and all(clusterer is not None and is_known(clusterer) for clusterer in clusterers):
+        return ClusteringPartition.of_fitted(clusterers)
+    if isinstance(source, (list, tuple)):
+        names = [type(each).__name__ for each in source]
+        raise TypeError(f"expected fitted clusterers whose rule for new points is known, got a list of {names}")
+    return CallablePartition(getattr(source, "predict", source) if isinstance(source, BaseEstimator) else source)
+
+
+def _estimator(source: Any) -> BaseEstimator | None:
+    """The scikit-learn estimator that something is, or whose `predict` it is."""
+    if isinstance(source, BaseEstimator):
+        return source
+    owner = getattr(source, "__self__", None)
+    return owner if isinstance(owner, BaseEstimator) and getattr(source, "__name__", "") == "predict" else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,11 +14,12 @@ from torch import Tensor
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
-from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
+from gpytorch_partition.linalg.parallel import for_each
+from gpytorch_partition.partitions.nearest import checked_projection, label_nearest, projected
 from gpytorch_partition.partitions.partition import Partition
 
 _DEFAULT_HEIGHT = 10  # binary logarithm of the largest number of centers
-_ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accelerator busy
+COLUMNS = ("random", "all")
 
 
 class FastClusterPartition(Partition):
@@ -25,7 +28,8 @@ class FastClusterPartition(Partition):
 
     Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly
     from 0 ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the
-    center nearest to it on the dimensions kept, the lower number in a tie.
+    center nearest to it on the dimensions kept, the lower number in a tie. Numbers of centers may be fixed, all
+    dimensions kept, and distances measured in random projections instead.
 
     Distances are sums of squares in float64, one dimension after another, whatever the dtype of the points: a
     label never depends on the other rows of a call, on threads, or on `.float()` and `.double()`. Distances
@@ -40,9 +44,17 @@ class FastClusterPartition(Partition):
         of the paper); `None` makes an unfitted partition that `load_state_dict` fits.
     :param num_partitions: Number m of partitions. (Default: 200.)
     :param height: The largest s, called h in the paper; default: :math:`\min(10, \lfloor \log_2 N \rfloor)`.
+    :param num_centers: Number of centers of every partition, instead of a random one: with `columns="all"` the Voronoi
+        cells of the isolation kernel (Qin, Ting, Zhu & Lee 2019, "Nearest-neighbour-induced isolation similarity and
+        its impact on density-based clustering"). (Default: None, a random power of two.)
+    :param columns: `"random"`, each with probability 1/2, or `"all"`. (Default: `"random"`.)
+    :param projection: Number K of dimensions of a Gaussian random projection of the columns kept, drawn for each
+        partition, in which distances are measured; labels cost :math:`O(D K)` more per (row, partition), and matrices
+        8 D K bytes per partition. (Default: None, the columns themselves.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are fewer than
-        :math:`2^h` rows, if `num_partitions` or `height` is out of range, or if `random_state` is no seed.
+        :math:`2^h` or `num_centers` rows, if `num_partitions`, `height`, `columns` or `projection` cannot be used, or
+        if `random_state` is no seed.
 
     Example:
         >>> x = torch.linspace(0, 1, 16, dtype=torch.float64).unsqueeze(-1)
@@ -59,6 +71,7 @@ class FastClusterPartition(Partition):
     centers: Tensor  # (p, D) bit patterns of float64, partition by partition
     kept: Tensor  # (m, D) the dimensions that each partition measures on
     sizes: Tensor  # (m,) numbers of centers
+    random_projections: Tensor  # (m, D, K) bit patterns of float64, registered if distances are those of projections
 
     def __init__(
         self,
@@ -66,6 +79,9 @@ class FastClusterPartition(Partition):
         num_partitions: int = 200,
         *,
         height: int | None = None,
+        num_centers: int | None = None,
+        columns: str = "random",
+        projection: int | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         super().__init__()
@@ -74,18 +90,33 @@ class FastClusterPartition(Partition):
         self.register_buffer("sizes", torch.empty(0, dtype=torch.int64))
         if x is not None:
             rows = checked_rows(x, type(self).__name__)
+            _check_options(rows.shape[0], height, num_centers, columns)
+            projection = checked_projection(projection)
             height = _checked_height(height, rows.shape[0])
             if not isinstance(num_partitions, Integral) or num_partitions < 1:
                 raise ValueError(f"expected a number of partitions, 1 or more, got num_partitions={num_partitions}")
             warn_about_unequal_scales(rows, type(self).__name__)
-            self._draw(rows, num_partitions, height, random_state_of(random_state))
+            random = random_state_of(random_state)
+            self._draw(rows, num_partitions, height, num_centers, columns == "all", random)
+            if projection is not None:
+                shape = (num_partitions, rows.shape[1], projection)
+                matrices = torch.from_numpy(random.normal(size=shape) / projection**0.5).to(rows.device)
+                self.register_buffer("random_projections", bits_of(matrices))
 
-    def _draw(self, x: Tensor, num_partitions: int, height: int, random: np.random.RandomState) -> None:
-        """Algorithm 2's three draws, for each partition."""
+    def _draw(
+        self,
+        x: Tensor,
+        num_partitions: int,
+        height: int,
+        num_centers: int | None,
+        keeps_all: bool,
+        random: np.random.RandomState,
+    ) -> None:
+        """Algorithm 2's three draws, for each partition, or some of them."""
         kept, sizes, rows = [], [], []
         for _ in range(num_partitions):
-            kept.append(_dimension_subset(x.shape[1], random))
-            sizes.append(2 ** random.randint(height + 1))
+            kept.append(np.ones(x.shape[1], dtype=bool) if keeps_all else _dimension_subset(x.shape[1], random))
+            sizes.append(2 ** random.randint(height + 1) if num_centers is None else int(num_centers))
             rows.append(sample_without_replacement(x.shape[0], sizes[-1], random_state=random))
         chosen = torch.from_numpy(np.concatenate(rows).astype(np.int64)).to(x.device)
         self.centers = bits_of(x[chosen])
@@ -104,7 +135,7 @@ class FastClusterPartition(Partition):
 
     @property
     def cluster_counts(self) -> Tensor:
-        """`m` numbers of centers, :math:`2^s` each."""
+        """`m` numbers of centers."""
         return self.sizes
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -113,41 +144,32 @@ class FastClusterPartition(Partition):
 
         def label(partition: int) -> None:
             if centers[partition].shape[0] > 1:
-                _label_nearest(x, centers[partition], self.kept[partition], out=labels[partition])
+                seen = partial(self._seen, partition)
+                label_nearest(x, seen(centers[partition]), labels[partition], seen)
 
         for_each(label, range(self.num_partitions))
         return labels.T
 
+    def _seen(self, partition: int, x: Tensor) -> Tensor:
+        """Points (`n x D`) as a partition compares them: columns that it keeps, or projections of these."""
+        kept = self.kept[partition]
+        if not self.is_projected:
+            return x[:, kept]
+        return projected(x[:, kept], floats_of(self.random_projections[partition])[kept])
 
-def _label_nearest(x: Tensor, centers: Tensor, kept: Tensor, out: Tensor) -> None:
-    """Write, for each row of x (`n x D`), which of C centers (`C x D`) is nearest on the dimensions kept."""
-    columns = centers.T[kept].contiguous()
-    unit = _power_of_two(columns)
-    columns = columns / unit
-    numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
-    size = max(1, numel // centers.shape[0])
-    for rows, nearest in zip(x.split(size), out.split(size)):
-        nearest.copy_(_squared_distances(rows[:, kept].to(torch.float64) / unit, columns).argmin(1))
+    @property
+    def is_projected(self) -> bool:
+        """Whether distances are those of random projections."""
+        return "random_projections" in self._buffers
 
-
-def _power_of_two(values: Tensor) -> Tensor:
-    """The power of two below the largest magnitude: division by it is exact, and squares stay in range."""
-    exponent = torch.frexp(values.abs().amax()).exponent
-    return torch.ldexp(values.new_ones(()), exponent - 1)
-
-
-def _squared_distances(rows: Tensor, columns: Tensor) -> Tensor:
-    """
-    Squared distances (`n x C`) between rows (`n x d`) and centers (`d x C`).
-
-    Each step is one correctly rounded operation per pair. A matrix product, `torch.cdist` or a fused
-    multiply-add would round differently with the shape of the block, and so break ties differently.
-    """
-    total = torch.zeros(rows.shape[0], columns.shape[1], dtype=torch.float64, device=rows.device)
-    for values, centers in zip(rows.T, columns):
-        differences = values.unsqueeze(1) - centers
-        total.add_(differences.mul_(differences))
-    return total
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Make room for projections if the saved partition, once it is whole, has them; else forget them."""
+        if all(prefix + name in state_dict for name in ("centers", "kept", "sizes")):
+            self._buffers.pop("random_projections", None)
+            if prefix + "random_projections" in state_dict:
+                empty = torch.empty(0, 0, 0, dtype=torch.int64, device=self.sizes.device)
+                self.register_buffer("random_projections", empty)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _dimension_subset(num_features: int, random: np.random.RandomState) -> np.ndarray:
@@ -168,3 +190,16 @@ def _checked_height(height: int | None, num_rows: int) -> int:
             f"2^height different rows are drawn, and there are only {num_rows}"
         )
     return height
+
+
+def _check_options(num_rows: int, height: int | None, num_centers: Any, columns: str) -> None:
+    """Refuse what cannot be drawn."""
+    if columns not in COLUMNS:
+        raise ValueError(f"expected columns to be one of {COLUMNS}, got {columns!r}")
+    if num_centers is not None:
+        if height is not None:
+            raise ValueError(
+                "expected height, for random numbers of centers, or num_centers, for a fixed one, got both"
+            )
+        if not isinstance(num_centers, Integral) or not 1 <= int(num_centers) <= num_rows:
+            raise ValueError(f"expected num_centers from 1 to the number of rows, {num_rows}, got {num_centers!r}")

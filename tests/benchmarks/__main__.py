@@ -17,6 +17,8 @@ from pathlib import Path
 from time import perf_counter
 
 from .botorch_optimizers import botorch_optimizers
+from .clustering_maps import clustering_maps
+from .clusterings import clusterings
 from .default_cost import default_cost
 from .evidence import evidence
 from .issue_bars import issue_bars
@@ -29,6 +31,7 @@ from .prediction import prediction
 from .product import product
 from .report import Bar, Options, Report, Size, Table, summary
 from .scaling import scaling
+from .semi_supervised import semi_supervised
 from .sizes import sizes
 from .tasks import tasks
 from .training import training
@@ -36,6 +39,7 @@ from .training import training
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
+    *(clusterings, clustering_maps, semi_supervised),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

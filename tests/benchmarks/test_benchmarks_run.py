@@ -35,6 +35,11 @@ TABLES = [
     "mondrian_speed",
     *(("botorch_runs", "botorch_optimizers", "botorch_searches") if find_spec("botorch") else ()),
     "tasks",
+    "clusterings",
+    "clusterings_all_rows",
+    "clustering_maps",
+    "semi_supervised",
+    "semi_supervised_summary",
     "summary",
 ]
 

@@ -14,9 +14,12 @@ import pytest
 import torch
 from gpytorch.kernels import ScaleKernel
 from gpytorch.test.base_kernel_test_case import BaseKernelTestCase
+from sklearn.cluster import KMeans
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestRegressor
+from sklearn.mixture import GaussianMixture
 
 from gpytorch_partition import (
+    ClusteringKernel,
     FastClusterKernel,
     GammaMondrianKernel,
     IterativeKernel,
@@ -78,10 +81,39 @@ def _signs(x):
     return (x > 0).long()
 
 
+def _random_floors(seed):
+    shift = torch.rand((), generator=torch.Generator().manual_seed(seed))
+    return lambda x: (x.sum(-1) + shift).floor().long()
+
+
 class TestFastCluster(_KernelSuite, unittest.TestCase):
     @staticmethod
     def build(x, **kwargs):
         return FastClusterKernel(x, 20, random_state=0, **kwargs)
+
+
+class TestIsolation(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return FastClusterKernel(x, 20, num_centers=8, columns="all", projection=3, random_state=0, **kwargs)
+
+
+class TestClustering(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return ClusteringKernel(x, KMeans(5), 5, rows=0.5, projection=2, random_state=0, **kwargs)
+
+
+class TestMixtures(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return ClusteringKernel(x, GaussianMixture(3, reg_covar=0.1), 5, columns=0.5, random_state=0, **kwargs)
+
+
+class TestSampled(_KernelSuite, unittest.TestCase):
+    @staticmethod
+    def build(x, **kwargs):
+        return PartitionKernel.from_sampler(_random_floors, 5, random_state=0, **kwargs)
 
 
 class TestMondrian(_KernelSuite, unittest.TestCase):
@@ -203,6 +235,9 @@ class TestLandmark(_KernelSuite, unittest.TestCase):
 
 KERNELS = {
     "fast_cluster": TestFastCluster.build,
+    "isolation": TestIsolation.build,
+    "clustering": TestClustering.build,
+    "mixtures": TestMixtures.build,
     "mondrian": TestMondrian.build,
     "gamma_mondrian": TestGammaMondrian.build,
     "random_binning": TestRandomBinning.build,
@@ -232,7 +267,7 @@ def _share_of_equal_labels(kernel, x1, x2):
     return (kernel.cluster_ids(x1)[:, None] == kernel.cluster_ids(x2)[None]).float().mean(-1)
 
 
-@pytest.mark.parametrize("name", ["fast_cluster", "mondrian", "random_binning", "sampled", "leaf"])
+@pytest.mark.parametrize("name", ["fast_cluster", "mondrian", "random_binning", "clustering", "sampled", "leaf"])
 def test_flat_kernels_are_the_share_of_equal_labels(name):
     kernel, x = KERNELS[name](X), torch.randn(30, 10, generator=torch.Generator().manual_seed(1)) * 2
     torch.testing.assert_close(kernel(x).to_dense(), _share_of_equal_labels(kernel, x, x))
@@ -340,7 +375,8 @@ def test_state_fits_an_unfitted_twin(kernel):
 
 def test_loading_another_state_forgets_the_old_labels(kernel):
     kernel(X).to_dense()
-    other = type(kernel)(X.flip(0), Y) if isinstance(kernel, RandomForestKernel) else type(kernel)(X.flip(0), 7)
+    extra = {RandomForestKernel: Y, ClusteringKernel: KMeans(4)}.get(type(kernel), 7)
+    other = type(kernel)(X.flip(0), extra)
     kernel.load_state_dict(other.state_dict())
     torch.testing.assert_close(kernel(X).to_dense(), other(X).to_dense())
 
@@ -493,6 +529,8 @@ class TestErrors:
     def test_incomplete_state_changes_nothing(self, kernel):
         if isinstance(kernel, FastClusterKernel):
             other = FastClusterKernel(X + 1, 5, random_state=1, active_dims=(1, 0))
+        elif isinstance(kernel, ClusteringKernel):
+            other = ClusteringKernel(X + 1, KMeans(4), 5, random_state=1, active_dims=(1, 0))
         elif isinstance(kernel, MondrianKernel):
             other = MondrianKernel(X + 1, 5, random_state=1, active_dims=(1, 0))
         elif isinstance(kernel, RandomForestKernel):

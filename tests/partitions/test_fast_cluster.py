@@ -13,9 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.spatial.distance import cdist
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
-from gpytorch_partition.partitions import fast_cluster, partition
+from gpytorch_partition.partitions import nearest, partition
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
 
 
@@ -113,7 +114,7 @@ class TestLabels:
     def test_do_not_depend_on_blocks(self, clusters, monkeypatch, numel):
         x = normal(201, 4, seed=4)
         expected = clusters.labels(x)
-        monkeypatch.setattr(fast_cluster, "SERIAL_NUMEL", numel)
+        monkeypatch.setattr(nearest, "SERIAL_NUMEL", numel)
         monkeypatch.setattr(partition, "_LABELS_PER_CHUNK", numel)
         assert torch.equal(clusters.labels(x), expected)
 
@@ -188,6 +189,63 @@ class TestDraws:
     def test_more_rows_than_are_labelled(self):
         clusters = FastClusterPartition(normal(1000, 2), 20, random_state=0)
         assert clusters.labels(normal(10, 2)).shape == (10, 20)
+
+
+class TestIsolation:
+    """A fixed number of centers, all columns, and distances in projections."""
+
+    def test_sizes_and_columns(self):
+        clusters = FastClusterPartition(normal(50, 3), 20, num_centers=7, columns="all", random_state=0)
+        assert clusters.cluster_counts.tolist() == [7] * 20
+        assert clusters.kept.all()
+        x = normal(40, 3, seed=1)
+        assert np.array_equal(clusters.labels(x).numpy(), nearest_centers(clusters, x))
+
+    def test_two_rows_are_cut_apart_as_they_should(self):
+        """With two centers among the rows 0, 1, 3: 0 and 1 are together if the centers are 0 and 3, or 1 and 3."""
+        x = torch.tensor([[0.0], [1.0], [3.0]])
+        labels = FastClusterPartition(x, 6000, num_centers=2, columns="all", random_state=0).labels(x)
+        assert abs((labels[0] == labels[1]).double().mean() - 2 / 3) < 0.025
+        assert abs((labels[1] == labels[2]).double().mean() - 1 / 3) < 0.025  # 0 and 1: 3 is nearer to 1
+
+    @pytest.mark.parametrize("columns", ["random", "all"])
+    def test_distances_in_projections(self, columns):
+        clusters = FastClusterPartition(normal(64, 5), 20, columns=columns, projection=2, random_state=0)
+        x, matrices = normal(100, 5, seed=1), floats_of(clusters.random_projections).numpy()
+        labels = clusters.labels(x)
+        all_centers = floats_of(clusters.centers).split(clusters.cluster_counts.tolist())
+        for r, centers in enumerate(all_centers):
+            matrix = matrices[r] * clusters.kept[r].numpy()[:, None]
+            distances = cdist(x.numpy() @ matrix, centers.numpy() @ matrix)
+            assert np.array_equal(labels[:, r], distances.argmin(1))
+        assert torch.equal(torch.cat([clusters.labels(point[None]) for point in x]), labels)
+
+    def test_projections_are_gaussian(self):
+        clusters = FastClusterPartition(normal(4, 5), 2000, projection=4, random_state=0)
+        assert stats.kstest(2 * floats_of(clusters.random_projections).flatten(), "norm").pvalue > 0.01
+
+    def test_a_state_with_or_without_projections_is_loaded_over_another(self):
+        x = normal(30, 5)
+        for a, b in ((None, 2), (2, None), (2, 3)):
+            saved, other = (FastClusterPartition(x, 4, projection=k, random_state=k) for k in (a, b))
+            other.load_state_dict(saved.state_dict())
+            assert torch.equal(other.labels(x), saved.labels(x))
+            assert set(other.state_dict()) == set(saved.state_dict())
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"num_centers": 0}, "from 1 to the number of rows, 30"),
+            ({"num_centers": 31}, "from 1 to the number of rows, 30"),
+            ({"num_centers": 2.5}, "num_centers"),
+            ({"num_centers": 2, "height": 2}, "got both"),
+            ({"columns": "some"}, "columns to be one of"),
+            ({"projection": 0}, "projection to be a number"),
+        ],
+    )
+    def test_options_that_cannot_be(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            FastClusterPartition(normal(30, 2), **options)
 
 
 class TestState:

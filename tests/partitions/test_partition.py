@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+import numpy as np
 import pytest
 import torch
 
@@ -108,6 +109,21 @@ def test_bits_and_floats():
         assert torch.equal(floats_of(bits_of(values)), values)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x[:, 0] > 0).long(),
+        lambda x: x[:, :1] > 0,
+        lambda x: (x[:, 0] > 0).numpy(),
+        lambda x: (x[:, :1] > 0).numpy().astype(np.uint8),
+    ],
+)
+def test_labels_may_be_torch_or_numpy_of_one_or_two_dimensions(function):
+    labels = CallablePartition(function).labels(X.expand(2, 50, 2))
+    assert labels.dtype == torch.int64
+    assert torch.equal(labels, (X[:, :1] > 0).long().expand(2, 50, 1))
+
+
 class TestCallableErrors:
     def test_floats(self):
         with pytest.raises(ValueError, match="integer labels"):
@@ -120,6 +136,11 @@ class TestCallableErrors:
     def test_number_of_partitions_changes(self):
         with pytest.raises(ValueError, match="expected the function to return labels"):
             CallablePartition(_floors, num_partitions=3).labels(X)
+
+    @pytest.mark.parametrize("function", [lambda x: x.numpy(), lambda x: [0] * len(x), lambda x: np.zeros(3, int)])
+    def test_arrays_that_are_no_labels(self, function):
+        with pytest.raises(ValueError, match="expected the function to return"):
+            CallablePartition(function).labels(X)
 
     def test_nan_is_the_functions_business(self):
         x = X.clone()

@@ -1,0 +1,110 @@
+"""Partitions of rows by a Pitman-Yor mixture of Gaussians, drawn by Gibbs sampling: a clusterer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import validate_data
+
+from gpytorch_partition.inputs.seeds import random_state_of
+
+
+class PitmanYorMixture(ClusterMixin, BaseEstimator):
+    r"""
+    One draw from the posterior over partitions of a Pitman-Yor mixture, with d = 0 that of a Chinese restaurant.
+
+    A row joins a cluster of n rows with a prior weight of n - d, and a new one with :math:`\alpha + d C`, where C is
+    the number of clusters (Pitman & Yor 1997); rows of a cluster are Gaussian around its mean with standard deviation
+    `scale`, and means are Gaussian around the rows' mean with `spread`. Means are integrated out (Neal 2000, "Markov
+    chain sampling methods for Dirichlet process mixture models", algorithm 3). One uses it in a
+    :class:`~gpytorch_partition.ClusteringKernel`, as a prior over partitions that does not fix the number of clusters
+    (Davies & Ghahramani 2014, section 2.3); new points join the nearest row.
+
+    Costs :math:`O(N C D)` a sweep, some 100 microseconds a row: meant for `rows` of about a thousand.
+
+    :param concentration: :math:`\alpha > -d`. (Default: 1.)
+    :param discount: d, from 0 to below 1; larger ones have more small clusters. (Default: 0.)
+    :param scale: Standard deviation within a cluster, in units of the columns. (Default: 0.5.)
+    :param spread: Standard deviation of the clusters' means. (Default: 1.)
+    :param num_sweeps: Sweeps over all rows after the first, which seats them one by one. (Default: 5.)
+    :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
+
+    :meth:`fit` raises a `ValueError` if a parameter is out of range. `labels_` are the clusters of the rows.
+
+    Example:
+        >>> X = np.concatenate([np.zeros((10, 1)), np.full((10, 1), 5.0)])
+        >>> PitmanYorMixture(scale=0.1, random_state=0).fit_predict(X)
+        array([1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    """
+
+    def __init__(
+        self,
+        concentration: float = 1.0,
+        discount: float = 0.0,
+        *,
+        scale: float = 0.5,
+        spread: float = 1.0,
+        num_sweeps: int = 5,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.concentration = concentration
+        self.discount = discount
+        self.scale = scale
+        self.spread = spread
+        self.num_sweeps = num_sweeps
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> PitmanYorMixture:
+        """
+        Draw a partition of the rows (`N x D`); `y` is ignored.
+
+        :raises ValueError: If the rows or a parameter cannot be used.
+        """
+        X = validate_data(self, X, dtype=np.float64)
+        if not (0 <= self.discount < 1 and self.concentration > -self.discount):
+            raise ValueError(
+                "expected a discount from 0 to below 1 and a concentration above minus the discount, got "
+                f"{self.discount} and {self.concentration}"
+            )
+        if not (self.scale > 0 and self.spread > 0 and self.num_sweeps >= 0):
+            raise ValueError("expected scale and spread above 0, and num_sweeps of 0 or more")
+        random, rows = random_state_of(self.random_state), X - X.mean(0)
+        labels, counts, sums = np.full(len(X), -1), np.zeros(0, dtype=int), np.zeros((0, X.shape[1]))
+        for _ in range(1 + self.num_sweeps):
+            for row in random.permutation(len(X)):
+                counts, sums = _left(row, rows, labels, counts, sums)
+                labels[row] = self._drawn(rows[row], counts, sums, random)
+                if labels[row] == len(counts):
+                    counts, sums = np.append(counts, 0), np.vstack([sums, np.zeros(X.shape[1])])
+                counts[labels[row]] += 1
+                sums[labels[row]] += rows[row]
+        self.labels_ = np.unique(labels, return_inverse=True)[1]
+        return self
+
+    def _drawn(self, row: np.ndarray, counts: np.ndarray, sums: np.ndarray, random: np.random.RandomState) -> int:
+        """The cluster of a row, by its weight in the prior times its predictive density of the row."""
+        weights = np.append(counts - self.discount, self.concentration + self.discount * len(counts))
+        precisions = 1 / self.spread**2 + np.append(counts, 0) / self.scale**2
+        means = np.vstack([sums, np.zeros(len(row))]) / self.scale**2 / precisions[:, None]
+        variances = self.scale**2 + 1 / precisions
+        densities = -0.5 * (((row - means) ** 2).sum(1) / variances + len(row) * np.log(variances))
+        logits = densities + np.array([math.log(weight) if weight > 0 else -math.inf for weight in weights])
+        return int((logits + random.gumbel(size=len(logits))).argmax())
+
+
+def _left(
+    row: int, rows: np.ndarray, labels: np.ndarray, counts: np.ndarray, sums: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes and sums of the clusters once a row has left its own, which ends if it was alone."""
+    own = labels[row]
+    if own < 0:
+        return counts, sums
+    counts[own] -= 1
+    sums[own] -= rows[row]
+    if counts[own]:
+        return counts, sums
+    labels[labels > own] -= 1
+    return np.delete(counts, own), np.delete(sums, own, 0)

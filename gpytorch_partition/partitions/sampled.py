@@ -1,0 +1,105 @@
+"""Partitions drawn by a program from seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from torch import Tensor
+
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.partitions.callable import labels_by
+from gpytorch_partition.partitions.partition import Partition
+
+
+class SampledPartition(Partition):
+    r"""
+    Partitions that a program draws, one for each seed: it defines their distribution (Davies & Ghahramani 2014, 2.4).
+
+    The state is the m seeds, 8 bytes each, in `state_dict` and in pickles, and nothing of what was drawn: functions are
+    drawn again, by the same `draw`, when labels are wanted after a load. A loaded partition is the saved one if `draw`
+    is the same program, on the same data; that is for the caller to see to.
+
+    :param draw: Maps a seed, an int, to a function from points (`n x D` torch tensor) to integer labels, torch or
+        NumPy, of shape `n` or `n x 1`; to a method of a scikit-learn estimator, such as `predict`, which is given
+        float64 NumPy arrays; or to a fitted estimator that has one. All that is random must come from the seed. For
+        pickles it must be a module-level function, or an instance of a class that can be pickled. A
+        :class:`torch.nn.Module` has its own buffers saved as well.
+    :param num_partitions: Number m of seeds. (Default: 200.)
+    :param random_state: Seed or `RandomState` that the seeds are drawn from; `None` is a fresh one.
+    :param n_jobs: Functions drawn at once, as joblib counts them; functions that come back from another process must be
+        such as cloudpickle takes. (Default: None, one.)
+    :raises TypeError: If `draw` is not callable.
+    :raises ValueError: If `num_partitions` is less than 1, or `random_state` is no seed.
+
+    Example:
+        >>> def draw(seed):
+        ...     threshold = np.random.RandomState(seed).normal()
+        ...     return lambda x: x[:, 0] > threshold
+        >>> signs = SampledPartition(draw, 4, random_state=0)
+        >>> signs.labels(torch.tensor([[-3.0], [0.0], [3.0]]))
+        tensor([[0, 0, 0, 0],
+                [0, 0, 0, 1],
+                [1, 1, 1, 1]])
+    """
+
+    draw: Callable[[int], Any]
+    n_jobs: int | None
+    seeds: Tensor  # (m,)
+
+    def __init__(
+        self,
+        draw: Callable[[int], Any],
+        num_partitions: int = 200,
+        *,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not callable(draw):
+            raise TypeError(f"expected a function from a seed to a function of points, got {type(draw).__name__}")
+        if not isinstance(num_partitions, Integral) or int(num_partitions) < 1:
+            raise ValueError(f"expected a number of partitions, 1 or more, got num_partitions={num_partitions!r}")
+        self.draw, self.n_jobs = draw, n_jobs
+        seeds = random_state_of(random_state).randint(2**31 - 1, size=int(num_partitions))
+        self.register_buffer("seeds", torch.from_numpy(seeds.astype(np.int64)))
+        self._drawn: tuple[list[int], list[Any]] = ([], [])
+        self._functions()
+
+    @property
+    def num_partitions(self) -> int:
+        """Number m of seeds."""
+        return self.seeds.numel()
+
+    def _functions(self) -> list[Any]:
+        """The functions of the seeds, drawn when the seeds have changed."""
+        seeds = self.seeds.tolist()
+        if self._drawn[0] != seeds:
+            drawn = Parallel(n_jobs=self.n_jobs)(delayed(self.draw)(seed) for seed in seeds)
+            self._drawn = (seeds, [_function(each) for each in drawn])
+        return self._drawn[1]
+
+    def _labels(self, x: Tensor) -> Tensor:
+        return torch.cat([labels_by(function, x, 1) for function in self._functions()], -1)
+
+    def _check_values(self, x: Tensor) -> None:
+        """Accept all values: the functions handle NaN."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_drawn": ([], [])}
+
+
+def _function(drawn: Any) -> Callable[[Any], Any]:
+    """What labels points, of what a program has drawn."""
+    if callable(getattr(drawn, "predict", None)):
+        return drawn.predict
+    if not callable(drawn):
+        raise TypeError(
+            f"expected draw(seed) to return a function from points to labels, or a fitted clusterer with predict, got "
+            f"{type(drawn).__name__}"
+        )
+    return drawn
