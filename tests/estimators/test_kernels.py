@@ -15,7 +15,8 @@ CLUSTERS = FastClusterKernel(X, 10, random_state=0)
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("forest", RandomForestKernel), ("fast_cluster", FastClusterKernel), ("mondrian", MondrianKernel)]
+    ("name", "kind"),
+    [("forest", RandomForestKernel), ("fast_cluster", FastClusterKernel), ("mondrian", MondrianKernel)],
 )
 def test_a_name_builds_the_kernel_that_its_seed_fixes(name, kind):
     first, second = (resolved_kernel(name, X, Y, num_partitions=7, random_state=0) for _ in range(2))
