@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
+from gpytorch_partition.estimators.machine import LARGEST, check_magnitudes
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import RandomForestKernel
@@ -27,8 +28,6 @@ from gpytorch_partition.training.exact_gp import fit_exact_gp
 NAMES = ("auto", *KERNELS)
 DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
-# Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
-_LARGEST = 1e100
 _SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
 
 _MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
@@ -337,8 +336,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     def _checked_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
         rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=self._finiteness)
-        if (largest := np.nanmax(np.abs(rows), initial=0.0)) > _LARGEST:
-            raise ValueError(f"expected X of numbers up to {_LARGEST:g}, got {largest:.3g}: drop such rows")
+        if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
+            raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
         return rows
 
     @property
@@ -374,20 +373,3 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             mean = self._unit.undo(predictive.mean).numpy()
             covariance = predictive.lazy_covariance_matrix.to_dense().double().numpy()
         return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
-
-
-def check_magnitudes(values: np.ndarray, name: str) -> None:
-    """
-    Refuse numbers whose squares leave the range of floating point numbers.
-
-    :param values: `N` or `N x D` finite numbers, or NaN.
-    :param name: What they are, for the error.
-    :raises ValueError: If one is beyond 1e100, or all differ by less than 1e-100 but are not the same.
-    """
-    values = np.where(np.isnan(values), 0.0, values)
-    ranges = np.ptp(values, axis=0)
-    if np.abs(values).max() > _LARGEST or np.any((ranges > 0) & (ranges < 1 / _LARGEST)):
-        raise ValueError(
-            f"expected {name} in units that make numbers between {1 / _LARGEST:g} and {_LARGEST:g}, got a column with "
-            f"values up to {np.abs(values).max():.3g} and ranges from {ranges.min():.3g}: choose another unit"
-        )
