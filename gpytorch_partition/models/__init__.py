@@ -1,5 +1,6 @@
 """Ready-made models: an exact GP, a GP that keeps counts of clusters instead of rows; sparse and spectral features."""
 
+from gpytorch_partition.models.cluster_features import ClusterFeatures as ClusterFeatures
 from gpytorch_partition.models.cluster_features import cluster_features as cluster_features
 from gpytorch_partition.models.exact_gp import PartitionGP as PartitionGP
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP as FeatureSpaceGP
