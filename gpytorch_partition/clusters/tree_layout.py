@@ -145,6 +145,29 @@ def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
     return levels
 
 
+def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    r"""
+    The nodes on the paths from the roots to some nodes, one path after another: :math:`O(n h)` time, h the height.
+
+    :param layout: The trees.
+    :param nodes: `n` node numbers.
+    :return: `n + 1` where each path begins, and the nodes on the paths, in ascending order on each.
+
+    Example:
+        >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
+        >>> paths_from_root(lay_out_trees(left, right, torch.tensor([0, 5])), torch.tensor([1, 4]))
+        (tensor([0, 2, 5]), tensor([0, 1, 0, 2, 4]))
+    """
+    depths = layout.depth[nodes]
+    starts = torch.cat([nodes.new_zeros(1), (depths + 1).cumsum(0)])
+    path, places = nodes.new_empty(int(starts[-1])), starts[:-1] + depths
+    while nodes.numel():
+        path[places] = nodes
+        below = (layout.parent[nodes] != nodes).nonzero().squeeze(-1)
+        nodes, places = layout.parent[nodes[below]], places[below] - 1
+    return starts, path
+
+
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
     r"""
     The clusters of each tree cut at a depth: a leaf belongs to its ancestor at depth min(d, depth of the

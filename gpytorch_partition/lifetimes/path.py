@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, hstack
 from sklearn.base import clone, is_classifier
 from torch import Tensor
 
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
-from gpytorch_partition.models.cluster_features import cluster_columns, one_hot
+from gpytorch_partition.models.cluster_features import ClusterFeatures
 from gpytorch_partition.progress import progress
 
 
@@ -61,18 +61,28 @@ class LifetimeCells:
         :return: `N2 x p`; at the first lifetime, cells without training rows have no entry.
         :raises ValueError: If x is not a finite floating point matrix of the right width.
         """
-        return one_hot(*self._columns(x))
-
-    def _columns(self, x: Tensor) -> tuple[np.ndarray, int]:
-        columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
+        own = self._own(x)
         if self.previous is None:
-            return columns, num_columns
-        unseen = (columns < 0).any(1)
+            return own
         # Called even if no row is unseen, for the number of columns.
-        before, num_before = self.previous._columns(x[torch.from_numpy(unseen)])
-        before = np.where(before >= 0, before + num_columns, -1)
-        columns[unseen] = np.where(columns[unseen] >= 0, columns[unseen], before)
-        return columns, num_columns + num_before
+        unseen = np.flatnonzero(np.diff(own.indptr) < self.kernel.num_partitions)
+        before = self.previous.features(x[torch.from_numpy(unseen)]).tocoo()
+        is_seen = np.zeros((len(unseen), self.kernel.num_partitions), dtype=bool)
+        found = own[unseen].tocoo()
+        is_seen[found.row, self._own.partitions[found.col]] = True
+        kept = ~is_seen[before.row, self.previous._trees[before.col]]
+        entries = before.data[kept], (unseen[before.row[kept]], before.col[kept])
+        return hstack([own, csr_matrix(entries, shape=(own.shape[0], before.shape[1]))], format="csr")
+
+    @cached_property
+    def _own(self) -> ClusterFeatures:
+        """The features of this lifetime's cells alone."""
+        return ClusterFeatures(self.kernel, self.train_x)
+
+    @cached_property
+    def _trees(self) -> np.ndarray:
+        """The tree that each column belongs to."""
+        return np.concatenate([self._own.partitions, *([] if self.previous is None else [self.previous._trees])])
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,39 +1,181 @@
-r"""Sparse features of a partition kernel, :math:`K = \Phi \Phi^\top`, for linear models of other libraries."""
+r"""Sparse features of partition kernels, :math:`K = \Phi \Phi^\top`, for linear models of other libraries."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_linear_operator
+from scipy.sparse import csr_matrix, diags, hstack
 from torch import Tensor
 
-from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 
-def cluster_features(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> csr_matrix:
+class ClusterFeatures:
     r"""
-    Features of points: :math:`1 / \sqrt m` in the columns of their m clusters (Balog et al. 2016, equation 2).
+    The map from points to sparse features of a kernel, :math:`\phi(x)^\top \phi(x') = k(x, x')`, by training rows.
 
-    Columns are the clusters that hold training rows, partition by partition. Products of features are the kernel,
-    :math:`\Phi \Phi^\top = K`, among training rows and between these and other points: a cluster without training rows
-    has no column and no entry. A linear model on these features is a kernel machine at linear cost.
+    There is a column for each cluster that holds a training row, and an entry :math:`\sqrt{w}` in each cluster that a
+    point is in: flat partitions of equal weight have m entries of :math:`1 / \sqrt m` in a row (Balog et al. 2016,
+    equation 2), mixtures have weighted ones. For trees whose levels all count, a column is a node, w its weight, and a
+    row has entries for all nodes on its paths: the root of S that :class:`~gpytorch_partition.operators
+    .PathSumLinearOperator` has. Local slopes and inducing points have a column per loading as well.
 
-    Costs the labels of both sets of rows, and :math:`O(N m)`; memory is 12 bytes per (point, partition).
+    Products of features are the kernel exactly among training rows, and between these and any other points. Between
+    other points the clusters without training rows are missing, so that products are at most the kernel; they are the
+    kernel where every cluster holds a training row, as those of forests and fast clusters that are built on these rows
+    do.
 
-    :param kernel: A kernel of partitions of equal weight: :class:`~gpytorch_partition.MondrianKernel`,
-        :class:`~gpytorch_partition.RandomBinningKernel`, :class:`~gpytorch_partition.FastClusterKernel`,
-        :class:`~gpytorch_partition.RandomForestKernel` with `heights="sampled"` or `"leaf"`, or a user's own.
+    Costs the labels of the rows, and their entries: m in each row, or m times the mean depth of a leaf for all heights;
+    memory is 12 bytes per entry.
+
+    :param kernel: A kernel of this package, a sum of such ones, or a :class:`gpytorch.kernels.ScaleKernel` around them.
+    :param train_x: `N x D` training rows.
+    :raises TypeError: If the kernel is of another kind.
+    :raises RuntimeError: If the kernel is unfitted.
+    :raises ValueError: If the rows are not a floating point matrix of the right width, hold values that the partitions
+        cannot place, or are none.
+
+    Example:
+        >>> from gpytorch_partition import RandomForestKernel
+        >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> kernel = RandomForestKernel(x, x[:, 0], 10, random_state=0)
+        >>> features = ClusterFeatures(kernel, x)(x)
+        >>> bool(np.allclose((features @ features.T).toarray(), kernel(x).to_dense()))
+        True
+    """
+
+    def __init__(self, kernel: Kernel, train_x: Tensor) -> None:
+        _check(train_x, "train_x")
+        if not len(train_x):
+            raise ValueError("expected training rows, whose clusters are the columns, got none")
+        self.kernel, self.train_x = kernel, train_x.detach()
+        self._columns = [_Columns.of(term) for term in self._terms(self.train_x)]
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns."""
+        return sum(columns.number for columns in self._columns)
+
+    @property
+    def partitions(self) -> np.ndarray:
+        """The number of the partition that each column belongs to, counted over all terms of a sum."""
+        widths = np.cumsum([0, *(columns.num_partitions for columns in self._columns)])
+        parts = [start + np.tile(own.partitions, own.num_loadings) for start, own in zip(widths, self._columns)]
+        return np.concatenate(parts)
+
+    def names(self) -> list[str]:
+        """A name for each column: its partition, and the number of the cluster or node among those with rows."""
+        return [name for number, columns in enumerate(self._columns) for name in self._names_of(number, columns)]
+
+    def _names_of(self, number: int, columns: _Columns) -> Iterator[str]:
+        term = f"term{number}_" if len(self._columns) > 1 else ""
+        first = np.searchsorted(columns.partitions, np.arange(columns.num_partitions))
+        for loading in range(columns.num_loadings):
+            suffix = f"_loading{loading}" if columns.num_loadings > 1 else ""
+            for column, partition in enumerate(columns.partitions):
+                yield f"{term}partition{partition}_cluster{column - first[partition]}{suffix}"
+
+    def __call__(self, x: Tensor) -> csr_matrix:
+        """
+        Features of points (`N2 x D`): `N2 x p`, float64, columns ascending in each row.
+
+        :raises ValueError: If the points are not a floating point matrix of the right width, or hold values that the
+            partitions cannot place.
+        """
+        _check(x, "x")
+        # Coded first, so that the training rows define the feature space even if there are fewer of them.
+        self._terms(self.train_x)
+        terms = zip(self._columns, self._terms(x.detach()))
+        blocks = [block for columns, term in terms for block in columns.blocks(term)]
+        return blocks[0] if len(blocks) == 1 else hstack(blocks, format="csr")
+
+    @torch.no_grad()
+    def _terms(self, x: Tensor) -> list[PartitionLinearOperator]:
+        """The covariances of points with the training rows whose sum the kernel is."""
+        terms = structured_terms(to_linear_operator(self.kernel(x, self.train_x)).evaluate_kernel())
+        for term in terms:
+            if not isinstance(term, PartitionLinearOperator):
+                raise TypeError(
+                    f"expected a kernel of this package or a sum of such ones, whose points fall in clusters, got a "
+                    f"{type(self.kernel).__name__}"
+                )
+        return terms
+
+
+class _Columns(NamedTuple):
+    """The columns of a term: which columns of the root hold training rows, and their partitions."""
+
+    places: np.ndarray  # for each column of the root its number among those with training rows, or -1
+    partitions: np.ndarray  # partition of each column with training rows
+    num_partitions: int
+    num_loadings: int
+
+    @classmethod
+    def of(cls, term: PartitionLinearOperator) -> _Columns:
+        clusters, root = _present_root(term)
+        of_cluster = np.empty(term.left.num_clusters, dtype=np.int64)
+        for partition, codes in enumerate(term.left.codes.T.cpu().numpy()):
+            of_cluster[codes] = partition
+        of_column = np.full(root.shape[1], -1)
+        of_column[root.indices] = np.repeat(of_cluster[clusters], np.diff(root.indptr))
+        is_kept = of_column >= 0
+        num_loadings = 1 if term.left_loadings is None else term.left_loadings.shape[-1]
+        places = np.where(is_kept, np.cumsum(is_kept) - 1, -1)
+        return cls(places, of_column[is_kept], term.left.num_partitions, num_loadings)
+
+    @property
+    def number(self) -> int:
+        """Number of columns, those of all loadings."""
+        return len(self.partitions) * self.num_loadings
+
+    def blocks(self, term: PartitionLinearOperator) -> list[csr_matrix]:
+        """The features of the left points of a term, a block for each loading."""
+        clusters, root = _present_root(term)
+        root = float(term.scale) ** 0.5 * self._kept(root)
+        place = np.empty(term.left.num_clusters, dtype=np.int32)
+        place[clusters] = np.arange(len(clusters))
+        places = place[term.left.codes.cpu().numpy()]
+        _check_entries(np.diff(root.indptr), places)
+        # Partitions have columns of their own, in their order: a row is its clusters' rows one after another.
+        rows = root[places.ravel()]
+        starts = rows.indptr[:: places.shape[1]].copy()
+        features = csr_matrix((rows.data, rows.indices, starts), shape=(len(places), root.shape[1]))
+        if term.left_loadings is None:
+            return [features]
+        loadings = term.left_loadings.double().cpu().numpy()
+        return [(diags(column) @ features).tocsr() for column in loadings.T]
+
+    def _kept(self, root: csr_matrix) -> csr_matrix:
+        """The rows of a root without the columns that hold no training rows."""
+        columns = self.places[root.indices]
+        kept = columns >= 0
+        starts = np.concatenate([[0], np.cumsum(kept)])[root.indptr]
+        return csr_matrix((root.data[kept], columns[kept], starts), shape=(root.shape[0], len(self.partitions)))
+
+
+def cluster_features(kernel: Kernel, x: Tensor, train_x: Tensor) -> csr_matrix:
+    r"""
+    Sparse features of points, whose products are the kernel (:class:`ClusterFeatures` says of which points, and costs).
+
+    A linear model on these features is a kernel machine at linear cost.
+
+    :param kernel: A kernel of this package, a sum of such ones, or a :class:`gpytorch.kernels.ScaleKernel` around them.
     :param x: `N x D` points, all columns (`active_dims` is applied here).
-    :param train_x: `N2 x D` training rows; they may be x itself.
-    :return: `N x p` float64, with at most m entries in a row, exactly m where x are the training rows.
-    :raises TypeError: If the kernel is not a kernel of partitions of equal weight.
+    :param train_x: `N2 x D` training rows, whose clusters are the columns; they may be x itself.
+    :return: `N x p` float64.
+    :raises TypeError: If the kernel is of another kind.
     :raises RuntimeError: If the kernel is unfitted.
     :raises ValueError: If x or `train_x` are not floating point matrices of the right width, if they hold values
         that the partitions cannot place, or if there is no training row.
 
     Example:
-        >>> import torch
+        >>> from gpytorch_partition import PartitionKernel
         >>> kernel = PartitionKernel(lambda x: torch.cat([x.floor(), x.round()], -1).long())
         >>> train_x = torch.tensor([[0.2], [0.7], [1.1]])
         >>> (cluster_features(kernel, train_x, train_x) * 2**0.5).toarray().round(3)
@@ -43,47 +185,27 @@ def cluster_features(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> csr
         >>> (cluster_features(kernel, torch.tensor([[1.6]]), train_x) * 2**0.5).toarray().round(3)  # none rounds to 2
         array([[0., 1., 0., 0.]])
     """
-    return one_hot(*cluster_columns(kernel, x, train_x))
+    return ClusterFeatures(kernel, train_x)(x)
 
 
-def cluster_columns(kernel: PartitionKernel, x: Tensor, train_x: Tensor) -> tuple[np.ndarray, int]:
-    """
-    The columns (`N x m`) of the entries of :func:`cluster_features`, -1 for none, and the number p of columns.
-
-    :param kernel: As in :func:`cluster_features`, and so are the errors.
-    :param x: `N x D` points.
-    :param train_x: `N2 x D` training rows.
-    """
-    _check(kernel, x, train_x)
-    x, train_x = kernel.columns.select(x), kernel.columns.select(train_x)
-    # Coded first, so that the training rows define the feature space even if there are fewer of them.
-    trained, _ = kernel.partition.incidences(train_x, train_x)
-    rows, _ = kernel.partition.incidences(x, train_x)
-    counts = np.bincount(trained.codes.cpu().numpy().ravel(), minlength=trained.num_clusters)
-    columns = np.where(counts > 0, np.cumsum(counts > 0) - 1, -1)
-    return columns[rows.codes.cpu().numpy()], int((counts > 0).sum())
+def _present_root(term: PartitionLinearOperator) -> tuple[np.ndarray, csr_matrix]:
+    """The clusters of the left points, ascending, and their rows of the root."""
+    codes = term.left.codes
+    present = torch.bincount(codes.reshape(-1), minlength=term.left.num_clusters).nonzero().squeeze(-1)
+    return present.cpu().numpy(), term.cluster_operator.root_rows(present)
 
 
-def one_hot(columns: np.ndarray, num_columns: int) -> csr_matrix:
-    r"""The sparse matrix (`N x p`) with entries :math:`1 / \sqrt m` in the given columns (`N x m`, -1 for none)."""
-    kept = columns >= 0
-    starts = np.concatenate([[0], np.cumsum(kept.sum(1))])
-    values = np.full(starts[-1], columns.shape[1] ** -0.5)
-    return csr_matrix((values, columns[kept], starts), shape=(len(columns), num_columns))
-
-
-def _check(kernel: Any, x: Tensor, train_x: Tensor) -> None:
-    if not isinstance(kernel, PartitionKernel):
-        raise TypeError(f"expected a PartitionKernel, whose points fall in clusters, got a {type(kernel).__name__}")
-    for name, points in (("x", x), ("train_x", train_x)):
-        kernel.partition.check_points(kernel.columns.select(points))
-        if points.dim() != 2:
-            raise ValueError(f"expected {name} as a matrix (N x D), got shape {tuple(points.shape)}")
-    if not len(train_x):
-        raise ValueError("expected training rows, whose clusters are the columns, got none")
-    operator = kernel(train_x[:1].detach()).evaluate_kernel().cluster_operator
-    if not operator.has_equal_weights:
-        raise TypeError(
-            f"expected a kernel of partitions that weigh the same, got a {type(kernel).__name__} that weighs clusters: "
-            'give its trees one height (heights="sampled" or "leaf"), or its parts one by one'
+def _check_entries(lengths: np.ndarray, places: np.ndarray) -> None:
+    """Refuse more entries than 32-bit indices can count, before they are made."""
+    number = int(np.bincount(places.ravel(), minlength=len(lengths)) @ lengths.astype(np.int64))
+    if number >= 2**31:
+        raise ValueError(
+            f"expected features with fewer than 2^31 entries, got {len(places):,} rows with {number / len(places):.0f} "
+            'each: use fewer partitions, or trees cut at one height, RandomForestKernel(x, y, heights="sampled")'
         )
+
+
+def _check(points: Tensor, name: str) -> None:
+    if not torch.is_tensor(points) or points.dim() != 2 or not points.is_floating_point():
+        got = f"{points.dtype} of shape {tuple(points.shape)}" if torch.is_tensor(points) else type(points).__name__
+        raise ValueError(f"expected {name} as a floating point matrix (N x D), got {got}")

@@ -12,7 +12,6 @@ from sklearn.linear_model import Perceptron, Ridge, SGDClassifier, SGDRegressor
 from gpytorch_partition import (
     FastClusterKernel,
     MondrianKernel,
-    PartitionMixtureKernel,
     RandomBinningKernel,
     RandomForestKernel,
 )
@@ -47,46 +46,6 @@ def regressor(**options):
 def path_of(estimator=None, y=Y, lifetimes=LIFETIMES, **options):
     options = {"random_state": 0} | options
     return fit_along_lifetimes(kernel_of("Mondrian"), estimator or regressor(), X, y, lifetimes, **options)
-
-
-class TestFeatures:
-    @pytest.mark.parametrize("active_dims", [None, (2, 0)])
-    @pytest.mark.parametrize("name", ["Mondrian", "binning", "forest", "clusters"])
-    @pytest.mark.parametrize("test_rows", [TEST, TEST[:5], TEST.repeat(5, 1)])
-    def test_their_products_are_the_kernel(self, name, active_dims, test_rows):
-        kernel = kernel_of(name, active_dims=active_dims)
-        test, train = (cluster_features(kernel, x, X) for x in (test_rows, X))
-        np.testing.assert_allclose((train @ train.T).toarray(), kernel(X).to_dense().double(), atol=1e-6)
-        np.testing.assert_allclose((test @ train.T).toarray(), kernel(test_rows, X).to_dense().double(), atol=1e-6)
-
-    def test_they_are_one_hot_labels_of_cells_with_training_rows(self):
-        kernel = kernel_of("Mondrian")
-        labels, test_labels = kernel.cluster_ids(X), kernel.cluster_ids(TEST)
-        values = [np.unique(column) for column in labels.T]
-        found = cluster_features(kernel, TEST, X)
-        assert found.shape == (len(TEST), sum(map(len, values)))
-        blocks = np.split(found.toarray() * M**0.5, np.cumsum([len(own) for own in values])[:-1], 1)
-        for r, block in enumerate(blocks):  # cells of a tree come in the order of the tree
-            expected = (test_labels[:, [r]].numpy() == values[r]).astype(float)
-            np.testing.assert_allclose(sorted(block.T.tolist()), sorted(expected.T.tolist()), rtol=1e-14)
-        assert found.nnz < M * len(TEST)
-        assert cluster_features(kernel, X, X).nnz == M * N
-
-    def test_kernels_that_weigh_clusters_are_refused(self):
-        mixture = PartitionMixtureKernel([kernel_of("Mondrian"), kernel_of("binning")])
-        for kernel in (RandomForestKernel(X, Y, 5, random_state=0), mixture):
-            with pytest.raises(TypeError, match="weigh the same"):
-                cluster_features(kernel, X, X)
-        with pytest.raises(TypeError, match="PartitionKernel"):
-            cluster_features(torch.nn.Identity(), X, X)
-
-    def test_points_that_cannot_be_used_are_refused(self):
-        kernel = kernel_of("Mondrian")
-        for x, train_x in ((X[:, :2], X), (X, X[:, :2]), (X.unsqueeze(0), X), (X.long(), X), (X, X[:0])):
-            with pytest.raises(ValueError, match="expected|was built on"):
-                cluster_features(kernel, x, train_x)
-        with pytest.raises(RuntimeError, match="not fitted"):
-            cluster_features(MondrianKernel(), X, X)
 
 
 def cells():

@@ -7,9 +7,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
-from gpytorch_partition.clusters.tree_layout import TreeLayout
+from gpytorch_partition.clusters.tree_layout import TreeLayout, paths_from_root
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 
@@ -93,6 +94,15 @@ class AttachedPathsLinearOperator(ClusterOperator):
         own = values.new_zeros(self.exits.layout.num_nodes, values.shape[-1])
         own.index_add_(0, self.exits.places, values)
         return self.exits.layout.sums.gathered(own.clone()) - own
+
+    def root_rows(self, clusters: Tensor) -> csr_matrix:
+        r"""As for the leaves, but :math:`q_e / \sqrt{w_v}` at the last node, of which only the part q counts."""
+        starts, nodes = paths_from_root(self.exits.layout, self.exits.nodes[clusters])
+        values = self.node_weights.detach().double().sqrt()[nodes]
+        last = starts[1:] - 1
+        values[last] = (self.shares.detach().double()[clusters] / values[last]).nan_to_num()  # 0 / 0: there is no part
+        parts = tuple(part.cpu().numpy() for part in (values, nodes, starts))
+        return csr_matrix(parts, shape=(len(clusters), self.exits.layout.num_nodes))
 
     def _transpose_nonbatch(self) -> ClusterOperator:
         return _LeavesAndExitsLinearOperator(self)

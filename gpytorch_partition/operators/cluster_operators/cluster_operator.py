@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from linear_operator.operators import DenseLinearOperator, LinearOperator
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
@@ -31,6 +32,17 @@ class ClusterOperator(LinearOperator):
         :raises RuntimeError: If S is not a covariance of clusters with themselves.
         """
         raise RuntimeError(f"only the covariance of clusters with themselves has a root, not {type(self).__name__}")
+
+    def root_rows(self, clusters: Tensor) -> csr_matrix:
+        r"""
+        Rows of the root as a sparse matrix (`n x q`): features of clusters, whose products are entries of S.
+
+        Of an S between two sets of clusters they are those of the first, in the feature space of the second.
+
+        :param clusters: `n` numbers of clusters, ascending.
+        :raises NotImplementedError: If S has no sparse root.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no sparse root")
 
     def square_root(self) -> LinearOperator:
         """A dense root (`p x p`, float64), in O(p^3): Cholesky's, or scaled eigenvectors if S is singular."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from linear_operator.operators import DiagLinearOperator, LinearOperator
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
@@ -36,6 +38,12 @@ class FlatLinearOperator(ClusterOperator):
     def root(self) -> LinearOperator:
         """The diagonal of the square roots."""
         return FlatLinearOperator(self.weights.sqrt(), num_clusters=self.num_clusters)
+
+    def root_rows(self, clusters: Tensor) -> csr_matrix:
+        """One entry in each row."""
+        columns = clusters.cpu().numpy()
+        values = self._diagonal().detach().double().sqrt()[clusters].cpu().numpy()
+        return csr_matrix((values, columns, np.arange(len(columns) + 1)), shape=(len(columns), self.num_clusters))
 
     def square_root(self) -> LinearOperator:
         """The diagonal of the square roots, in float64."""

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from linear_operator.operators import LinearOperator
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.clusters.tree_layout import TreeLayout
+from gpytorch_partition.clusters.tree_layout import TreeLayout, paths_from_root
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
 from gpytorch_partition.operators.cluster_operators.shared_paths import is_cheaper_than_product, shared_path_sums
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
@@ -49,6 +50,13 @@ class PathSumLinearOperator(ClusterOperator):
     def root(self) -> NodeLinearOperator:
         r"""The exact root :math:`F` with :math:`S = F F^\top` (`p x V`)."""
         return NodeLinearOperator(self.node_weights.sqrt(), layout=self.layout)
+
+    def root_rows(self, clusters: Tensor) -> csr_matrix:
+        r"""An entry :math:`\sqrt{w_v}` for each node v on the path from the root to the leaf."""
+        starts, nodes = paths_from_root(self.layout, self.layout.leaf_nodes[clusters])
+        values = self.node_weights.detach().double().sqrt()[nodes]
+        parts = tuple(part.cpu().numpy() for part in (values, nodes, starts))
+        return csr_matrix(parts, shape=(len(clusters), self.num_nodes))
 
     @property
     def structure(self) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from linear_operator.operators import LinearOperator
+from scipy.sparse import block_diag, csr_matrix
 from torch import Tensor
 
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator, as_columns
@@ -39,6 +40,15 @@ class SideBySideLinearOperator(ClusterOperator):
     def root(self) -> LinearOperator:
         r"""The exact root :math:`F` with :math:`S = F F^\top`: those of the blocks."""
         return SideBySideLinearOperator(self.weights.sqrt(), *(block.root() for block in self.blocks))
+
+    def root_rows(self, clusters: Tensor) -> csr_matrix:
+        """The rows of the blocks, in columns side by side."""
+        ends = torch.tensor([*accumulate(self._heights)], device=clusters.device)
+        parts = clusters.split(torch.searchsorted(clusters, ends).diff(prepend=ends.new_zeros(1)).tolist())
+        starts, weights = accumulate(self._heights, initial=0), self.weights.detach().double().sqrt().tolist()
+        pieces = zip(weights, self.blocks, parts, starts)
+        rows = [weight * block.root_rows(part - start) for weight, block, part, start in pieces]
+        return block_diag(rows, format="csr")
 
     @property
     def structure(self) -> tuple[Any, ...]:
