@@ -11,6 +11,7 @@ from gpytorch_partition.inputs.building_range import OtherUnitsWarning as OtherU
 from gpytorch_partition.inputs.missing import encode_missing as encode_missing
 from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels import GammaMondrianKernel as GammaMondrianKernel
+from gpytorch_partition.kernels import GroupKernel as GroupKernel
 from gpytorch_partition.kernels import IterativeKernel as IterativeKernel
 from gpytorch_partition.kernels import LandmarkKernel as LandmarkKernel
 from gpytorch_partition.kernels import LocalLinearKernel as LocalLinearKernel

@@ -2,6 +2,7 @@
 
 from gpytorch_partition.kernels.fast_cluster_kernel import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel as GammaMondrianKernel
+from gpytorch_partition.kernels.group_kernel import GroupKernel as GroupKernel
 from gpytorch_partition.kernels.iterative_kernel import IterativeKernel as IterativeKernel
 from gpytorch_partition.kernels.landmark_kernel import LandmarkKernel as LandmarkKernel
 from gpytorch_partition.kernels.local_linear_kernel import LocalLinearKernel as LocalLinearKernel
