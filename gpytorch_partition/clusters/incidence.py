@@ -234,7 +234,7 @@ def _members(codes: Tensor, num_clusters: int) -> Members:
             found, counts = torch.unique_consecutive(ordered, return_counts=True)
             clusters.append(found)
             sizes.append(counts)
-    return _blocked(rows, torch.cat(clusters), torch.cat(sizes), num_clusters)
+    return blocked_members(rows, torch.cat(clusters), torch.cat(sizes), num_clusters)
 
 
 def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
@@ -243,7 +243,7 @@ def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
     return max(1, -(-num_rows // num_chunks))
 
 
-def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -> Members:
+def blocked_members(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -> Members:
     """Cut runs of rows, each of one cluster, into blocks of at most `_BLOCK`, and list the blocks of each cluster."""
     pieces = (sizes + _BLOCK - 1) // _BLOCK
     run = torch.repeat_interleave(torch.arange(sizes.numel(), device=sizes.device), pieces)
