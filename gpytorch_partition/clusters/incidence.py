@@ -326,9 +326,7 @@ def _needs_sparse_product(operand: Tensor) -> bool:
     return operand.device.type == "cpu" and operand.dtype == torch.float64
 
 
-def _sparse_product(
-    ones: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor
-) -> Tensor:
+def _sparse_product(ones: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
     """
     The product with a matrix of ones in the given places, a few columns at a time.
 

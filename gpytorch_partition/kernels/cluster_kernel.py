@@ -16,6 +16,9 @@ from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWa
 from gpytorch_partition.inputs.columns import Columns
 
 
+_CAME_LATER = ("built_on.middle", "is_auxiliary")  # states that kernels of earlier versions do not have
+
+
 class ClusterKernel(Kernel):
     """
     Base class of the kernels that evaluate to this package's operators, also inside a wrapper such as `ScaleKernel`.
@@ -209,8 +212,8 @@ class ClusterKernel(Kernel):
             self.unit = self.unit.expand(self._batch_shape).clone()
 
     def _is_whole(self, state_dict: dict[str, Any], prefix: str) -> bool:
-        """Whether a state has all that this kernel has, but for ranges of building rows, which came later."""
-        return all(prefix + name in state_dict for name in self.state_dict() if not name.endswith("built_on.middle"))
+        """Whether a state has all that this kernel has, but for what came later."""
+        return all(prefix + name in state_dict for name in self.state_dict() if not name.endswith(_CAME_LATER))
 
     def _active(self, x: Any) -> Any:
         """The columns in `active_dims`; anything but a tensor is returned unchanged, for the partition to refuse."""
