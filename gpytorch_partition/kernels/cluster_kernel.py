@@ -15,7 +15,6 @@ from gpytorch_partition.inference.prediction.strategy import PartitionPrediction
 from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
 
-
 _CAME_LATER = ("built_on.middle", "is_auxiliary")  # states that kernels of earlier versions do not have
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from .botorch_optimizers import botorch_optimizers
+from .data_defined import groups, memberships
 from .default_cost import default_cost
 from .evidence import evidence
 from .issue_bars import issue_bars
@@ -35,6 +36,7 @@ from .training import training
 
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
+    *(groups, memberships),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}

@@ -35,6 +35,8 @@ TABLES = [
     "mondrian_speed",
     *(("botorch_runs", "botorch_optimizers", "botorch_searches") if find_spec("botorch") else ()),
     "tasks",
+    "groups",
+    "memberships",
     "summary",
 ]
 

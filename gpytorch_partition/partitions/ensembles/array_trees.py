@@ -75,7 +75,7 @@ class _Tree:
     def _check_nodes(self, num_columns: int) -> None:
         size, inner, is_child = len(self.children), self.counts > 0, self.children >= 0
         self._check(not (self.counts == 1).any(), "nodes with two children or more, or none", self.counts == 1)
-        gaps = (np.diff(is_child.astype(int), axis=1) > 0).any(1)
+        gaps = np.logical_or.reduce(np.diff(is_child.astype(int), axis=1) > 0, axis=1)
         self._check(not gaps.any(), "children first and then -1 in a row", gaps)
         children = np.sort(self.children[is_child])
         if not np.array_equal(children, np.arange(1, size)):
@@ -86,8 +86,9 @@ class _Tree:
         outside = inner & ((self.column < 0) | (self.column >= num_columns))
         self._check(not outside.any(), f"columns from 0 to {num_columns - 1}", outside)
         used = np.arange(self.threshold.shape[1]) < self.counts[:, None] - 1
-        wrong = (np.isnan(self.threshold) & used).any(1) | ((np.diff(self.threshold, axis=1) <= 0) & used[:, 1:]).any(1)
-        self._check(not wrong.any(), "thresholds that increase", wrong)
+        wrong = np.isnan(self.threshold) & used
+        wrong[:, 1:] |= (np.diff(self.threshold, axis=1) <= 0) & used[:, 1:]
+        self._check(not wrong.any(), "thresholds that increase", np.logical_or.reduce(wrong, axis=1))
 
     def _check(self, holds: bool, expected: str, wrong: NDArray[np.bool_]) -> None:
         if not holds:
