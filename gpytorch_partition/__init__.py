@@ -12,9 +12,11 @@ from gpytorch_partition.inputs.missing import encode_missing as encode_missing
 from gpytorch_partition.kernels import ClusteringKernel as ClusteringKernel
 from gpytorch_partition.kernels import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels import GammaMondrianKernel as GammaMondrianKernel
+from gpytorch_partition.kernels import GroupKernel as GroupKernel
 from gpytorch_partition.kernels import IterativeKernel as IterativeKernel
 from gpytorch_partition.kernels import LandmarkKernel as LandmarkKernel
 from gpytorch_partition.kernels import LocalLinearKernel as LocalLinearKernel
+from gpytorch_partition.kernels import MembershipKernel as MembershipKernel
 from gpytorch_partition.kernels import MondrianKernel as MondrianKernel
 from gpytorch_partition.kernels import OverconfidenceWarning as OverconfidenceWarning
 from gpytorch_partition.kernels import PartitionKernel as PartitionKernel

@@ -35,7 +35,7 @@ _SPARSE_COLUMNS = 4  # columns of a sparse product on a CPU, which is 3 to 5 tim
 _ONES = 2**18  # ones in a piece of the sparse matrix; all pieces share them
 
 
-class _Members(NamedTuple):
+class Members(NamedTuple):
     r"""The rows of each cluster (:math:`Z^\top` by rows), in blocks: chunk of rows by chunk, cluster by cluster."""
 
     rows: Tensor  # (N * m,) row numbers
@@ -164,7 +164,7 @@ class Incidence:
         }
 
     @cached_property
-    def members(self) -> _Members:
+    def members(self) -> Members:
         """The rows of every cluster, sorted once: O(N m log N) time, 4 bytes per (row, partition) held."""
         return _members(self.codes.reshape(-1, self.num_partitions), self.num_clusters)
 
@@ -220,7 +220,7 @@ def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
     return len(first) == len(second) and all(map(same, first, second))
 
 
-def _members(codes: Tensor, num_clusters: int) -> _Members:
+def _members(codes: Tensor, num_clusters: int) -> Members:
     """Sort the rows of each chunk by cluster, and cut the rows of each cluster into blocks."""
     num_rows, num_partitions = codes.shape
     rows, clusters, sizes = torch.empty_like(codes).view(-1), [], []
@@ -234,7 +234,7 @@ def _members(codes: Tensor, num_clusters: int) -> _Members:
             found, counts = torch.unique_consecutive(ordered, return_counts=True)
             clusters.append(found)
             sizes.append(counts)
-    return _blocked(rows, torch.cat(clusters), torch.cat(sizes), num_clusters)
+    return blocked_members(rows, torch.cat(clusters), torch.cat(sizes), num_clusters)
 
 
 def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
@@ -243,7 +243,7 @@ def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
     return max(1, -(-num_rows // num_chunks))
 
 
-def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -> _Members:
+def blocked_members(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -> Members:
     """Cut runs of rows, each of one cluster, into blocks of at most `_BLOCK`, and list the blocks of each cluster."""
     pieces = (sizes + _BLOCK - 1) // _BLOCK
     run = torch.repeat_interleave(torch.arange(sizes.numel(), device=sizes.device), pieces)
@@ -252,7 +252,7 @@ def _blocked(rows: Tensor, clusters: Tensor, sizes: Tensor, num_clusters: int) -
     block_starts = torch.cat([block_starts, block_starts.new_tensor([rows.numel()])])
     cluster_of_block, blocks = torch.sort(clusters.long()[run], stable=True)
     starts = torch.searchsorted(cluster_of_block, torch.arange(num_clusters, device=sizes.device))
-    return _Members(rows, *(part.to(rows.dtype) for part in (block_starts, blocks, starts)))
+    return Members(rows, *(part.to(rows.dtype) for part in (block_starts, blocks, starts)))
 
 
 class _Product(torch.autograd.Function):
@@ -275,23 +275,50 @@ def _row_values(incidence: Incidence, table: Tensor) -> Tensor:
         return table.new_zeros(0, table.shape[-1])
     if _needs_sparse_product(table):
         row_starts = torch.arange(0, codes.numel() + 1, codes.shape[1], dtype=codes.dtype)
-        return _sparse_product(incidence, row_starts, codes.view(-1), table)
+        return _sparse_product(incidence._ones, row_starts, codes.view(-1), table)
     return embedding_bag(codes, table, mode="sum")
 
 
 def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
-    """Z^T V for two-dimensional V: sums over blocks of rows, then over the blocks of each cluster."""
+    """Z^T V for two-dimensional V."""
     if not values.shape[0]:
         return values.new_zeros(incidence.num_clusters, values.shape[-1])
-    members = incidence.members
+    return sums_over_members(incidence.members, values, incidence._ones)
+
+
+def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
+    """
+    For every cluster the sum of the values of its rows: sums over blocks of rows, then over the blocks of each cluster.
+
+    :param members: The rows of p clusters.
+    :param values: `N x t` values per row.
+    :param ones: Where the ones of sparse matrices are kept.
+    :return: `p x t`.
+    """
     if _needs_sparse_product(values):
-        block_sums = _sparse_product(incidence, members.block_starts, members.rows, values)
-        sums = block_sums.new_zeros(incidence.num_clusters, values.shape[-1])
+        num_clusters = members.cluster_starts.numel()
+        block_sums = _sparse_product(ones, members.block_starts, members.rows, values)
+        sums = block_sums.new_zeros(num_clusters, values.shape[-1])
         sizes = torch.diff(members.cluster_starts, append=members.cluster_starts.new_tensor([members.blocks.numel()]))
-        cluster = torch.repeat_interleave(torch.arange(incidence.num_clusters), sizes)
+        cluster = torch.repeat_interleave(torch.arange(num_clusters), sizes)
         return sums.index_add_(0, cluster, block_sums.index_select(0, members.blocks))
     block_sums = embedding_bag(members.rows, values, members.block_starts[:-1], mode="sum")
     return embedding_bag(members.blocks, block_sums, members.cluster_starts, mode="sum")
+
+
+def sums_at(starts: Tensor, places: Tensor, table: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
+    """
+    For every row the sum of the table at the row's places, of which rows may have different numbers.
+
+    :param starts: `N + 1` where the places of each row begin.
+    :param places: Row numbers of the table.
+    :param table: `p x t`.
+    :param ones: Where the ones of sparse matrices are kept.
+    :return: `N x t`.
+    """
+    if _needs_sparse_product(table):
+        return _sparse_product(ones, starts, places, table)
+    return embedding_bag(places, table, starts[:-1], mode="sum")
 
 
 def _needs_sparse_product(operand: Tensor) -> bool:
@@ -299,7 +326,7 @@ def _needs_sparse_product(operand: Tensor) -> bool:
     return operand.device.type == "cpu" and operand.dtype == torch.float64
 
 
-def _sparse_product(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
+def _sparse_product(ones: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
     """
     The product with a matrix of ones in the given places, a few columns at a time.
 
@@ -313,16 +340,16 @@ def _sparse_product(incidence: Incidence, row_starts: Tensor, columns: Tensor, o
     for first, last in pairwise([*cuts, num_rows]):
         starts = row_starts[first : last + 1]
         begin, end = int(starts[0]), int(starts[-1])
-        piece = _ones_at(incidence, starts - begin, columns[begin:end], operand)
+        piece = _ones_at(ones, starts - begin, columns[begin:end], operand)
         torch.cat([piece @ part for part in parts], -1, out=result[first:last])
     return result
 
 
-def _ones_at(incidence: Incidence, row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
+def _ones_at(known: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
     """The sparse matrix of ones in the given places, to be multiplied with the operand."""
-    ones = incidence._ones.get(operand.dtype)
+    ones = known.get(operand.dtype)
     if ones is None or ones.numel() < columns.numel():
-        ones = incidence._ones[operand.dtype] = operand.new_ones(columns.numel())
+        ones = known[operand.dtype] = operand.new_ones(columns.numel())
     shape = (row_starts.numel() - 1, operand.shape[0])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")

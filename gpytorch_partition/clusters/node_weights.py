@@ -1,4 +1,9 @@
-"""Weights of tree nodes: how much each node adds to the covariance of the points below it."""
+"""
+Weights of tree nodes: how much each node adds to the covariance of the points below it.
+
+The depth of a node is its level, and auxiliary nodes (:class:`~gpytorch_partition.clusters.tree_layout.TreeLayout`)
+have the weight 0.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +36,8 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
         tensor([0.3333, 0.6667, 0.3333, 0.3333, 0.3333], dtype=torch.float64)
     """
     num_heights = layout.of_node(layout.heights) + 1
-    num_cuts = torch.ones_like(layout.depth)  # heights at which the node is a cluster
-    num_cuts[layout.leaf_nodes] = (num_heights - layout.depth)[layout.leaf_nodes]
+    num_cuts = (~layout.is_auxiliary).long()  # heights at which the node is a cluster
+    num_cuts[layout.leaf_nodes] = (num_heights - layout.level)[layout.leaf_nodes]
     return num_cuts.double() / num_heights
 
 
@@ -60,7 +65,8 @@ def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
     """
     is_leaf = layout.node_high - layout.node_low == 1
     tails = level_weights.flip(0).cumsum(0).flip(0)
-    return torch.where(is_leaf, tails[layout.depth], level_weights[layout.depth])
+    inner = level_weights[layout.level].masked_fill(layout.is_auxiliary, 0)
+    return torch.where(is_leaf, tails[layout.level], inner)
 
 
 def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
@@ -93,8 +99,8 @@ def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
     total = layout.of_node(below[layout.heights + 1])
     is_leaf = layout.node_high - layout.node_low == 1
     # The weight of a leaf is 1 less the weights of the inner nodes above it.
-    inner = (logits.index_select(0, layout.depth) - total).exp()
-    above = (below.index_select(0, layout.depth) - total).clamp_max(0)
+    inner = (logits.index_select(0, layout.level) - total).exp().masked_fill(layout.is_auxiliary, 0)
+    above = (below.index_select(0, layout.level) - total).clamp_max(0)
     return torch.where(is_leaf, -above.expm1(), inner)
 
 

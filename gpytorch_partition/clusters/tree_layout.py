@@ -29,7 +29,10 @@ class TreeLayout:
     r"""
     m trees side by side: V nodes, numbered tree after tree with parents before children, and p leaves.
 
-    All tensors are int64. Holds `32 V + 8 p` bytes.
+    The trees are binary. A split into more than two is made of several nodes: those below the first one are auxiliary,
+    halves of it that are no clusters of their own, and its children are all on the level below it.
+
+    Tensors of numbers are int64. Holds `33 V + 8 p` bytes, and 8 V more where nodes are auxiliary.
 
     :param node_low: `V` first leaf of each node.
     :param node_high: `V` one past the last leaf of each node.
@@ -38,6 +41,8 @@ class TreeLayout:
     :param leaf_nodes: `p` node of each leaf.
     :param tree_nodes: `m + 1` where the nodes of each tree begin.
     :param tree_leaves: `m + 1` where the leaves of each tree begin.
+    :param level: `V` number of nodes above each that are not auxiliary: the depth, in trees without such nodes.
+    :param is_auxiliary: `V` (bool) whether a node is auxiliary.
 
     Example:
         >>> left, right = torch.tensor([1, 1, 3, 3, 4]), torch.tensor([2, 1, 4, 3, 4])
@@ -55,6 +60,8 @@ class TreeLayout:
     leaf_nodes: Tensor
     tree_nodes: Tensor
     tree_leaves: Tensor
+    level: Tensor
+    is_auxiliary: Tensor
 
     @property
     def num_trees(self) -> int:
@@ -73,10 +80,17 @@ class TreeLayout:
 
     @cached_property
     def heights(self) -> Tensor:
-        """`m` depths of the deepest leaves."""
-        heights = self.tree_nodes.new_zeros(self.num_trees)
-        leaf_depths = self.depth[self.leaf_nodes]
-        return heights.scatter_reduce(0, self.of_leaf(torch.arange(self.num_trees)), leaf_depths, "amax")
+        """`m` levels of the deepest leaves."""
+        return self._deepest_leaves(self.level)
+
+    @cached_property
+    def num_steps(self) -> Tensor:
+        """`m` largest numbers of edges from a root to a leaf."""
+        return self._deepest_leaves(self.depth)
+
+    def _deepest_leaves(self, depth: Tensor) -> Tensor:
+        deepest = self.tree_nodes.new_zeros(self.num_trees)
+        return deepest.scatter_reduce(0, self.of_leaf(torch.arange(self.num_trees)), depth[self.leaf_nodes], "amax")
 
     @cached_property
     def sums(self) -> TreeSums:
@@ -106,13 +120,14 @@ class TreeLayout:
         return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
 
-def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor) -> TreeLayout:
+def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor, is_auxiliary: Tensor | None = None) -> TreeLayout:
     r"""
     The layout of binary trees, level by level over all trees at once: :math:`O(V)` time and memory.
 
     :param left: `V` left child of each node (int64); a leaf is its own left and right child.
     :param right: `V` right child of each node.
     :param tree_nodes: `m + 1` where the nodes of each tree begin; the first node of a tree is its root.
+    :param is_auxiliary: `V` (bool) which nodes are auxiliary: no roots, and no leaves. (Default: none.)
     :return: The layout; :class:`TreeLayout` has an example.
     """
     nodes, roots = torch.arange(left.numel(), device=left.device), tree_nodes[:-1]
@@ -123,15 +138,19 @@ def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor) -> TreeLayout
     tree_leaves = torch.cat([tree_nodes.new_zeros(1), num_leaves[roots].cumsum(0)])
     low, depth, parent = torch.zeros_like(nodes), torch.zeros_like(nodes), nodes.clone()
     low[roots] = tree_leaves[:-1]
+    level_of = depth if is_auxiliary is None else torch.zeros_like(nodes)
     for level, inner in enumerate(levels):
         start, first, second = low[inner], left[inner], right[inner]
         low[first], low[second] = start, start + num_leaves[first]
         depth[first] = depth[second] = level + 1
         parent[first] = parent[second] = inner
+        if is_auxiliary is not None:
+            level_of[first] = level_of[second] = level_of[inner] + (~is_auxiliary[inner]).long()
     leaves = nodes[left == nodes]
     leaf_nodes = torch.empty_like(leaves)
     leaf_nodes[low[leaves]] = leaves
-    return TreeLayout(low, low + num_leaves, parent, depth, leaf_nodes, tree_nodes, tree_leaves)
+    is_auxiliary = torch.zeros_like(nodes, dtype=torch.bool) if is_auxiliary is None else is_auxiliary
+    return TreeLayout(low, low + num_leaves, parent, depth, leaf_nodes, tree_nodes, tree_leaves, level_of, is_auxiliary)
 
 
 def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
@@ -170,7 +189,7 @@ def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
     r"""
-    The clusters of each tree cut at a depth: a leaf belongs to its ancestor at depth min(d, depth of the
+    The clusters of each tree cut at a depth (a level): a leaf belongs to its ancestor at depth min(d, depth of the
     leaf). With a depth drawn from 0 ... h this is a sample of Algorithm 1 of Davies & Ghahramani (2014).
 
     :math:`O(V)` time and memory.
@@ -186,8 +205,8 @@ def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
         (tensor([0, 1, 1]), tensor([2]))
     """
     cut = layout.of_node(depths)
-    is_cluster = layout.depth == cut
-    is_cluster[layout.leaf_nodes] |= (layout.depth < cut)[layout.leaf_nodes]
+    is_cluster = (layout.level == cut) & ~layout.is_auxiliary
+    is_cluster[layout.leaf_nodes] |= (layout.level < cut)[layout.leaf_nodes]
     # Clusters are intervals side by side: each begins where its node's leaves begin.
     begins = torch.zeros_like(layout.leaf_nodes)
     begins[layout.node_low[is_cluster]] = 1

@@ -3,9 +3,11 @@
 from gpytorch_partition.kernels.clustering_kernel import ClusteringKernel as ClusteringKernel
 from gpytorch_partition.kernels.fast_cluster_kernel import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel as GammaMondrianKernel
+from gpytorch_partition.kernels.group_kernel import GroupKernel as GroupKernel
 from gpytorch_partition.kernels.iterative_kernel import IterativeKernel as IterativeKernel
 from gpytorch_partition.kernels.landmark_kernel import LandmarkKernel as LandmarkKernel
 from gpytorch_partition.kernels.local_linear_kernel import LocalLinearKernel as LocalLinearKernel
+from gpytorch_partition.kernels.membership_kernel import MembershipKernel as MembershipKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel as MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel as PartitionMixtureKernel

@@ -15,8 +15,8 @@ from gpytorch_partition.inference.prediction.strategy import PartitionPrediction
 from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
 
-# Ranges of building rows came later; not all fast clusters measure in projections.
-_NOT_IN_ALL_STATES = ("built_on.middle", "partition.random_projections")
+# Ranges of building rows and auxiliary draws came later; not all fast clusters measure in projections.
+_NOT_IN_ALL_STATES = ("built_on.middle", "is_auxiliary", "partition.random_projections")
 
 
 class ClusterKernel(Kernel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -19,6 +20,7 @@ from gpytorch_partition.kernels.partition_kernel import PartitionKernel, trainin
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
+from gpytorch_partition.partitions.ensembles import Trees, array_trees
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition, grow_forest
 
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
@@ -204,6 +206,45 @@ class RandomForestKernel(PartitionKernel):
             warnings.warn(_OVERCONFIDENT, OverconfidenceWarning, stacklevel=2)
         return kernel
 
+    @classmethod
+    def from_arrays(
+        cls,
+        trees: Iterable[tuple[Any, Any, Any]],
+        num_columns: int,
+        heights: str = "all",
+        *,
+        weights: Sequence[float] | None = None,
+        random_state: Any = None,
+        batch_shape: torch.Size | tuple[int, ...] = (),
+        active_dims: tuple[int, ...] | None = None,
+    ) -> RandomForestKernel:
+        r"""
+        The kernel of trees of any program, given as arrays; splits may be into more than two. Costs :math:`O(V)`.
+
+        Points that are at most the first threshold of a node go to its first child, those up to the second threshold to
+        the second, and those above all thresholds to the last. All children of a node are one level below it, so that
+        `heights` mean what they mean in binary trees.
+
+        Whether the trees have seen the targets is not known here: with trees that have, a process that is trained on
+        the same targets is overconfident.
+
+        :param trees: For each tree its children (`n x k`, integers; the root is node 0, and -1 is no child), columns
+            (`n` integers) and thresholds (`n`, or `n x (k - 1)`); leaves have no child.
+        :param num_columns: Number D of columns of the points; with `active_dims` of those only.
+        :param heights: As above, but for `"impurity"`; and so are `random_state`, `batch_shape` and `active_dims`.
+        :param weights: A weight for each tree, 0 or more. (Default: all the same.)
+        :raises ValueError: If arrays do not fit or are not trees, or an option cannot be used.
+
+        Example:
+            >>> children = [[1, 2, 3], [-1, -1, -1], [-1, -1, -1], [-1, -1, -1]]  # a root with three leaves
+            >>> tree = children, [0, 0, 0, 0], [[0.5, 1.5], [0, 0], [0, 0], [0, 0]]
+            >>> kernel = RandomForestKernel.from_arrays([tree], num_columns=1)
+            >>> kernel(torch.tensor([[0.0], [1.0], [1.2], [2.0]])).to_dense()[1]
+            tensor([0.5000, 1.0000, 1.0000, 0.5000])
+        """
+        options = {"random_state": random_state, "batch_shape": batch_shape, "active_dims": active_dims}
+        return cls.from_forest(array_trees(trees, num_columns, weights=weights), heights, **options)
+
     def _set_logits(self) -> None:
         """Trained weights as they are at first."""
         self.logits, forest = Logits(), self._forest
@@ -296,7 +337,7 @@ def _has_seen_most_targets(forest: Any) -> bool:
     """Whether single trees, or boosted ones together, know most targets that they were grown on."""
     from sklearn.ensemble import IsolationForest, RandomTreesEmbedding
 
-    if isinstance(forest, (IsolationForest, RandomTreesEmbedding)):
+    if isinstance(forest, (IsolationForest, RandomTreesEmbedding, Trees)):
         return False
     share = getattr(forest, "max_samples", None)  # None where there is no such option
     if isinstance(share, int):

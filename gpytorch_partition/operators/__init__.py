@@ -3,6 +3,9 @@
 from gpytorch_partition.operators import addition as addition  # which sets what `+` means
 from gpytorch_partition.operators import products as products  # which sets what `*` means
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator as FlatLinearOperator
+from gpytorch_partition.operators.cluster_operators.membership_linear_operator import (
+    MembershipLinearOperator as MembershipLinearOperator,
+)
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import (
     PathSumLinearOperator as PathSumLinearOperator,
 )

@@ -6,6 +6,8 @@ from gpytorch_partition.partitions.fast_cluster import FastClusterPartition as F
 from gpytorch_partition.partitions.forest import ForestPartition as ForestPartition
 from gpytorch_partition.partitions.forest import TreeCutPartition as TreeCutPartition
 from gpytorch_partition.partitions.forest import grow_forest as grow_forest
+from gpytorch_partition.partitions.groups import GroupPartition as GroupPartition
+from gpytorch_partition.partitions.memberships import MembershipPartition as MembershipPartition
 from gpytorch_partition.partitions.mondrian.partition import MondrianPartition as MondrianPartition
 from gpytorch_partition.partitions.partition import Partition as Partition
 from gpytorch_partition.partitions.pitman_yor import PitmanYorMixture as PitmanYorMixture

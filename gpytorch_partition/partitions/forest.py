@@ -92,6 +92,7 @@ class ForestPartition(Partition):
     tree_nodes: Tensor  # (m + 1,) where the nodes of each tree begin, with its root
     tree_weights: Tensor  # (m,) bit patterns of float64, 1 on average
     impurity: Tensor  # (V,) bit patterns of float32: shares of the root's; empty if the ensemble keeps none
+    is_auxiliary: Tensor  # (V,) whether a node is one half of a split into more than two; empty if there are none
     num_columns: Tensor  # (1,)
 
     def __init__(self, ensemble: Any = None) -> None:
@@ -102,7 +103,7 @@ class ForestPartition(Partition):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64))
         self.register_buffer("child_nodes", torch.empty(0, 2, dtype=torch.int32))
         self.register_buffer("category_sets", torch.empty(0, 1, dtype=torch.int32))
-        for name in ("missing_left", "zero_is_missing"):
+        for name in ("missing_left", "zero_is_missing", "is_auxiliary"):
             self.register_buffer(name, torch.empty(0, dtype=torch.bool))
         self.register_buffer("tree_nodes", torch.zeros(1, dtype=torch.int64))
         self.register_buffer("num_columns", torch.zeros(1, dtype=torch.int64))
@@ -129,6 +130,8 @@ class ForestPartition(Partition):
             self.category_starts = torch.tensor([0, *np.cumsum([len(bounds) for bounds in trees.category_bounds])])
         if trees.zero_is_missing.any():
             self.zero_is_missing = torch.from_numpy(trees.zero_is_missing)
+        if trees.is_auxiliary is not None:
+            self.is_auxiliary = torch.from_numpy(trees.is_auxiliary)
 
     @property
     def num_partitions(self) -> int:
@@ -186,7 +189,8 @@ class ForestPartition(Partition):
         """The trees with their nodes as intervals of leaves. Computed once, in :math:`O(V)`, and held."""
         if self._layout is None:
             left, right = self.child_nodes.to(torch.int64).unbind(1)
-            self._layout = lay_out_trees(left, right, self.tree_nodes)
+            is_auxiliary = self.is_auxiliary if self.is_auxiliary.numel() else None
+            self._layout = lay_out_trees(left, right, self.tree_nodes, is_auxiliary)
         return self._layout
 
     @property
@@ -226,7 +230,7 @@ class ForestPartition(Partition):
     def _labels(self, x: Tensor) -> Tensor:
         labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
         values, layout = self._values(x), self.layout
-        first_leaves, heights = layout.tree_leaves[:-1].unsqueeze(1), layout.heights.tolist()
+        first_leaves, heights = layout.tree_leaves[:-1].unsqueeze(1), layout.num_steps.tolist()
 
         def label(piece: tuple[slice, slice]) -> None:
             trees, rows = piece
@@ -300,6 +304,7 @@ class ForestPartition(Partition):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         self._layout = None
+        state_dict.setdefault(prefix + "is_auxiliary", self.is_auxiliary.new_empty(0))  # which came later
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

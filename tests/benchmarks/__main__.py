@@ -19,6 +19,7 @@ from time import perf_counter
 from .botorch_optimizers import botorch_optimizers
 from .clustering_maps import clustering_maps
 from .clusterings import clusterings
+from .data_defined import groups, memberships
 from .default_cost import default_cost
 from .evidence import evidence
 from .issue_bars import issue_bars
@@ -38,6 +39,7 @@ from .training import training
 
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
+    *(groups, memberships),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
     *(clusterings, clustering_maps, semi_supervised),
 )

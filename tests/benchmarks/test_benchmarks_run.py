@@ -40,6 +40,8 @@ TABLES = [
     "clustering_maps",
     "semi_supervised",
     "semi_supervised_summary",
+    "groups",
+    "memberships",
     "summary",
 ]
 

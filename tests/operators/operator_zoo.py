@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.clusters.memberships import Memberships
 from gpytorch_partition.clusters.tree_layout import TreeLayout, lay_out_trees
 from gpytorch_partition.operators import (
     FlatLinearOperator,
+    MembershipLinearOperator,
     PartitionLinearOperator,
     PathSumLinearOperator,
     SideBySideLinearOperator,
@@ -57,10 +59,30 @@ def cluster_matrix(cluster_operator) -> torch.Tensor:
         return torch.diag_embed(cluster_operator.weights.expand(cluster_operator.num_clusters))
     if isinstance(cluster_operator, AttachedPathsLinearOperator):
         return attached_matrix(cluster_operator)
+    if isinstance(cluster_operator, MembershipLinearOperator):
+        return membership_matrix(cluster_operator)
     if cluster_operator._transpose_nonbatch() is not cluster_operator:
         return attached_matrix(cluster_operator.base).mT
     weights, indicators = cluster_operator.node_weights, below(cluster_operator.layout).to(cluster_operator.dtype)
     return indicators.mT @ (weights[:, None] * indicators)
+
+
+def membership_matrix(operator: MembershipLinearOperator) -> torch.Tensor:
+    """By the sets that both items are in, and those that both are not in."""
+    members = operator.memberships.rows(torch.arange(operator.memberships.num_items)).toarray()
+    inside = torch.from_numpy(members).to(operator.dtype)
+    common = (inside * operator.weights) @ inside.mT
+    if operator.item_scales is not None:
+        return operator.item_scales[:, None] * common * operator.item_scales
+    return common + ((1 - inside) * operator.weights) @ (1 - inside).mT
+
+
+def memberships(num_items: int = 7, num_sets: int = 9, seed: int = 0) -> Memberships:
+    """Items in random sets, the last item in none, the last set without any."""
+    inside = torch.rand(num_items, num_sets, generator=torch.Generator().manual_seed(seed)) < 0.5
+    inside[-1], inside[:, -1] = False, False
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), inside.sum(1).cumsum(0)])
+    return Memberships(starts, inside.nonzero()[:, 1], num_sets)
 
 
 def below(layout: TreeLayout) -> torch.Tensor:

@@ -15,6 +15,7 @@ from operator_zoo import (
     dense,
     flat_weights,
     low_rank,
+    memberships,
     mixture,
     rows,
     task_covariance,
@@ -23,7 +24,12 @@ from operator_zoo import (
 )
 
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.operators import PartitionLinearOperator, PathSumLinearOperator, accuracy
+from gpytorch_partition.operators import (
+    MembershipLinearOperator,
+    PartitionLinearOperator,
+    PathSumLinearOperator,
+    accuracy,
+)
 from gpytorch_partition.operators.tasks import on_every_task, on_own_tasks
 
 
@@ -77,6 +83,22 @@ class TestTreeBatch(_PartitionSuite, unittest.TestCase):
         trees = PathSumLinearOperator(weights.requires_grad_(True), layout=layout)
         scale = torch.tensor([1.5, 0.7], requires_grad=True)
         return PartitionLinearOperator(scale, trees, left=codes, right=codes)
+
+
+class TestMemberships(_PartitionSuite, unittest.TestCase):
+    """Five rows of seven items, one of which is in no set."""
+
+    item_scales: torch.Tensor | None = None
+
+    def create_linear_op(self):
+        items = Incidence(torch.tensor([[1], [0], [4], [2], [5]]), num_clusters=7)
+        weights = torch.tensor([0.5, 0.2, 0.8, 0.1, 0.4, 0.3, 0.6, 0.7, 0.2], requires_grad=True)
+        inner = MembershipLinearOperator(weights, memberships=memberships(), item_scales=self.item_scales)
+        return PartitionLinearOperator(torch.tensor(1.5, requires_grad=True), inner, left=items, right=items)
+
+
+class TestCommonMembers(TestMemberships):
+    item_scales = torch.tensor([1.0, 0.7, 0.5, 2.0, 1.5, 1.2, 0.0])
 
 
 class TestMixture(_PartitionSuite, unittest.TestCase):

@@ -95,7 +95,7 @@ class LevelEvidence:
 
 def _shared_levels(layout: TreeLayout) -> Tensor:
     """How many of the depths 0 ... H two leaves are in one cluster at (`p x p`, int32): the nodes above both."""
-    nodes = PathSumLinearOperator(torch.ones(layout.num_nodes, dtype=torch.float64), layout=layout).to_dense()
+    nodes = PathSumLinearOperator((~layout.is_auxiliary).double(), layout=layout).to_dense()
     return nodes.fill_diagonal_(int(layout.heights.max()) + 1).to(torch.int32)
 
 

@@ -55,7 +55,7 @@ def is_cheaper_than_product(left: Incidence, right: Incidence, layout: TreeLayou
     """
     have_many_leaves = layout.num_leaves > _FEWEST_LEAVES * layout.num_trees
     are_many = right.num_rows >= _FEWEST_ROWS and left.num_rows <= _MOST_LEFT_ROWS * right.num_rows
-    return have_many_leaves and are_many and int(layout.heights.max()) <= _MOST_HEIGHT
+    return have_many_leaves and are_many and int(layout.num_steps.max()) <= _MOST_HEIGHT
 
 
 def shared_path_sums(left: Incidence, right: Incidence, layout: TreeLayout, node_weights: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def trees_of(ensemble: Any) -> Trees:
 
     :param ensemble: A random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or bagging
         of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or estimator of
-        LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost.
+        LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; or :class:`Trees`, which are returned.
     :raises TypeError: If it is anything else, or an ensemble of other members than trees.
     :raises ValueError: If it is not fitted or has no trees, has a negative weight, its categories are not numbers, or
         numbers do not determine a leaf (statistics of categories in CatBoost).
@@ -37,6 +37,8 @@ def trees_of(ensemble: Any) -> Trees:
         >>> trees.threshold, trees.children.tolist()
         (array([1.5, inf, inf], dtype=float32), [[1, 2], [1, 1], [2, 2]])
     """
+    if isinstance(ensemble, Trees):
+        return ensemble
     for kind in type(ensemble).__mro__:
         reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
         if reader is not None:

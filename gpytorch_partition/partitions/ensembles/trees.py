@@ -36,6 +36,7 @@ class Trees(NamedTuple):
     weights: NDArray[np.float64]  # (m,) weight of each tree, 1 on average
     handles_missing: bool  # whether the ensemble takes missing values
     impurity: NDArray[np.float64] | None = None  # (V,) spread of the targets in each node, where the ensemble keeps it
+    is_auxiliary: NDArray[np.bool_] | None = None  # (V,) halves of splits into more than two, where there are any
 
 
 class Tree(NamedTuple):

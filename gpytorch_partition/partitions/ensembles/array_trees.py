@@ -1,0 +1,123 @@
+"""Reader of trees that are given as arrays, with two children of a node or more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, joined
+
+
+def array_trees(
+    trees: Iterable[tuple[Any, Any, Any]], num_columns: int, *, weights: Sequence[float] | None = None
+) -> Trees:
+    r"""
+    Trees given as arrays, from any program.
+
+    A node with k children sends a point to child j if its value x in the node's column has
+    :math:`t_{j-1} < x \le t_j`, with :math:`t_0 = -\infty, t_k = \infty`: with two children, up to the threshold to
+    the first. A split by categories 0, 1, 2 has the thresholds .5 and 1.5. Comparisons are in float64, and
+    missing values are refused. Splits into more than two become several binary ones, in :math:`O(\log k)` steps for a
+    point, which are one level of the tree for :class:`~gpytorch_partition.RandomForestKernel`. Costs :math:`O(V)`.
+
+    :param trees: For each tree its children (`n x k`, integers; the root is node 0, and negative numbers are no child),
+        columns (`n` integers) and thresholds (`n`, or `n x (k - 1)`, increasing). Leaves have no child, and their
+        columns and thresholds are not read; nor are more thresholds than a node has children but one.
+    :param num_columns: Number D of columns of the data.
+    :param weights: A weight for each tree, 0 or more. (Default: all the same.)
+    :raises ValueError: If an array has another shape or kind, or nodes are not one tree: a child twice or out of range,
+        a single child, a column out of range, thresholds that do not increase.
+
+    Example:
+        >>> trees = array_trees([([[1, 2, 3], [-1] * 3, [-1] * 3, [-1] * 3], [0] * 4, [[0.5, 1.5]] * 4)], num_columns=1)
+        >>> trees.children.tolist(), trees.threshold.tolist()
+        ([[1, 2], [1, 1], [3, 4], [3, 3], [4, 4]], [0.5, inf, 1.5, inf, inf])
+    """
+    checked = [_Tree(number, num_columns, *arrays) for number, arrays in enumerate(trees)]
+    binary = [tree.binary() for tree in checked]
+    is_auxiliary = np.concatenate([np.zeros(0, bool), *(part for _, part in binary)])
+    found = joined([tree for tree, _ in binary], num_columns, weights=weights, handles_missing=False)
+    return found._replace(is_auxiliary=is_auxiliary) if is_auxiliary.any() else found
+
+
+class _Tree:
+    """A tree that was given, checked."""
+
+    def __init__(self, number: int, num_columns: int, children: Any, column: Any, threshold: Any) -> None:
+        self.name = f"tree {number}"
+        self.children = self._integers(children, "children", 2)
+        size = len(self.children)
+        self.column = self._integers(column, "columns", 1)
+        self.threshold = np.asarray(threshold, np.float64).reshape(size, -1) if size else np.empty((0, 1))
+        self.counts = (self.children >= 0).sum(1)
+        if self.column.shape != (size,) or self.threshold.shape[1] < max(1, self.counts.max(initial=0) - 1):
+            raise ValueError(
+                f"expected {size} columns and thresholds, one for each node of {self.name} (thresholds: one less than "
+                f"children), got {self.column.shape} and {self.threshold.shape}"
+            )
+        self._check_nodes(num_columns)
+
+    def _integers(self, values: Any, what: str, dimensions: int) -> NDArray[np.int64]:
+        try:
+            array = np.asarray(values)
+        except ValueError:  # rows of different lengths
+            array = np.empty(0)
+        if array.dtype.kind not in "iu" or array.ndim != dimensions or not array.size:
+            raise ValueError(
+                f"expected the {what} of {self.name} as integers in {dimensions} dimension(s), got {array.dtype} of "
+                f"shape {array.shape}: fill rows of children up with -1"
+            )
+        return array.astype(np.int64)
+
+    def _check_nodes(self, num_columns: int) -> None:
+        size, inner, is_child = len(self.children), self.counts > 0, self.children >= 0
+        self._check(not (self.counts == 1).any(), "nodes with two children or more, or none", self.counts == 1)
+        gaps = np.logical_or.reduce(np.diff(is_child.astype(int), axis=1) > 0, axis=1)
+        self._check(not gaps.any(), "children first and then -1 in a row", gaps)
+        children = np.sort(self.children[is_child])
+        if not np.array_equal(children, np.arange(1, size)):
+            raise ValueError(
+                f"expected the root of {self.name} to be node 0, and all nodes 1 to {size - 1} to be the child of one "
+                f"node each, got the children {children.tolist()[:10]}"
+            )
+        outside = inner & ((self.column < 0) | (self.column >= num_columns))
+        self._check(not outside.any(), f"columns from 0 to {num_columns - 1}", outside)
+        used = np.arange(self.threshold.shape[1]) < self.counts[:, None] - 1
+        wrong = np.isnan(self.threshold) & used
+        wrong[:, 1:] |= (np.diff(self.threshold, axis=1) <= 0) & used[:, 1:]
+        self._check(not wrong.any(), "thresholds that increase", np.logical_or.reduce(wrong, axis=1))
+
+    def _check(self, holds: bool, expected: str, wrong: NDArray[np.bool_]) -> None:
+        if not holds:
+            raise ValueError(f"expected {expected}, got others at node {np.flatnonzero(wrong)[0]} of {self.name}")
+
+    def binary(self) -> tuple[Tree, NDArray[np.bool_]]:
+        """The tree with two children at most, its nodes depth-first, and which of them are auxiliary."""
+        children: list[list[int]] = []
+        columns, thresholds, auxiliary = [], [], []
+        waiting = [(0, 0, int(self.counts[0]), -1, 0)]  # node, its children from and to, parent and side
+        while waiting:
+            node, first, last, parent, side = waiting.pop()
+            if parent >= 0:
+                children[parent][side] = len(children)
+            place, middle = len(children), (first + last) // 2
+            children.append([-1, -1])
+            columns.append(self.column[node] if last else 0)
+            thresholds.append(self.threshold[node, middle - 1] if last else 0.0)
+            auxiliary.append(last > 0 and last - first < self.counts[node])
+            if last:
+                waiting += [self._part(node, middle, last, place, 1), self._part(node, first, middle, place, 0)]
+        if len(children) - sum(auxiliary) < len(self.children):
+            raise ValueError(f"expected all nodes of {self.name} to be below node 0, got nodes that are not")
+        tree = Tree(np.array(children), np.array(columns), np.array(thresholds), np.zeros(len(children), bool))
+        return tree, np.array(auxiliary)
+
+    def _part(self, node: int, first: int, last: int, parent: int, side: int) -> tuple[int, int, int, int, int]:
+        """Some of the children of a node: one of them itself, or an auxiliary node."""
+        if last - first > 1:
+            return node, first, last, parent, side
+        child = int(self.children[node, first])
+        return child, 0, int(self.counts[child]), parent, side

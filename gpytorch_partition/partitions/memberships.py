@@ -1,0 +1,150 @@
+"""Items that are identified by their number, with the sets that they are members of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from gpytorch_partition.clusters.memberships import Memberships
+from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.partitions.partition import Partition
+
+
+class MembershipPartition(Partition):
+    r"""
+    Every item is a cluster, and sets of items say which clusters are alike: each splits the items in members and others
+    (Davies & Ghahramani 2014, section 4.2).
+
+    A point is the number of an item, so a label costs nothing, and two rows of one item are the same point. That m sets
+    are m partitions is known to the covariance of the clusters' effects only
+    (:class:`~gpytorch_partition.operators.MembershipLinearOperator`), which keeps them sparse. Memory: 4 bytes for a
+    membership as state, and 8 more from the first product on.
+
+    :param memberships: `n x m` sparse matrix of SciPy (or an array), not zero where an item (row) is in a set (column).
+        (Default: None, an unfitted partition for `load_state_dict`.)
+    :param set_weights: `m` weights of the sets, 0 or more, which need not sum to 1. (Default: all the same.)
+    :param members_only: Whether only sets that both items are in make them alike. (Default: False.)
+    :raises ValueError: If it is not a finite matrix with a membership or more, or there are not as many such weights.
+
+    Example:
+        >>> viewed = csr_array([[1, 0, 1], [0, 0, 1]])
+        >>> partition = MembershipPartition(viewed)
+        >>> partition.labels(torch.tensor([[1.0], [0.0], [1.0]])).squeeze(-1), partition.set_weights
+        (tensor([1, 0, 1]), tensor([0.3333, 0.3333, 0.3333], dtype=torch.float64))
+    """
+
+    num_features = 1
+
+    item_starts: Tensor  # (n + 1,) where the sets of each item begin
+    sets: Tensor  # (E,) set numbers, sorted within an item
+    weight_bits: Tensor  # (m,) bit patterns of float64, which sum to 1
+    members_only: Tensor  # (1,) bool
+
+    def __init__(self, memberships: Any = None, *, set_weights: Any = None, members_only: bool = False) -> None:
+        super().__init__()
+        matrix = csr_array((0, 0)) if memberships is None else _checked_memberships(memberships)
+        weights = np.empty(0) if memberships is None else _checked_weights(set_weights, matrix.shape[1])
+        self.register_buffer("item_starts", torch.from_numpy(matrix.indptr.astype(np.int64)))
+        self.register_buffer("sets", torch.from_numpy(matrix.indices.astype(np.int32)))
+        self.register_buffer("weight_bits", bits_of(torch.from_numpy(weights)))
+        self.register_buffer("members_only", torch.tensor([bool(members_only)]))
+        self._memberships: Memberships | None = None
+        self._item_scales: Tensor | None = None
+
+    @property
+    def num_partitions(self) -> int:
+        """1: the partition into items."""
+        return int(self.num_items > 0)
+
+    @property
+    def num_items(self) -> int:
+        """Number n of items."""
+        return self.item_starts.numel() - 1
+
+    @property
+    def num_sets(self) -> int:
+        """Number m of sets."""
+        return self.weight_bits.numel()
+
+    @property
+    def cluster_counts(self) -> Tensor:
+        """One number, n."""
+        return torch.tensor([self.num_items], device=self.sets.device)
+
+    @property
+    def set_weights(self) -> Tensor:
+        """The weights of the sets (`m`, float64), which sum to 1."""
+        return floats_of(self.weight_bits)
+
+    @property
+    def memberships(self) -> Memberships:
+        """The memberships as a matrix with products, built once."""
+        if self._memberships is None:
+            self._memberships = Memberships(self.item_starts, self.sets, self.num_sets)
+        return self._memberships
+
+    @property
+    def item_scales(self) -> Tensor | None:
+        """
+        For `members_only` one over the root of the weight of each item's sets (`n`, float64; 0 without sets), so that
+        an item that has any has the variance 1. Else None.
+        """
+        if self._item_scales is None and bool(self.members_only):
+            strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)
+            self._item_scales = torch.where(strengths > 0, strengths.rsqrt(), 0)
+        return self._item_scales
+
+    def _labels(self, x: Tensor) -> Tensor:
+        return x.long()
+
+    def _check_values(self, x: Tensor) -> None:
+        super()._check_values(x)
+        is_item = (x >= 0) & (x < self.num_items) & (x == x.round())
+        if not is_item.all():
+            raise ValueError(
+                f"{type(self).__name__} expected points (... x N x 1) that are numbers of items, 0 to "
+                f"{self.num_items - 1}, got {float(x[~is_item][0])}: points are rows of the matrix of memberships"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_memberships": None, "_item_scales": None}
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Partition:
+        self._memberships = self._item_scales = None
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        self._memberships = self._item_scales = None
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+def _checked_memberships(memberships: Any) -> csr_array:
+    """A sparse matrix of ones, with sorted columns and no zeros."""
+    try:
+        matrix = csr_array(memberships)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"expected a matrix of items by sets, got {type(memberships).__name__}") from error
+    if matrix.ndim != 2 or matrix.dtype.kind not in "buif" or not np.isfinite(matrix.data).all():
+        raise ValueError(
+            f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}: an entry "
+            "says by not being zero that the item (row) is in the set (column)"
+        )
+    matrix = csr_array((matrix.data != 0, matrix.indices, matrix.indptr), shape=matrix.shape, copy=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if not matrix.nnz:
+        raise ValueError(f"expected items that are in sets, got none in a matrix of shape {matrix.shape}")
+    return matrix
+
+
+def _checked_weights(weights: Any, num_sets: int) -> np.ndarray:
+    if weights is None:
+        return np.full(num_sets, 1 / num_sets)
+    values = torch.as_tensor(weights).detach().double().cpu().numpy()
+    if values.shape != (num_sets,) or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
+        raise ValueError(f"expected {num_sets} weights of sets, 0 or more and not all 0, got {weights}")
+    return values / values.sum()

@@ -1,0 +1,222 @@
+"""Common memberships against dense tables of ones and zeros, and models of them at GPyTorch's own settings."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gpytorch
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
+from scipy.sparse import coo_array, csc_matrix, csr_array
+
+import gpytorch_partition
+from gpytorch_partition import MembershipKernel, PartitionKernel, PartitionMixtureKernel
+from gpytorch_partition.operators import PartitionLinearOperator
+
+ITEMS, SETS = 400, 90
+
+
+def table(num_items=ITEMS, num_sets=SETS, seed=0):
+    """Items by sets, of very different sizes; item 0 is in none and set 1 has all others."""
+    random = np.random.RandomState(seed)
+    dense = random.rand(num_items, num_sets) < random.beta(0.4, 3.0, num_sets)
+    dense[:, 1], dense[0] = True, False
+    return dense.astype(float)
+
+
+TABLE = table()
+WEIGHTS = np.random.RandomState(1).rand(SETS)
+
+
+def oracle(members_only, weights=None, dense=TABLE):
+    weights = np.ones(dense.shape[1]) if weights is None else weights
+    weights = weights / weights.sum()
+    common = (dense * weights) @ dense.T
+    if not members_only:
+        return torch.from_numpy(common + ((1 - dense) * weights) @ (1 - dense).T)
+    strengths = common.diagonal()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return torch.from_numpy(np.nan_to_num(common / np.sqrt(np.outer(strengths, strengths))))
+
+
+def rows(num_rows, seed=0, num_items=ITEMS):
+    """Some of the items, repeatedly."""
+    return torch.from_numpy(np.random.RandomState(seed).randint(num_items, size=(num_rows, 1))).double()
+
+
+class Model(gpytorch.models.ExactGP):
+    def __init__(self, train_x, train_y, kernel):
+        super().__init__(train_x, train_y, gpytorch.likelihoods.GaussianLikelihood())
+        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("members_only", [False, True])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_common_memberships(members_only, weights, dtype):
+    kernel = MembershipKernel(coo_array(TABLE), members_only=members_only, set_weights=weights).to(dtype)
+    expected = oracle(members_only, weights).to(dtype)
+    tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {}
+    for x1, x2 in ((rows(70), rows(70)), (rows(30, 1), rows(70)), (rows(70), rows(30, 1))):
+        i, j = x1.long().squeeze(-1), x2.long().squeeze(-1)
+        operator = kernel(x1.to(dtype), x2.to(dtype)).evaluate_kernel()
+        assert isinstance(operator, PartitionLinearOperator)
+        values = torch.randn(len(j), 3, dtype=dtype)
+        torch.testing.assert_close(operator.to_dense(), expected[i][:, j], **tolerance)
+        torch.testing.assert_close(operator @ values, expected[i][:, j] @ values, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(operator[3:9, 2:5].to_dense(), expected[i][:, j][3:9, 2:5], **tolerance)
+        pairs = torch.arange(20)
+        found = kernel(x1[:20].to(dtype), x2[:20].to(dtype), diag=True)
+        torch.testing.assert_close(found, expected[i[pairs], j[pairs]], **tolerance)
+    root = kernel(x1.to(dtype)).evaluate_kernel().sparse_root()
+    torch.testing.assert_close(root.to_dense() @ root.to_dense().mT, expected[i][:, i], rtol=1e-4, atol=1e-5)
+
+
+def observed(num_rows, members_only):
+    """Targets drawn from the model."""
+    x, random = rows(num_rows, 2), np.random.RandomState(3)
+    items = x.long().squeeze(-1)
+    covariance = 4 * oracle(members_only)[items][:, items].numpy()
+    f = np.linalg.cholesky(covariance + 1e-8 * np.eye(num_rows)) @ random.randn(num_rows)
+    return x, torch.from_numpy(f + 0.3 * random.randn(num_rows)), items
+
+
+@pytest.mark.parametrize("num_rows", [300, pytest.param(1500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("members_only", [False, True])
+def test_a_model_of_gpytorch_at_its_own_settings(num_rows, members_only):
+    x, y, items = observed(num_rows, members_only)
+    kernel = ScaleKernel(MembershipKernel(csr_array(TABLE), members_only=members_only))
+    model = Model(x, y, kernel).double()
+    model.likelihood.noise, kernel.outputscale = 0.1, 3.0
+    mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
+    found = mll(model.train()(x), y)
+    found.backward()
+
+    matrix = oracle(members_only)
+    scale = kernel.raw_outputscale.detach().clone().requires_grad_(True)
+    outputscale = torch.nn.functional.softplus(scale)
+    mean, noise = model.mean_module.constant.detach(), model.likelihood.noise.detach()
+    noisy = outputscale * matrix[items][:, items] + noise * torch.eye(num_rows)
+    expected = torch.distributions.MultivariateNormal(mean.expand(num_rows), noisy).log_prob(y) / num_rows
+    expected.backward()
+    tolerance = {"rtol": 1e-6, "atol": 1e-8} if num_rows <= 800 else {"rtol": 0.01, "atol": 0.01}
+    torch.testing.assert_close(found.detach(), expected.detach(), **tolerance)
+    torch.testing.assert_close(kernel.raw_outputscale.grad, scale.grad, **tolerance)
+
+    with torch.no_grad():
+        everything = torch.arange(ITEMS).double().unsqueeze(-1)
+        latent, cross = model.eval()(everything), outputscale * matrix[:, items]
+        mean = mean + cross @ torch.linalg.solve(noisy, y - mean)
+        variances = outputscale * matrix.diagonal() - (cross.mT * torch.linalg.solve(noisy, cross.mT)).sum(0)
+        torch.testing.assert_close(latent.mean, mean, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(latent.variance, variances, rtol=0.02, atol=1e-6)
+
+
+@pytest.mark.parametrize("members_only", [False, True])
+def test_the_fit_in_one_pass(members_only):
+    """The likelihood that it finds is that of dense algebra, and neighbors of it have less."""
+    x, y, items = observed(500, members_only)
+    model = Model(x, y, ScaleKernel(MembershipKernel(TABLE, members_only=members_only))).double()
+    gpytorch_partition.fit_exact_gp(model, model.likelihood)
+    matrix = oracle(members_only)[items][:, items]
+
+    def likelihood(outputscale, noise):
+        mean = model.mean_module.constant.detach().expand(500)
+        noisy = outputscale * matrix + noise * torch.eye(500)
+        return torch.distributions.MultivariateNormal(mean, noisy).log_prob(y)
+
+    best = model.covar_module.outputscale.detach(), model.likelihood.noise.detach()
+    for factors in ((1.1, 1.0), (0.9, 1.0), (1.0, 1.1), (1.0, 0.9)):
+        assert likelihood(best[0] * factors[0], best[1] * factors[1]) < likelihood(*best)
+
+
+@pytest.mark.parametrize("limit", [800, 10])
+def test_in_sums_mixtures_and_tasks(limit):
+    """By dense algebra and by iterations."""
+    x, y, items = observed(120, False)
+    other = PartitionKernel(lambda x: (x / 50).long())
+    inner, matrix = MembershipKernel(TABLE), oracle(False)[items][:, items]
+    groups = (items[:, None] // 50 == items // 50).double()
+    mixed = PartitionMixtureKernel([inner, other], weights=(3.0, 1.0), learn_weights=False)
+    cases = {
+        inner + other: matrix + groups,
+        mixed: 0.75 * matrix + 0.25 * groups,
+        RBFKernel() + inner: RBFKernel()(x).to_dense().detach() + matrix,
+    }
+    with gpytorch.settings.max_cholesky_size(limit), torch.no_grad():
+        for kernel, expected in cases.items():
+            noisy = kernel.double()(x).add_jitter(0.3)
+            solution = torch.linalg.solve(expected + 0.3 * torch.eye(120), y)
+            torch.testing.assert_close(noisy.solve(y.unsqueeze(-1)).squeeze(-1), solution, rtol=1e-3, atol=1e-3)
+        tasks = MultitaskKernel(inner, num_tasks=2).double()
+        expected = torch.kron(matrix, tasks.task_covar_module.covar_matrix.to_dense())
+        torch.testing.assert_close(tasks(x) @ torch.eye(240).double(), expected)
+
+
+def test_samples_have_the_covariance():
+    torch.manual_seed(0)
+    x = torch.arange(8.0).unsqueeze(-1)
+    samples = MembershipKernel(TABLE)(x).evaluate_kernel().zero_mean_mvn_samples(40_000)
+    torch.testing.assert_close(samples.mT.cov(), oracle(False)[:8, :8].float(), rtol=0.05, atol=0.03)
+
+
+def test_joint_samples_of_many_points():
+    """Pathwise ones, of more points than the Cholesky limit."""
+    x, y, items = observed(200, True)
+    model = Model(x, y, ScaleKernel(MembershipKernel(TABLE, members_only=True))).double()
+    with gpytorch.settings.max_cholesky_size(50), torch.no_grad():
+        torch.manual_seed(0)
+        latent = model.eval()(torch.arange(ITEMS).double().unsqueeze(-1))
+        samples = torch.cat([latent.sample(torch.Size([300])) for _ in range(10)])
+    outputscale, noise = model.covar_module.outputscale.item(), model.likelihood.noise.item()
+    matrix = outputscale * oracle(True)
+    noisy = matrix[items][:, items] + noise * torch.eye(200)
+    expected = matrix - matrix[:, items] @ torch.linalg.solve(noisy, matrix[items])
+    torch.testing.assert_close(samples.mT.cov(), expected, rtol=0.1, atol=0.06)
+
+
+def test_what_is_saved_copied_and_pickled():
+    kernel = MembershipKernel(csc_matrix(TABLE), members_only=True, set_weights=WEIGHTS).double()
+    expected = oracle(True, WEIGHTS)[:5, :5]
+    x = torch.arange(5).double().unsqueeze(-1)
+    loaded = MembershipKernel().double()
+    loaded.load_state_dict(kernel.state_dict())
+    for other in (loaded, copy.deepcopy(kernel), pickle.loads(pickle.dumps(kernel)), kernel.float().double()):
+        torch.testing.assert_close(other(x).to_dense(), expected)
+
+
+def test_the_matrix_that_was_given_stays_as_it_is():
+    unsorted = csr_array((np.ones(3), np.array([2, 0, 1]), np.array([0, 2, 3])), shape=(2, 3))
+    MembershipKernel(unsorted)
+    assert unsorted.indices.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MembershipKernel("films"), "expected a matrix of items by sets, got str"),
+        (lambda: MembershipKernel(csr_array((4, 3))), "expected items that are in sets, got none"),
+        (lambda: MembershipKernel(np.array([[1.0, np.nan]])), "finite numbers"),
+        (lambda: MembershipKernel(np.ones((2, 2, 2))), "items by sets"),
+        (lambda: MembershipKernel(TABLE, set_weights=[1.0]), f"expected {SETS} weights of sets"),
+        (lambda: MembershipKernel(TABLE, set_weights=-WEIGHTS), "0 or more"),
+        (lambda: MembershipKernel(TABLE)(torch.tensor([[0.5]])), "0 to 399, got 0.5"),
+        (lambda: MembershipKernel(TABLE)(torch.tensor([[400.0]])), "0 to 399, got 400"),
+        (lambda: MembershipKernel(TABLE)(torch.tensor([[torch.nan]])), "NaN or infinity"),
+        (lambda: MembershipKernel(TABLE)(torch.zeros(3, 2)), "built on 1 columns"),
+    ],
+)
+def test_clear_errors(make, message):
+    with pytest.raises(ValueError, match=message):
+        make().evaluate_kernel()
+
+
+def test_an_unfitted_kernel_says_so():
+    with pytest.raises(RuntimeError, match="not fitted"):
+        MembershipKernel()(torch.zeros(2, 1))
