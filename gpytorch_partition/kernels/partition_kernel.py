@@ -131,8 +131,8 @@ class PartitionKernel(ClusterKernel):
 
         The kernel is the mean of m draws: its standard error, over other draws of the partitions, falls as
         :math:`1 / \sqrt m`, and is at most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), and less for
-        trees at all heights. It is estimated from these m, taken as independent (boosted trees are not), for 10,000 random
-        pairs.
+        trees at all heights. It is estimated from these m, taken as independent (boosted trees are not), for 10,000
+        random pairs.
 
         Costs two sums over clusters (for C classes C + 1), then up to 10,000 random points are judged: :math:`O(N m)`
         in all, with the codes of the rows (8 bytes per row and partition) as memory.
