@@ -288,14 +288,13 @@ class TestMostLikelyScales:
 
     def test_predictions_use_them(self):
         found = lifetime_sweep(kernel_of(), X, Y, lifetimes=[2.0])
-        given = dict(outputscale=found.outputscales.item(), noise=found.noises.item())
-        for one, other in zip(
-            found.predict(NEW), lifetime_sweep(kernel_of(), X, Y, lifetimes=[2.0], **given).predict(NEW)
-        ):
+        given = {"outputscale": found.outputscales.item(), "noise": found.noises.item()}
+        again = lifetime_sweep(kernel_of(), X, Y, lifetimes=[2.0], **given)
+        for one, other in zip(found.predict(NEW), again.predict(NEW)):
             torch.testing.assert_close(one, other)
 
     def test_they_make_up_for_missing_trees(self):
-        """The given noise is less than what 20 trees miss of the kernel: the lifetime is then several times too long."""
+        """With less noise than what 20 trees miss of the kernel, the lifetime is several times too long."""
         generator = torch.Generator().manual_seed(0)
         x = torch.rand(300, 2, generator=generator, dtype=torch.float64)
         covariance = torch.exp(-10 * torch.cdist(x, x, p=1)) + 1e-4 * torch.eye(300, dtype=torch.float64)
