@@ -28,6 +28,7 @@ class ClusterKernel(Kernel):
     """
 
     has_lengthscale = False
+    has_seen_targets = False  #: whether it was built on targets, and so knows those of the rows it was built on
     unit: Tensor
     _instead_of_lengthscale = "its partitions set how far points look alike"  # for the error that says so
 
