@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, cast
+from typing import Any, TypeAlias
 
 import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
@@ -27,7 +27,7 @@ from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
 from gpytorch_partition.training.predictive_density import Fold, dense_covariances, maximize_predictive_density
 
 # A kernel that has not seen targets, or a function that builds one from rows and targets.
-KernelSource = Kernel | Callable[[Tensor, Tensor], Kernel]
+KernelSource: TypeAlias = Kernel | Callable[[Tensor, Tensor], Kernel]
 
 _FEWEST_ROWS = 10  # fewer leave folds too small to choose anything by
 
@@ -169,7 +169,7 @@ def _scaled_terms(kernel: Kernel) -> list[ScaleKernel]:
                 "expected a sum of ScaleKernel(...) without batch shapes, whose outputscales are the weights, got the "
                 f"term {type(term).__name__}: wrap it, or give a list of kernels"
             )
-    return cast(list[ScaleKernel], terms)
+    return terms
 
 
 def _checked_sources(kernels: Any) -> list[KernelSource]:
@@ -206,5 +206,5 @@ def _check_data(x: Any, y: Any, folds: int, max_rows: int) -> None:
         raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
     if len(y) < _FEWEST_ROWS or bool((y == y[0]).all()):
         raise ValueError(f"expected {_FEWEST_ROWS} rows or more with targets that vary, got {len(y)}")
-    if not 2 <= folds <= max_rows or not _FEWEST_ROWS <= max_rows or folds > len(y):
+    if max_rows < _FEWEST_ROWS or not 2 <= folds <= min(max_rows, len(y)):
         raise ValueError(f"expected 2 folds or more, and 10 max_rows or more, got folds={folds}, max_rows={max_rows}")
