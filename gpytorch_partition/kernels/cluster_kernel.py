@@ -15,7 +15,7 @@ from gpytorch_partition.inference.prediction.strategy import PartitionPrediction
 from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
 
-# Ranges of building rows and auxiliary draws came later; not all fast clusters measure in projections.
+# Ranges of building rows and halves of splits into more than two came later; not all fast clusters measure in projections.
 _NOT_IN_ALL_STATES = ("built_on.middle", "is_auxiliary", "partition.random_projections")
 
 
@@ -31,6 +31,7 @@ class ClusterKernel(Kernel):
     """
 
     has_lengthscale = False
+    has_seen_targets = False  #: whether it was built on targets, and so knows those of the rows it was built on
     unit: Tensor
     _instead_of_lengthscale = "its partitions set how far points look alike"  # for the error that says so
 

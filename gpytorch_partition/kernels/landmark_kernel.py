@@ -111,6 +111,7 @@ class LandmarkKernel(ClusterKernel):
             points = checked_rows(training_points(train_x, active_dims), type(self).__name__)
             targets = _checked_targets(train_y, points)
             self._remember(train_x)
+            self.has_seen_targets = True
             if num_rows < 2:
                 raise ValueError(f"expected two rows or more to learn lengthscales on, got num_rows={num_rows}")
             random = random_state_of(random_state)

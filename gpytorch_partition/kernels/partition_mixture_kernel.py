@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.inference.ensemble import KernelDiagnosis
 from gpytorch_partition.kernels.logits import Logits, checked_weights
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
@@ -92,6 +93,17 @@ class PartitionMixtureKernel(PartitionKernel):
     def _elsewhere(self, x1: Tensor, x2: Tensor) -> Tensor:
         """The columns of all kernels that were built on rows."""
         return torch.cat([cast(PartitionKernel, kernel)._elsewhere(x1, x2) for kernel in self.kernels])
+
+    def diagnose(self, x: Tensor, y: Any, **options: Any) -> KernelDiagnosis:
+        """
+        Refused: diagnose the kernels of the mixture, each of which has partitions of one kind.
+
+        :raises TypeError: Always.
+        """
+        raise TypeError(
+            "expected a kernel of partitions that are all drawn alike, got a PartitionMixtureKernel: diagnose its "
+            "parts one by one, [part.diagnose(x, y) for part in kernel.kernels]"
+        )
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         """S: block diagonal, each kernel's own S times its weight."""

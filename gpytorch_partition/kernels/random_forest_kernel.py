@@ -117,6 +117,7 @@ class RandomForestKernel(PartitionKernel):
         True
     """
 
+    has_seen_targets = True
     _instead_of_lengthscale = (
         "how far points look alike is set by the size of leaves, min_samples_leaf, and by how much each level of the "
         'trees counts, heights="learned"'
@@ -201,6 +202,7 @@ class RandomForestKernel(PartitionKernel):
         """
         kernel = cls(heights=heights, batch_shape=batch_shape, active_dims=active_dims)
         kernel.partition = _partition_of(forest, heights, random_state)
+        kernel.has_seen_targets = not _is_unsupervised(forest)
         kernel._set_logits()
         if _has_seen_most_targets(forest):
             warnings.warn(_OVERCONFIDENT, OverconfidenceWarning, stacklevel=2)
@@ -335,14 +337,19 @@ class RandomForestKernel(PartitionKernel):
 
 def _has_seen_most_targets(forest: Any) -> bool:
     """Whether single trees, or boosted ones together, know most targets that they were grown on."""
-    from sklearn.ensemble import IsolationForest, RandomTreesEmbedding
-
-    if isinstance(forest, (IsolationForest, RandomTreesEmbedding, Trees)):
+    if _is_unsupervised(forest) or isinstance(forest, Trees):
         return False
     share = getattr(forest, "max_samples", None)  # None where there is no such option
     if isinstance(share, int):
         share /= getattr(forest, "_n_samples", float("inf"))
     return share is None or share > _MOST_SEEN
+
+
+def _is_unsupervised(forest: Any) -> bool:
+    """Whether the ensemble is of a kind that is not given targets."""
+    from sklearn.ensemble import IsolationForest, RandomTreesEmbedding
+
+    return isinstance(forest, (IsolationForest, RandomTreesEmbedding))
 
 
 def _partition_of(forest: Any, heights: str, random_state: Any) -> ForestPartition | TreeCutPartition:

@@ -9,7 +9,7 @@ width of a support vector machine, which has no marginal likelihood.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -244,10 +244,30 @@ def inherit_weights(estimator: Any, features: csr_matrix, later_features: csr_ma
     num_new = later_features.shape[1] - features.shape[1]
     parent = np.concatenate([np.empty(num_new, dtype=np.int64), np.arange(features.shape[1])])
     parent[later_features.indices] = features.indices
+    _replace_weights(estimator, lambda weights: np.take(weights, parent, axis=-1), len(parent))
+
+
+def pad_weights(estimator: Any, num_columns: int) -> None:
+    """
+    Give new columns, which come after those that there are, the weight 0: no prediction changes for rows without them
+    (Balog et al. 2016, section 5).
+
+    :param estimator: Estimator with one weight per column, in all attributes named `*coef*`; changed.
+    :param num_columns: Number of columns from now on.
+    """
+
+    def padded(weights: np.ndarray) -> np.ndarray:
+        missing = num_columns - weights.shape[-1]
+        return np.pad(weights, [(0, 0)] * (weights.ndim - 1) + [(0, missing)])
+
+    _replace_weights(estimator, padded, num_columns)
+
+
+def _replace_weights(estimator: Any, replaced: Callable[[np.ndarray], np.ndarray], num_columns: int) -> None:
     for name, value in list(vars(estimator).items()):
         if "coef" in name and isinstance(value, np.ndarray):
-            setattr(estimator, name, np.take(value, parent, axis=-1))
-    estimator.n_features_in_ = len(parent)
+            setattr(estimator, name, replaced(value))
+    estimator.n_features_in_ = num_columns
 
 
 def _unfitted_copy(estimator: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -16,7 +16,9 @@ from gpytorch_partition import settings
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
-from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, maximize
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
+from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
 from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
@@ -37,6 +39,7 @@ _MOST_CELLS = 10_000  # cells at the longest lifetime with which the regression 
 _TOLERANCE_NATS = 0.05  # change of the log marginal likelihood, in nats, at which Lanczos steps stop ...
 _TOLERANCE_ERRORS = 0.1  # ... or in standard errors of its own, whichever is larger
 _EXACT_TIME_FACTOR = 4  # time that an exact likelihood may take, over the time of an estimate by Lanczos
+_LEAST_NOISE = 1e-6  # least noise that is chosen, in mean squares of the targets: Cholesky factors keep their digits
 _NEGLIGIBLE = 1e-4  # posterior probability of a lifetime below which averages leave it out
 
 
@@ -50,7 +53,9 @@ class LifetimeSweep:
     :param standard_error: `L` standard errors of the likelihoods: 0 where exact, else from probe vectors that all
         lifetimes share.
     :param validation_error: `L` root mean squared errors of the validation rows, in units of y; None without such rows.
-    :param edges: `L + 1` bounds of the intervals that the lifetimes represent.
+    :param edges: `L + 1` bounds of the intervals that the lifetimes represent, up to the kernel's `max_lifetime`.
+    :param outputscales: `L` outputscales s that the likelihoods are those of.
+    :param noises: `L` noises.
     """
 
     lifetimes: Tensor
@@ -58,6 +63,8 @@ class LifetimeSweep:
     standard_error: Tensor
     validation_error: Tensor | None
     edges: Tensor
+    outputscales: Tensor
+    noises: Tensor
     _data: _Data = field(repr=False)
 
     @property
@@ -72,7 +79,7 @@ class LifetimeSweep:
 
         :param prior: Prior of the lifetime: its distribution function F, or a distribution of PyTorch or SciPy with a
             `cdf`; the first and the last lifetime then represent all shorter and all longer ones. (Default: uniform in
-            the logarithm between the first and the last edge.)
+            the logarithm between the first and the last edge, which is `max_lifetime` at most.)
         :raises ValueError: If the prior gives no probability to any lifetime.
         """
         masses = _distribution_function(self.edges, prior).diff()
@@ -97,11 +104,15 @@ class LifetimeSweep:
         weights = torch.where(weights > _NEGLIGIBLE, weights, 0)
         chosen = weights.nonzero().squeeze(-1).tolist()
         weights = weights[chosen] / weights.sum()
-        lifetimes = [float(self.lifetimes[number]) for number in chosen]
-        moments = [self._data.predict(lifetime, x) for lifetime in progress(lifetimes, "averaging lifetimes")]
+        parts = [(float(self.lifetimes[number]), self._regression(number)) for number in chosen]
+        moments = [self._data.predict(*part, x) for part in progress(parts, "averaging lifetimes")]
         means, variances = (torch.stack(parts).double() for parts in zip(*moments))
         mean = weights @ means
         return mean, weights @ (variances + (means - mean).square())
+
+    def _regression(self, number: int) -> Regression:
+        outputscale, noise = float(self.outputscales[number]), float(self.noises[number])
+        return replace(self._data.regression, outputscale=outputscale, noise=noise)
 
 
 def lifetime_sweep(
@@ -109,8 +120,8 @@ def lifetime_sweep(
     x: Tensor,
     y: Tensor,
     *,
-    outputscale: float,
-    noise: float,
+    outputscale: float | None = None,
+    noise: float | None = None,
     lifetimes: Iterable[float] | str | None = None,
     validation: tuple[Tensor, Tensor] | None = None,
 ) -> LifetimeSweep:
@@ -127,12 +138,25 @@ def lifetime_sweep(
 
     At every cut: :math:`O(p^{3.5})` in all and `24 p^2` bytes, for up to 10,000 cells at the longest lifetime.
 
+    **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
+    misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and targets that have less noise than that can only be
+    explained by smaller cells. On draws of a Laplace process of lifetime 10 (1,000 rows, two columns, a noise of 1e-4
+    outputscales), the likelihood with outputscale and noise as they were is largest at 58 to 69 with 20 trees, 19 to
+    23 with 50, 11 with 200 and 9.3 with 800, where the exact kernel's is largest at 9.3. Without `outputscale` and
+    `noise`, which are then the most likely ones at each lifetime, the noise makes up for the missing trees: 16 with 20
+    trees, 11 with 50. Use 200 trees or more (the kernel's default), or leave both out.
+
+    The error of validation rows has a peak on the way, where there are as many cells as training rows (twice as large
+    as beside it with a small given noise): the regression interpolates there ("double descent"). With more trees the
+    peak moves to shorter lifetimes; with the most likely noise there is none.
+
     :param kernel: The kernel, whose `max_lifetime` is the longest that is tried; its :attr:`~MondrianKernel.lifetime`
         is set to the best.
     :param x: `N x D` training points.
     :param y: `N` training targets, centered: their prior mean is 0, and a mean far from it costs digits to rounding.
-    :param outputscale: s.
-    :param noise: :math:`\sigma^2`.
+    :param outputscale: s. (Default: None; it and the noise are the most likely ones at each lifetime, at the cost of
+        an eigendecomposition in place of a Cholesky factor, some ten times as long.)
+    :param noise: :math:`\sigma^2`; given together with the outputscale, or neither.
     :param lifetimes: Lifetimes to try, in units of 1/x; or `"cuts"`, every lifetime at which a cut separates rows.
         (Default: 30, evenly in the logarithm, from a thousandth of the longest lifetime to the longest.)
     :param validation: Points (`N_val x D`) and targets (`N_val`) to compute errors of at every lifetime. Between cuts
@@ -140,9 +164,10 @@ def lifetime_sweep(
     :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it.
     :raises TypeError: If the kernel is not a :class:`~gpytorch_partition.MondrianKernel`.
     :raises RuntimeError: If the kernel is unfitted.
-    :raises ValueError: If rows and targets do not match or are not finite, outputscale or noise are not positive, or
-        lifetimes are none, not positive, or longer than the kernel's `max_lifetime`; for cuts, if there are too many
-        cells; if the noise is so small that rounding makes the Cholesky factor fail.
+    :raises ValueError: If rows and targets do not match or are not finite, outputscale or noise are not positive or
+        only one of them is given, or lifetimes are none, not positive, or longer than the kernel's `max_lifetime`; for
+        cuts, if there are too many cells, or outputscale and noise are not given; if the noise is so small that
+        rounding makes the Cholesky factor fail.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -155,6 +180,8 @@ def lifetime_sweep(
     """
     _check(kernel, x, y, outputscale, noise, validation)
     chosen = None if _is_at_cuts(lifetimes) else _checked_lifetimes(kernel, lifetimes)
+    if chosen is None and noise is None:
+        raise ValueError('expected outputscale and noise with lifetimes="cuts": only given lifetimes choose them')
     data = _Data.of(kernel, x, y, outputscale, noise)
     held_out = None if validation is None else _Validation.of(kernel, data.rows, *validation)
     with torch.no_grad(), settings.iterative():
@@ -164,20 +191,25 @@ def lifetime_sweep(
 
 
 class _Data(NamedTuple):
-    """The data of a sweep: a copy of the kernel, training data, the trees over these rows, outputscale and noise."""
+    """
+    The data of a sweep: a copy of the kernel, training data, the trees over these rows, outputscale and noise (1 and 1
+    if they are to be chosen), and whether these are given.
+    """
 
     kernel: MondrianKernel
     x: Tensor
     y: Tensor
     rows: GrownRows
     regression: Regression
+    is_given: bool
 
     @classmethod
-    def of(cls, kernel: MondrianKernel, x: Tensor, y: Tensor, outputscale: float, noise: float) -> _Data:
+    def of(cls, kernel: MondrianKernel, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None) -> _Data:
         rows = _partition(kernel).grown(kernel.columns.select(x))
         kernel = kernel.cut(kernel.lifetime)
         squares = float(y.double().square().sum())
-        return cls(kernel, x, y, rows, Regression(outputscale, noise, kernel.num_partitions, len(y), squares))
+        regression = Regression(outputscale or 1.0, noise or 1.0, kernel.num_partitions, len(y), squares)
+        return cls(kernel, x, y, rows, regression, noise is not None)
 
     def covariance(self, cells: Cells) -> PartitionLinearOperator:
         """The covariance K at the lifetime of these cells, in float64 whatever the dtype of the rows."""
@@ -186,12 +218,20 @@ class _Data(NamedTuple):
         effects = FlatLinearOperator(share, num_clusters=cells.num_clusters)
         return PartitionLinearOperator(one, effects, left=rows, right=rows)
 
-    def predict(self, lifetime: float, x: Tensor) -> tuple[Tensor, Tensor]:
+    def regression_of(self, likelihood: SpectralLikelihood) -> Regression:
+        """The regression with outputscale and noise as they are given, or the most likely ones."""
+        if self.is_given:
+            return self.regression
+        least = _LEAST_NOISE * max(self.regression.squares / self.regression.num_rows, 1e-30)
+        found = maximize(likelihood, Bounds((0.0, math.inf), (least, math.inf), mean=0.0))
+        return replace(self.regression, outputscale=found.outputscale, noise=found.noise)
+
+    def predict(self, lifetime: float, regression: Regression, x: Tensor) -> tuple[Tensor, Tensor]:
         """Predictive means and latent variances of the exact process at a lifetime."""
         likelihood = GaussianLikelihood()
         model = PartitionGP(self.x, self.y.to(self.x), likelihood, self.kernel.cut(lifetime)).eval()
         likelihood.noise_covar.raw_noise_constraint.lower_bound.fill_(0)
-        likelihood.noise, model.covar_module.outputscale = self.regression.noise, self.regression.outputscale
+        likelihood.noise, model.covar_module.outputscale = regression.noise, regression.outputscale
         with torch.no_grad(), settings.iterative():
             predicted = model(x)
             return predicted.mean, predicted.variance
@@ -216,6 +256,7 @@ class _Validation(NamedTuple):
 class _LifetimeResult(NamedTuple):
     """The result of one lifetime; effects of cells only where there are validation rows or they cost nothing."""
 
+    regression: Regression
     log_likelihood: float
     standard_error: float = 0.0
     effects: Tensor | None = None
@@ -229,17 +270,30 @@ def _at_lifetimes(data: _Data, held_out: _Validation | None, lifetimes: list[flo
         cells = data.rows.trees.cells(lifetime)
         if _uses_counts(data, cells):
             ridge = _counted(data, cells) if ridge is None else _coarser(ridge, cells)
-            found.append(_LifetimeResult(ridge[0].log_marginal_likelihood, 0.0, ridge[0].effects))
+            found.append(_by_counts(data, ridge[0]))
         else:
             found.append(_by_rows(data, cells, held_out is not None))
         if held_out is not None:
             errors.append(held_out.error(data.rows, cells, lifetime, cast(Tensor, found[-1].effects)))
+    found.reverse()
+    edges = _edges(lifetimes).clamp_max(data.kernel.max_lifetime)
+    return _sweep_of(lifetimes, found, errors[::-1], edges, data)
+
+
+def _sweep_of(
+    lifetimes: list[float], found: list[_LifetimeResult], errors: list[float], edges: Tensor, data: _Data
+) -> LifetimeSweep:
+    def column(values: Iterable[float]) -> Tensor:
+        return torch.tensor(list(values), dtype=torch.float64)
+
     return LifetimeSweep(
-        torch.tensor(lifetimes, dtype=torch.float64),
-        torch.tensor([each.log_likelihood for each in found[::-1]], dtype=torch.float64),
-        torch.tensor([each.standard_error for each in found[::-1]], dtype=torch.float64),
-        torch.tensor(errors[::-1], dtype=torch.float64) if errors else None,
-        _edges(lifetimes),
+        column(lifetimes),
+        column(each.log_likelihood for each in found),
+        column(each.standard_error for each in found),
+        column(errors) if errors else None,
+        edges,
+        column(each.regression.outputscale for each in found),
+        column(each.regression.noise for each in found),
         data,
     )
 
@@ -272,41 +326,61 @@ def _coarser(finer: tuple[ClusterRidge, Cells], cells: Cells) -> tuple[ClusterRi
     return ridge.coarsened(before.place_in(cells), cells.num_clusters), cells
 
 
+def _by_counts(data: _Data, ridge: ClusterRidge) -> _LifetimeResult:
+    """The likelihood from the counts of clusters."""
+    if not data.is_given:
+        share = ridge.counts.new_full((1,), 1 / data.regression.num_partitions)
+        space = FeatureSpace(ridge.counts, FlatLinearOperator(share, num_clusters=len(ridge.sums)))
+        sums, total = torch.stack([ridge.sums, ridge.counts.diagonal()], -1), float(data.y.double().sum())
+        squares = [[data.regression.squares, total], [total, data.regression.num_rows]]
+        measure = space.measure(sums, torch.tensor(squares, dtype=torch.float64))
+        ridge = replace(ridge, regression=data.regression_of(SpectralLikelihood(measure)))
+    return _LifetimeResult(ridge.regression, ridge.log_marginal_likelihood, 0.0, ridge.effects)
+
+
 def _by_rows(data: _Data, cells: Cells, with_effects: bool) -> _LifetimeResult:
     """The likelihood from the covariance of the rows: dense for few, one Lanczos run for many."""
-    covariance, regression = data.covariance(cells), data.regression
+    covariance = data.covariance(cells)
     if _is_dense(data):
-        noisy = regression.outputscale * covariance.to_dense()
-        noisy.diagonal().add_(regression.noise)
-        factor = torch.linalg.cholesky(noisy)
-        alpha = torch.cholesky_solve(data.y.double().unsqueeze(-1), factor)
-        normal = torch.distributions.MultivariateNormal(torch.zeros_like(noisy[0]), scale_tril=factor)
-        return _LifetimeResult(float(normal.log_prob(data.y.double())), 0.0, _effects(data, cells, alpha))
-    value, standard_error = _by_lanczos(data, covariance)
+        return _by_cholesky(data, covariance, cells)
+    regression, value, standard_error = _by_lanczos(data, covariance)
     if not with_effects:
-        return _LifetimeResult(value, standard_error)
+        return _LifetimeResult(regression, value, standard_error)
     noisy = covariance._mul_constant(regression.outputscale).add_diagonal(torch.tensor(regression.noise).double())
     alpha = noisy.solve(data.y.double().unsqueeze(-1))
-    return _LifetimeResult(value, standard_error, _effects(data, cells, alpha))
+    return _LifetimeResult(regression, value, standard_error, _effects(data, regression, cells, alpha))
 
 
-def _by_lanczos(data: _Data, covariance: PartitionLinearOperator) -> tuple[float, float]:
+def _by_cholesky(data: _Data, covariance: PartitionLinearOperator, cells: Cells) -> _LifetimeResult:
+    """The exact likelihood by dense algebra."""
+    dense, targets, regression = covariance.to_dense(), data.y.double(), data.regression
+    if not data.is_given:
+        regression = data.regression_of(SpectralLikelihood(dense_measure(dense, targets.unsqueeze(-1))))
+    noisy = regression.outputscale * dense
+    noisy.diagonal().add_(regression.noise)
+    factor = torch.linalg.cholesky(noisy)
+    alpha = torch.cholesky_solve(targets.unsqueeze(-1), factor)
+    normal = torch.distributions.MultivariateNormal(torch.zeros_like(noisy[0]), scale_tril=factor)
+    return _LifetimeResult(regression, float(normal.log_prob(targets)), 0.0, _effects(data, regression, cells, alpha))
+
+
+def _by_lanczos(data: _Data, covariance: PartitionLinearOperator) -> tuple[Regression, float, float]:
     """The likelihood and its standard error, by Lanczos steps until the likelihood settles."""
-    num_rows, outputscale, noise = data.regression.num_rows, data.regression.outputscale, data.regression.noise
     targets, seed = data.y.double().unsqueeze(-1), settings.probe_seed.value()
-    before = value = error = math.inf
-    for measure in krylov_measures(covariance, targets, default_num_probes(num_rows), seed):
+    regression, before, value, error = data.regression, math.inf, math.inf, math.inf
+    for measure in krylov_measures(covariance, targets, default_num_probes(len(targets)), seed):
         likelihood = SpectralLikelihood(measure)
-        before, value = value, likelihood.value(outputscale, noise, 0.0)
-        error = likelihood.standard_error(outputscale, noise)
+        regression = data.regression_of(likelihood)
+        before, value = value, likelihood.value(regression.outputscale, regression.noise, 0.0)
+        error = likelihood.standard_error(regression.outputscale, regression.noise)
         if abs(value - before) <= max(_TOLERANCE_NATS, _TOLERANCE_ERRORS * error):
             break
-    return value, error
+    return regression, value, error
 
 
-def _effects(data: _Data, cells: Cells, alpha: Tensor) -> Tensor:
+def _effects(data: _Data, regression: Regression, cells: Cells, alpha: Tensor) -> Tensor:
     r"""Effects of cells (:math:`\tfrac sm Z^\top \alpha`) from the weights of rows (`N x 1`)."""
-    share = data.regression.outputscale / data.regression.num_partitions
+    share = regression.outputscale / regression.num_partitions
     return share * streamed_cluster_sums(data.rows.codes(cells), alpha, cells.num_clusters).squeeze(-1)
 
 
@@ -320,22 +394,15 @@ def _at_cuts(data: _Data, held_out: _Validation | None) -> LifetimeSweep:
         )
     ridge, _ = _counted(data, terminal)
     first = min(float(trees.cut_times.min()), data.kernel.max_lifetime) / 2  # any before the first cut
-    steps, errors = [], []
+    lifetimes, found, errors = [], [], []
     for step in along_cuts(ridge, terminal, trees):
-        lifetime = step.time or first
-        steps.append((lifetime, step.log_marginal_likelihood))
+        lifetimes.append(step.time or first)
+        found.append(_LifetimeResult(data.regression, step.log_marginal_likelihood))
         if held_out is not None:
-            errors.append(held_out.error(data.rows, step.cells, lifetime, step.effects))
-    times, values = torch.tensor(steps, dtype=torch.float64).unbind(-1)
-    ends = torch.cat([times[1:], times.new_tensor([data.kernel.max_lifetime])])
-    return LifetimeSweep(
-        times,
-        values,
-        torch.zeros_like(values),
-        torch.tensor(errors, dtype=torch.float64) if errors else None,
-        torch.cat([times[:1], ends]),
-        data,
-    )
+            errors.append(held_out.error(data.rows, step.cells, lifetimes[-1], step.effects))
+    times = torch.tensor(lifetimes, dtype=torch.float64)
+    edges = torch.cat([times, times.new_tensor([data.kernel.max_lifetime])])
+    return _sweep_of(lifetimes, found, errors, edges, data)
 
 
 def _distribution_function(edges: Tensor, prior: Prior | None) -> Tensor:
@@ -386,7 +453,7 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float]:
     return chosen
 
 
-def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float, noise: float, validation: Any) -> None:
+def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None, validation: Any) -> None:
     if not isinstance(kernel, MondrianKernel):
         raise TypeError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
     pairs = [(x, y)] if validation is None else [(x, y), validation]
@@ -397,6 +464,8 @@ def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float, noise: float, 
             raise ValueError(f"expected rows (N x D) and as many targets (N), at least one, got {shapes}")
         if not bool(torch.isfinite(targets).all()):
             raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
+    if (outputscale is None) != (noise is None):
+        raise ValueError("expected both outputscale and noise, or neither, which chooses the most likely ones")
     for name, value in (("outputscale", outputscale), ("noise", noise)):
-        if not 0 < value < math.inf:
+        if value is not None and not 0 < value < math.inf:
             raise ValueError(f"expected a positive, finite {name}, got {value}")

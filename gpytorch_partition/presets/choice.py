@@ -14,11 +14,12 @@ from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscale
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import ROUGH, PartInputs, dense_covariances, new_parts
+from gpytorch_partition.presets.parts import ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
+    dense_covariances,
     held_out_predictions,
     maximize_predictive_density,
 )
@@ -132,7 +133,7 @@ def _folds(x: Tensor, y: Tensor, is_complete: bool, setup: Setup) -> tuple[list[
         parts = new_parts(PartInputs(x[kept], y[kept], lengthscales, setup))
         parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
         names = list(parts)
-        folds.append(Fold.of(dense_covariances(parts, x), torch.from_numpy(kept), torch.from_numpy(held_out)))
+        folds.append(Fold.of(dense_covariances(parts.values(), x), torch.from_numpy(kept), torch.from_numpy(held_out)))
         all_lengthscales += [] if lengthscales is None else [lengthscales]
     return names, folds, all_lengthscales
 

@@ -6,7 +6,7 @@ smooth, linear and rough parts. To add one, add its record.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -89,17 +89,6 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
 def unfitted_parts(num_columns: int) -> dict[str, Kernel]:
     """All parts for `load_state_dict`, by name, for so many columns."""
     return {part.name: part.unfitted(num_columns) for part in PARTS}
-
-
-@torch.no_grad()
-def dense_covariances(parts: Mapping[str, Kernel], x: Tensor) -> Tensor:
-    """
-    Covariances of a few rows, `c x n x n` (float64): :math:`O(n^2)` for each tree or column of a part.
-
-    :param parts: c kernels, by name.
-    :param x: `n x D` standardized rows.
-    """
-    return torch.stack([part(x).to_dense().double() for part in parts.values()])
 
 
 # Trees.

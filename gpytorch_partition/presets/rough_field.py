@@ -10,8 +10,13 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition.presets.options import Setup
-from gpytorch_partition.presets.parts import PARTS, ROUGH_FIELD, PartInputs, dense_covariances, new_parts
-from gpytorch_partition.training.predictive_density import Fold, PredictiveFit, maximize_predictive_density
+from gpytorch_partition.presets.parts import PARTS, ROUGH_FIELD, PartInputs, new_parts
+from gpytorch_partition.training.predictive_density import (
+    Fold,
+    PredictiveFit,
+    dense_covariances,
+    maximize_predictive_density,
+)
 
 
 class Candidate(NamedTuple):
@@ -58,13 +63,13 @@ def rough_field(other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tens
     if not fit.log_density > enough:
         return other
     parts = new_parts(PartInputs(x, y, other.lengthscales, setup), names=ROUGH_FIELD)
-    covariances = dense_covariances(parts, x[rows])
+    covariances = dense_covariances(parts.values(), x[rows])
     folds = [Fold.of(covariances, fold.kept, fold.held_out) for fold in other.folds]
     fit = maximize_predictive_density(folds, y[rows], start=fit, enough=enough)
     if not fit.log_density > enough:
         return other
     for patch in _patches(x, other.lengthscales, setup):
-        folds += _folds_of_patch(dense_covariances(parts, x[patch]), len(rows), setup)
+        folds += _folds_of_patch(dense_covariances(parts.values(), x[patch]), len(rows), setup)
         rows = torch.cat([rows, patch])
     fit = maximize_predictive_density(folds, y[rows], start=fit)
     return Candidate(list(parts), folds, rows, fit, other.lengthscales)

@@ -9,12 +9,13 @@ test rows will be (Rasmussen & Williams 2006, section 5.3, with folds).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from scipy.optimize import OptimizeResult
 from torch import Tensor
 
@@ -62,6 +63,17 @@ class Fold:
         rows = covariances[:, kept]
         prior = covariances[:, held_out, held_out]
         return cls(rows[..., kept], rows[..., held_out], prior, kept, held_out)
+
+
+@torch.no_grad()
+def dense_covariances(kernels: Iterable[Kernel], x: Tensor) -> Tensor:
+    """
+    Covariances of a few rows, `c x n x n` (float64): :math:`O(n^2)` for each tree or column of a kernel.
+
+    :param kernels: c kernels.
+    :param x: `n x D` rows.
+    """
+    return torch.stack([kernel(x).to_dense().double() for kernel in kernels])
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,6 +83,41 @@ def recovery(lifetimes: np.ndarray, likelihoods: np.ndarray, errors: np.ndarray,
 
 
 @_if_possible
+def trees_and_widths(
+    rows: list[Row], lines: Mapping[int, dict[str, np.ndarray]], lifetimes: np.ndarray, truth: float
+) -> Any:
+    """Lifetimes found over numbers of trees, and the errors on the way to them, with a ring at one cell per row."""
+    figure, (found, errors) = _panels(2, 11.5)
+    found.axhline(truth, color=_GRAY, lw=1.2, ls="--", label=f"true lifetime {truth:g}")
+    ways = {
+        "lifetime by likelihood": ("true noise", "#D55E00", "o"),
+        "by likelihood, most likely noise": ("most likely noise at each lifetime", "#0072B2", "s"),
+    }
+    for column, (words, color, marker) in ways.items():
+        found.plot([row["trees"] for row in rows], [row[column] for row in rows], marker, color=color, alpha=0.6, ms=7)
+        found.plot([], [], marker, color=color, label=words)
+    found.set(xscale="log", yscale="log", xlabel="trees")
+    _plain_ticks(found.xaxis)
+    _plain_ticks(found.yaxis)
+    _finish(found, "lifetime of the largest likelihood")
+    found.legend(frameon=False, fontsize=9)
+    shades = ("#56B4E9", "#0072B2", "#009E73", "#E69F00", "#D55E00", "#000000")
+    for (num_trees, line), color in zip(lines.items(), shades):
+        errors.plot(lifetimes, line["given"], color=color, lw=1.5, label=f"{num_trees} trees")
+        errors.plot(lifetimes, line["chosen"], color=color, lw=1.0, ls=":")
+        threshold = np.exp(np.interp(0, np.log(line["cells"]), np.log(lifetimes)))
+        at = np.interp(threshold, lifetimes, line["given"])
+        errors.plot(threshold, at, "o", mfc="none", color=color, ms=8)
+    errors.plot([], [], "o", mfc="none", color=_GRAY, label="as many cells as rows")
+    errors.plot([], [], ":", color=_GRAY, label="most likely noise")
+    errors.set(xscale="log", xlabel="lifetime")
+    _plain_ticks(errors.xaxis)
+    _finish(errors, "validation error (%)")
+    errors.legend(frameon=False, fontsize=9)
+    return figure
+
+
+@_if_possible
 def searches(trials: Mapping[tuple[str, str], list[tuple[float, float, float]]], name: str, num_features: int) -> Any:
     """The least validation error so far over seconds: one panel for each way to find weights."""
     figure, panels = _panels(2, 10.5, sharey=True)

@@ -18,7 +18,7 @@ from gpytorch_partition.models import cluster_features
 from .laplace_features import Features, descent, laplace_kernel, ridge
 from .measure import timed
 from .mondrian_approximation import DRAWS
-from .mondrian_pictures import BINNING, FOURIER, MONDRIAN, recovery, searches
+from .mondrian_pictures import BINNING, FOURIER, MONDRIAN, recovery, searches, trees_and_widths
 from .mondrian_problems import DELTA, EPOCHS, Rows, cpu, laplace_process, relative_error
 from .report import Options, Row, Table
 
@@ -59,6 +59,59 @@ def width_recovery(options: Options) -> Iterator[Table]:
         rows.append({"draw": seed} | _recovered(kernel, found, train, test))
     title = f"Figure 7: a lifetime recovered, {num_rows:,} rows in 2 columns, {num_trees} trees. {_how_close(rows)}"
     yield Table("mondrian_figure_7", title, rows, picture=pictures[0])
+    yield _by_trees(options, num_rows, lifetimes)
+
+
+def _by_trees(options: Options, num_rows: int, lifetimes: np.ndarray) -> Table:
+    """How the lifetime found, and the peak of the validation error on the way, depend on the number of trees."""
+    rows, lines = [], {}
+    for seed in range(options.pick(3, 1, 1)):
+        train, validation, _ = laplace_process(num_rows, TRUE_LIFETIME, seed)
+        exact = float(lifetimes[np.argmax([_laplace_likelihood(train, each) for each in lifetimes])])
+        for num_trees in options.pick((20, 50, 100, 200, 400, 800), (20, 50, 100), (5, 10)):
+            row, line = _one_forest(train, validation, num_trees, lifetimes, seed)
+            rows.append({"draw": seed, "trees": num_trees, **row, "by likelihood of the Laplace kernel": exact})
+            lines.setdefault(num_trees, line)
+    title = f"Figure 7 by the number of trees, {num_rows:,} rows in 2 columns, true lifetime {TRUE_LIFETIME:g}."
+    return Table(
+        "mondrian_figure_7_trees", title, rows, picture=trees_and_widths(rows, lines, lifetimes, TRUE_LIFETIME)
+    )
+
+
+def _one_forest(
+    train: Rows, validation: Rows, num_trees: int, lifetimes: np.ndarray, seed: int
+) -> tuple[Row, dict[str, np.ndarray]]:
+    """The lifetimes found with the true outputscale and noise, and with the most likely ones, by as many trees."""
+    kernel = MondrianKernel(train.points, num_trees, lifetime=lifetimes[-1], random_state=seed)
+    targets, held_out = torch.from_numpy(train.y), (validation.points, torch.from_numpy(validation.y))
+    given = sweep(kernel, train.points, targets, lifetimes, held_out)
+    chosen = lifetime_sweep(kernel, train.points, targets, lifetimes=lifetimes, validation=held_out)
+    errors, chosen_errors = validation_errors(given, validation.y), validation_errors(chosen, validation.y)
+    cells = np.array(
+        [kernel.cut(each)(train.points).evaluate_kernel().left.num_clusters for each in lifetimes.tolist()]
+    )
+    peak = int(errors[: int(errors.argmin()) + 1].argmax())
+    row: Row = {
+        _BY_LIKELIHOOD: given.best_lifetime,
+        _BY_ERROR: float(lifetimes[errors.argmin()]),
+        "by likelihood, most likely noise": chosen.best_lifetime,
+        "that noise": float(chosen.noises[chosen.log_marginal_likelihood.argmax()]),
+        "largest error before the least (%)": float(errors[peak]),
+        "at lifetime": float(lifetimes[peak]),
+        "cells per row there": float(cells[peak] / len(train.y)),
+        "error there, most likely noise (%)": float(chosen_errors[peak]),
+        "least error (%)": float(errors.min()),
+        "least error, most likely noise (%)": float(chosen_errors.min()),
+    }
+    return row, {"given": errors, "chosen": chosen_errors, "cells": cells / len(train.y)}
+
+
+def _laplace_likelihood(rows: Rows, lifetime: float) -> float:
+    """The log density of the targets under the exact kernel, but for a constant."""
+    covariance = laplace_kernel(rows.x, rows.x, lifetime)
+    covariance.flat[:: len(covariance) + 1] += DELTA
+    root = np.linalg.cholesky(covariance)
+    return -0.5 * float(np.square(np.linalg.solve(root, rows.y)).sum()) - float(np.log(root.diagonal()).sum())
 
 
 def _how_close(rows: list[Row]) -> str:

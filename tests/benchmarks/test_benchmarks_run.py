@@ -32,6 +32,7 @@ TABLES = [
     "sizes_growth",
     "sizes_streamed",
     *(f"mondrian_figure_{number}" for number in range(5, 11)),
+    "mondrian_figure_7_trees",
     "mondrian_speed",
     *(("botorch_runs", "botorch_optimizers", "botorch_searches") if find_spec("botorch") else ()),
     "tasks",

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from scipy import stats
+from scipy.optimize import minimize
 from torch.distributions import Gamma, MultivariateNormal, Uniform
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, lifetime_sweep
@@ -111,7 +112,8 @@ class TestOnAGrid:
         assert len(sweep.lifetimes) == 30
         assert sweep.lifetimes[-1] == 20.0
         torch.testing.assert_close(sweep.lifetimes[0].item(), 0.02)
-        assert ((sweep.lifetimes > sweep.edges[:-1]) & (sweep.lifetimes < sweep.edges[1:])).all()
+        assert ((sweep.lifetimes > sweep.edges[:-1]) & (sweep.lifetimes <= sweep.edges[1:])).all()
+        assert sweep.edges[-1] == 20.0  # no lifetime beyond the trees has a probability
 
     def test_lifetimes_in_any_order(self):
         one, other = sweep_of(lifetimes=[2.0, 0.5, 2.0]), sweep_of(lifetimes=[0.5, 2.0])
@@ -194,10 +196,16 @@ class TestPosterior:
         torch.testing.assert_close(sweep.posterior(prior), expected / expected.sum(), rtol=1e-6, atol=1e-12)
         torch.testing.assert_close(sweep.posterior(prior.cdf), sweep.posterior(prior))
 
-    def test_by_default_uniform_in_the_logarithm(self, exact):
+    def test_by_default_uniform_in_the_logarithm(self):
         sweep = sweep_of(lifetimes=[1.0, 2.0, 4.0, 8.0])
         likelihoods = sweep.log_marginal_likelihood.softmax(0)
         torch.testing.assert_close(sweep.posterior(), likelihoods, rtol=1e-6, atol=1e-12)
+
+    def test_none_beyond_the_trees(self):
+        """The longest lifetime stands for the half of its interval that the trees reach."""
+        sweep = sweep_of(lifetimes=[5.0, 10.0, 20.0])
+        object.__setattr__(sweep, "log_marginal_likelihood", torch.zeros(3).double())
+        torch.testing.assert_close(sweep.posterior(), torch.tensor([0.4, 0.4, 0.2]).double())
 
     @pytest.mark.parametrize("lifetimes", [LIFETIMES, "cuts"])
     def test_the_whole_of_a_prior_counts(self, lifetimes):
@@ -246,6 +254,65 @@ def test_recovers_a_known_lifetime():
         sweep = lifetime_sweep(kernel, x, y, outputscale=1.0, noise=0.01)
         assert 4 <= kernel.lifetime <= 25
         assert sweep.log_marginal_likelihood[0] < sweep.log_marginal_likelihood.max() - 100
+
+
+class TestMostLikelyScales:
+    """Outputscale and noise of maximum likelihood at each lifetime."""
+
+    @staticmethod
+    def best(lifetime):
+        """By a simplex search on the dense density."""
+        labels = kernel_of(lifetime=lifetime).cluster_ids(X)
+        covariance, eye = share(labels, labels), torch.eye(len(X), dtype=torch.float64)
+
+        def loss(logs):
+            noisy = math.exp(logs[0]) * covariance + math.exp(logs[1]) * eye
+            return -float(MultivariateNormal(torch.zeros_like(Y), noisy).log_prob(Y))
+
+        return min((minimize(loss, start, method="Nelder-Mead") for start in ([0, -2], [-2, 0])), key=lambda r: r.fun)
+
+    @pytest.mark.parametrize("way", ["dense", "counts", "lanczos"])
+    def test_against_a_search(self, monkeypatch, way):
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._uses_counts", lambda *_: way == "counts")
+        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._is_dense", lambda *_: way == "dense")
+        lifetimes = [0.5, 5.0]
+        found = lifetime_sweep(kernel_of(), X, Y, lifetimes=lifetimes, validation=(NEW, NEW_Y))
+        exact = way != "lanczos"
+        for number, lifetime in enumerate(lifetimes):
+            best = self.best(lifetime)
+            least = -best.fun - 4 * float(found.standard_error[number])
+            assert least - 1e-4 <= found.log_marginal_likelihood[number] <= -best.fun + (1e-4 if exact else 4)
+            logs = torch.stack([found.outputscales[number], found.noises[number]]).log()
+            tolerance = 1e-2 if exact else 0.3
+            torch.testing.assert_close(logs, torch.from_numpy(best.x), rtol=0, atol=tolerance)
+
+    def test_predictions_use_them(self):
+        found = lifetime_sweep(kernel_of(), X, Y, lifetimes=[2.0])
+        given = {"outputscale": found.outputscales.item(), "noise": found.noises.item()}
+        again = lifetime_sweep(kernel_of(), X, Y, lifetimes=[2.0], **given)
+        for one, other in zip(found.predict(NEW), again.predict(NEW)):
+            torch.testing.assert_close(one, other)
+
+    def test_they_make_up_for_missing_trees(self):
+        """With less noise than what 20 trees miss of the kernel, the lifetime is several times too long."""
+        generator = torch.Generator().manual_seed(0)
+        x = torch.rand(300, 2, generator=generator, dtype=torch.float64)
+        covariance = torch.exp(-10 * torch.cdist(x, x, p=1)) + 1e-4 * torch.eye(300, dtype=torch.float64)
+        y = torch.linalg.cholesky(covariance) @ torch.randn(300, generator=generator, dtype=torch.float64)
+        kernel, lifetimes = MondrianKernel(x, 20, max_lifetime=100.0, random_state=0), [5.0, 10.0, 20.0, 40.0, 80.0]
+        assert lifetime_sweep(kernel, x, y, outputscale=1.0, noise=1e-4, lifetimes=lifetimes).best_lifetime >= 40
+        assert lifetime_sweep(kernel, x, y, lifetimes=lifetimes).best_lifetime <= 20
+
+    def test_both_or_neither(self):
+        for given in ({"outputscale": 1.0}, {"noise": 1.0}):
+            with pytest.raises(ValueError, match="both outputscale and noise, or neither"):
+                lifetime_sweep(kernel_of(), X, Y, **given)
+        with pytest.raises(ValueError, match='with lifetimes="cuts"'):
+            lifetime_sweep(kernel_of(), X, Y, lifetimes="cuts")
+
+    def test_targets_without_noise(self):
+        found = lifetime_sweep(kernel_of(), X, torch.zeros(len(X), dtype=torch.float64), lifetimes=[1.0])
+        assert bool(found.log_marginal_likelihood.isfinite().all())
 
 
 class TestBadInput:

@@ -170,7 +170,7 @@ def test_folds_hold_covariances_of_trees_as_the_model_has_them(monkeypatch):
     assert len(found.folds) == 2 + 12 * 3
     for fold in found.folds[::6]:
         points = X[found.rows[fold.kept]], X[found.rows[fold.held_out]]
-        within, prior = (parts.dense_covariances(built, each) for each in points)
+        within, prior = (rough_field.dense_covariances(built.values(), each) for each in points)
         torch.testing.assert_close(fold.within, within)
         torch.testing.assert_close(fold.prior, prior.diagonal(dim1=1, dim2=2))
     model = rough_parts(X, SCALES)

@@ -1,0 +1,277 @@
+"""`MondrianClassifier`: linear classifiers on the cells of Mondrian trees, with the width chosen by error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import train_test_split
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.lifetimes.path import fit_along_lifetimes, pad_weights
+from gpytorch_partition.models.cluster_features import one_hot
+from gpytorch_partition.models.growing_features import GrowingFeatures
+
+LOSSES = ("log_loss", "hinge", "squared_error")
+
+# The lifetimes tried, in units of 1 / the median L1 distance of two rows.
+_SHORTEST, _LONGEST = 0.25, 32.0
+_FEWEST_ROWS = 20  # rows with which a width is chosen by error; with fewer it is _USUAL
+_USUAL = 4.0  # the lifetime then
+_ROWS_AT_ONCE = 10_000  # rows whose features are held at a time
+
+
+def _gives_probabilities(classifier: MondrianClassifier) -> bool:
+    """Whether the loss is one of probabilities."""
+    if classifier.loss == "log_loss":
+        return True
+    raise AttributeError(f'probabilities need loss="log_loss", got loss={classifier.loss!r}: use decision_function')
+
+
+class MondrianClassifier(ClassifierMixin, BaseEstimator):
+    r"""
+    A linear classifier on the sparse features of a Mondrian kernel, trained by stochastic gradient descent.
+
+    With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
+    standardized columns (logistic regression, a support vector machine, or ridge regression of indicators of the
+    classes), at a cost of m per row and pass. The lifetime :math:`\lambda`, one over the width of the kernel, is chosen
+    by the error of held-out rows, from one set of trees: each lifetime goes on from the weights of the last, in which
+    a cell begins with the weight of the cell that it was cut from (Balog et al. 2016, section 4.2.2;
+    :func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`). Then the model of the best lifetime is trained on all
+    rows, and goes on as rows arrive (:meth:`partial_fit`, section 5).
+
+    It suits classes with boundaries along and across columns, and many rows; it is not invariant to rotations, and on
+    dozens of columns of which few matter, trees that look at the targets are better.
+
+    Fitting costs about `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, labels of all rows
+    (:class:`~gpytorch_partition.MondrianKernel` says what they cost) and `epochs` passes over these, each
+    :math:`O(N m C)` for C classes (1 for two). Memory is 8 bytes per (row, tree) in :meth:`fit`, nothing per row in
+    :meth:`partial_fit`, and 8 bytes per cell and class.
+
+    :param num_trees: Number m of trees. (Default: 100.)
+    :param loss: `"log_loss"` (logistic regression), `"hinge"` (a support vector machine, without probabilities) or
+        `"squared_error"` (ridge regression of indicators, without probabilities). (Default: `"log_loss"`.)
+    :param alpha: Penalty of the squared weights, as in :class:`sklearn.linear_model.SGDClassifier`. (Default: 1e-5.)
+    :param lifetime: The lifetime, in units of 1 / standard deviations of the columns. (Default: None, chosen.)
+    :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 32 over the median L1
+        distance of two rows. (Default: 15.)
+    :param validation_fraction: Share of the rows that choose, held out. (Default: 0.2.)
+    :param max_choosing_rows: Rows that the lifetime is chosen by, held-out ones included. (Default: 10,000.)
+    :param epochs: Passes over the rows. (Default: 10.)
+    :param random_state: Seed of trees, held-out rows and the order of rows, as in scikit-learn.
+
+    Parameters are checked by :meth:`fit`, as in scikit-learn.
+
+    Fitted attributes: `classes_`; `lifetime_`; `lifetimes_` and `validation_errors_`, what was tried and the share of
+    held-out rows that it got wrong (None if nothing was chosen); `kernel_`, of standardized rows; `num_cells_`, the
+    number of features so far; `n_features_in_`, `feature_names_in_`.
+
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> model = MondrianClassifier(random_state=0).fit(X[:300], y[:300])
+        >>> bool(model.score(X[400:], y[400:]) > 0.9)
+        True
+        >>> before = model.num_cells_
+        >>> _ = model.partial_fit(X[300:400], y[300:400])  # goes on; new rows open new cells
+        >>> model.num_cells_ > before
+        True
+    """
+
+    def __init__(
+        self,
+        num_trees: int = 100,
+        *,
+        loss: str = "log_loss",
+        alpha: float = 1e-5,
+        lifetime: float | None = None,
+        num_lifetimes: int = 15,
+        validation_fraction: float = 0.2,
+        max_choosing_rows: int = 10_000,
+        epochs: int = 10,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.num_trees = num_trees
+        self.loss = loss
+        self.alpha = alpha
+        self.lifetime = lifetime
+        self.num_lifetimes = num_lifetimes
+        self.validation_fraction = validation_fraction
+        self.max_choosing_rows = max_choosing_rows
+        self.epochs = epochs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> MondrianClassifier:
+        """
+        Choose the lifetime, and train.
+
+        :param X: `N x D` finite rows.
+        :param y: `N` classes, two or more different ones.
+        :return: The classifier itself.
+        :raises ValueError: If the data or a parameter cannot be used.
+        """
+        self._check_parameters()
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        return self._begin(X, y, np.unique(y))
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> MondrianClassifier:
+        """
+        Go on with more rows: one pass over them, in a random order. Cells that open begin with the weight 0.
+
+        The first call, if :meth:`fit` was not called, does what :meth:`fit` does: columns are standardized by, and the
+        lifetime is chosen from, its rows, which should be some hundreds, like those to come.
+
+        :param X: `N x D` rows.
+        :param y: `N` classes.
+        :param classes: In the first call, all classes that there will be. (Default: None, those in y.)
+        :return: The classifier itself.
+        :raises ValueError: If the data cannot be used, or y has a class that was not announced.
+        """
+        self._check_parameters()
+        is_first = not hasattr(self, "features_")
+        X, y = validate_data(self, X, y, dtype=np.float64, reset=is_first)
+        if is_first:
+            return self._begin(X, y, np.unique(y if classes is None else classes))
+        if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
+            raise ValueError(f"expected the classes of the first call, {self.classes_}, got {np.unique(classes)}")
+        self._train(self._columns.apply_array(X), self._numbers(y), 1)
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """
+        Scores of the classes (`N x C`; `N`, those of the second class, if there are two): logits, or margins.
+
+        :param X: `N x D` rows.
+        :raises ValueError: If X cannot be used.
+        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+        """
+        return np.concatenate([self._learner.decision_function(features) for features in self._features_of(X)])
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The classes (`N`) of rows (`N x D`); errors are those of :meth:`decision_function`."""
+        scores = self.decision_function(X)
+        return self.classes_[scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(int)]
+
+    @available_if(_gives_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """
+        Probabilities of the classes (`N x C`), for `loss="log_loss"`: one against the rest, normalized.
+
+        :param X: `N x D` rows.
+        """
+        return np.concatenate([self._learner.predict_proba(features) for features in self._features_of(X)])
+
+    @property
+    def kernel_(self) -> MondrianKernel:
+        """The kernel, of standardized rows, with the lifetime that was chosen."""
+        check_is_fitted(self, "features_")
+        return self.features_.kernel
+
+    @property
+    def num_cells_(self) -> int:
+        """Number of cells that have had a row, each of which has a weight for each class."""
+        check_is_fitted(self, "features_")
+        return self.features_.num_columns
+
+    # Inside.
+
+    def _begin(self, X: np.ndarray, y: np.ndarray, classes: np.ndarray) -> MondrianClassifier:
+        check_classification_targets(y)
+        if len(classes) < 2:
+            raise ValueError(f"expected two classes or more, got {len(classes)} class")
+        self.classes_, self._columns = classes, Standardization.of_array(X)
+        self._random = np.random.RandomState(random_state_of(self.random_state).randint(2**31))
+        x, numbers = self._columns.apply_array(X), self._numbers(y)
+        kernel = self._new_kernel(x)
+        self.lifetimes_, self.validation_errors_ = None, None
+        if self.lifetime is None:
+            kernel = kernel.cut(self._chosen_lifetime(kernel, x, numbers))
+        self.lifetime_, self.features_ = kernel.lifetime, GrowingFeatures(kernel)
+        self._learner = self._new_learner()
+        self._train(x, numbers, self.epochs)
+        return self
+
+    def _new_kernel(self, x: Tensor) -> MondrianKernel:
+        seed = self._random.randint(2**31)
+        if self.lifetime is not None or bool((x == x[0]).all()):  # without distances there is no scale to go by
+            lifetime = 1.0 if self.lifetime is None else self.lifetime
+            return MondrianKernel(x, self.num_trees, lifetime=lifetime, random_state=seed)
+        usual = MondrianKernel(x, 1, random_state=seed).lifetime
+        return MondrianKernel(x, self.num_trees, max_lifetime=_LONGEST * usual, lifetime=usual, random_state=seed)
+
+    def _chosen_lifetime(self, kernel: MondrianKernel, x: Tensor, numbers: np.ndarray) -> float:
+        """The lifetime of the least error of held-out rows; of equal ones, the shortest."""
+        rows = self._random.permutation(len(x))[: self.max_choosing_rows]
+        counts = np.bincount(numbers[rows])
+        if len(rows) < _FEWEST_ROWS or counts[counts > 0].min() < 2 or (counts > 0).sum() < 2:
+            return min(_USUAL * kernel.lifetime, kernel.max_lifetime)
+        options = {"test_size": self.validation_fraction, "random_state": self._random}
+        try:
+            train, held_out = train_test_split(rows, stratify=numbers[rows], **options)
+        except ValueError:  # too few held-out rows for one of each class
+            train, held_out = train_test_split(rows, **options)
+        if len(np.unique(numbers[train])) < 2:
+            return min(_USUAL * kernel.lifetime, kernel.max_lifetime)
+        lifetimes = np.geomspace(_SHORTEST / _LONGEST, 1.0, self.num_lifetimes) * kernel.max_lifetime
+        lifetimes[-1] = kernel.max_lifetime
+        validation, options = (x[held_out], numbers[held_out]), {"epochs": self.epochs, "random_state": self._random}
+        path = fit_along_lifetimes(
+            kernel, self._new_learner(), x[train], numbers[train], lifetimes, validation=validation, **options
+        )
+        self.lifetimes_, self.validation_errors_ = path.lifetimes, 1 - path.scores
+        return path.best.lifetime
+
+    def _new_learner(self) -> SGDClassifier:
+        seed = self._random.randint(2**31)
+        return SGDClassifier(self.loss, alpha=self.alpha, average=True, shuffle=False, random_state=seed)
+
+    def _train(self, x: Tensor, numbers: np.ndarray, epochs: int) -> None:
+        """Passes over the rows, whose features are made for some of them at a time."""
+        columns = self.features_.grow(x)
+        if hasattr(self._learner, "coef_"):
+            pad_weights(self._learner, self.features_.num_columns)
+        for _ in range(epochs):
+            order = self._random.permutation(len(x))
+            for start in range(0, len(x), _ROWS_AT_ONCE):
+                rows = order[start : start + _ROWS_AT_ONCE]
+                features = one_hot(columns[rows], self.features_.num_columns)
+                self._learner.partial_fit(features, numbers[rows], classes=np.arange(len(self.classes_)))
+
+    def _features_of(self, X: Any) -> Any:
+        check_is_fitted(self, "features_")
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        x = self._columns.apply_array(X)
+        return (self.features_.features(x[start : start + _ROWS_AT_ONCE]) for start in range(0, len(x), _ROWS_AT_ONCE))
+
+    def _numbers(self, y: np.ndarray) -> np.ndarray:
+        """The numbers of the classes."""
+        numbers = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        unknown = np.unique(y[self.classes_[numbers] != y])
+        if len(unknown):
+            raise ValueError(
+                f"expected the classes {self.classes_}, got {unknown} too: name all classes in the first partial_fit"
+            )
+        return numbers
+
+    def _check_parameters(self) -> None:
+        if self.loss not in LOSSES:
+            raise ValueError(f"expected loss to be one of {LOSSES}, got {self.loss!r}")
+        for name in ("num_trees", "num_lifetimes", "max_choosing_rows", "epochs"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"expected {name} as a whole number of 1 or more, got {value!r}")
+        if not 0 < self.validation_fraction < 1:
+            raise ValueError(f"expected a validation_fraction between 0 and 1, got {self.validation_fraction!r}")
+        if not self.alpha > 0:
+            raise ValueError(f"expected an alpha above 0, got {self.alpha!r}")
+        if self.lifetime is not None and not 0 < self.lifetime < np.inf:
+            raise ValueError(f"expected a positive lifetime, or None to choose it, got {self.lifetime!r}")

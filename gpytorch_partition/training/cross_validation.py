@@ -1,0 +1,210 @@
+r"""
+Weights of a sum of kernels and the noise by cross-validation, for any sum (Yuille 2014, lecture 9, section 1.3).
+
+The folds and their search are those of the default model
+(:mod:`~gpytorch_partition.training.predictive_density`); here the kernels are the user's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, TypeAlias
+
+import torch
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
+from sklearn.model_selection import KFold
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
+from gpytorch_partition.training.predictive_density import Fold, dense_covariances, maximize_predictive_density
+
+# A kernel that has not seen targets, or a function that builds one from rows and targets.
+KernelSource: TypeAlias = Kernel | Callable[[Tensor, Tensor], Kernel]
+
+_FEWEST_ROWS = 10  # fewer leave folds too small to choose anything by
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidatedWeights:
+    """
+    What :func:`fit_weights_by_cross_validation` chose.
+
+    :param kernel: The sum, its weights set; kernels of functions are built on all rows.
+    :param outputscales: `c` weights, in squared units of the targets.
+    :param noise: Variance of the noise, in squared units of the targets.
+    :param mean: Mean of the targets, which was subtracted.
+    :param log_density: Mean log predictive density of a held-out row, in nats, for targets in their own units.
+    :param rows: Numbers of the rows that chose.
+    """
+
+    kernel: Kernel
+    outputscales: Tensor
+    noise: float
+    mean: float
+    log_density: float
+    rows: Tensor
+
+
+def fit_weights_by_cross_validation(
+    kernels: Kernel | Sequence[KernelSource],
+    x: Tensor,
+    y: Tensor,
+    *,
+    folds: int = 5,
+    max_rows: int = 1_000,
+    random_state: Any = None,
+) -> CrossValidatedWeights:
+    r"""
+    The weights of :math:`\sum_i s_i k_i` and the noise that predict held-out rows best, for any kernels.
+
+    Use it where the marginal likelihood cannot be trusted: a kernel that was built on the targets, such as a
+    :class:`~gpytorch_partition.RandomForestKernel`, fits them too well, and the marginal likelihood takes noise for
+    signal. Each fold here has kernels of its own, which have not seen its held-out rows; therefore kernels that look at
+    targets must be given as functions `(x, y) -> kernel`, and built ones of this package that have seen targets are
+    refused. Of others (:class:`~gpytorch_partition.PartitionKernel` of a function, or a kernel of GPyTorch whose
+    lengthscales were trained on all rows) it is not known: give functions for these too.
+
+    Maximized is the mean log density of single held-out rows (Rasmussen & Williams 2006, section 5.3, with folds), with
+    weights between about 1e-4 and 150 variances of the targets for kernels of unit scale (each is divided by its mean
+    variance first), and a noise of 1e-4 at least. Every factor e of the noise counts as a nat, as in
+    :func:`~gpytorch_partition.training.predictive_density.maximize_predictive_density`. A weight at its lower bound
+    says that the kernel does not help.
+
+    At most `max_rows` rows choose, since covariances are dense here: :math:`O(n^3)` for a fold, some 60 times, and
+    `8 c n^2` bytes for c kernels in each fold: 5 to 30 seconds for 1,000 rows and four kernels, however many rows there
+    are. Functions are called with the rows that a fold keeps of these, and once more with all rows for the kernel
+    returned: with many more rows than `max_rows` that one has finer trees than those that were judged.
+
+    :param kernels: A sum of :class:`gpytorch.kernels.ScaleKernel`, or one of them, whose outputscales are then set in
+        place; or a list of kernels without weights and functions from rows (`n x D`) and targets (`n`) to kernels.
+    :param x: `N x D` rows, as the kernels take them.
+    :param y: `N` targets, in any unit.
+    :param folds: Number of folds. (Default: 5.)
+    :param max_rows: Rows that choose; of more, a random sample. (Default: 1,000.)
+    :param random_state: Seed of sample and folds, as in :class:`~gpytorch_partition.PartitionKernel`.
+    :return: The kernel with its weights, the noise and the mean.
+    :raises TypeError: If a kernel is no kernel or function, has seen targets, or the sum is not one of scaled kernels.
+    :raises ValueError: If there are no kernels, rows and targets do not match, are fewer than ten, not finite or do not
+        vary, or `folds` or `max_rows` cannot be used.
+
+    Example:
+        >>> from gpytorch.kernels import LinearKernel, ScaleKernel
+        >>> from gpytorch_partition import MondrianKernel, RandomForestKernel
+        >>> x = torch.rand(300, 2, generator=torch.Generator().manual_seed(0))
+        >>> y = (6 * x[:, 0]).sin() + x[:, 1] + 0.1 * torch.randn(300, generator=torch.Generator().manual_seed(1))
+        >>> forest = lambda x, y: RandomForestKernel(x, y, 50, random_state=0)
+        >>> found = fit_weights_by_cross_validation([forest, LinearKernel()], x, y, random_state=0)
+        >>> len(found.kernel.kernels), 0.005 < found.noise < 0.04
+        (2, True)
+        >>> kernel = ScaleKernel(MondrianKernel(x, 50, random_state=0)) + ScaleKernel(LinearKernel())
+        >>> found = fit_weights_by_cross_validation(kernel, x, y, random_state=0)  # sets the weights of the sum
+        >>> torch.allclose(kernel.kernels[0].outputscale.double(), found.outputscales[0])
+        True
+    """
+    scaled = _scaled_terms(kernels) if isinstance(kernels, Kernel) else None
+    sources = [term.base_kernel for term in scaled] if scaled is not None else _checked_sources(kernels)
+    for number, source in enumerate(sources):
+        _refuse_seen_targets(number, source)
+    _check_data(x, y, folds, max_rows)
+    random = random_state_of(random_state)
+    rows = torch.from_numpy(random.permutation(len(y))[:max_rows])
+    unit = Standardization.of(y.double())
+    parts = list(_folds(sources, x[rows], y[rows], KFold(folds, shuffle=True, random_state=random)))
+    sizes = torch.stack([fold.prior.mean(-1) for fold in parts]).mean(0).clamp_min(1e-300)
+    found = maximize_predictive_density([_divided(fold, sizes) for fold in parts], unit.apply(y.double())[rows])
+    variance = float(unit.scale) ** 2
+    outputscales = found.outputscales * variance / sizes
+    if scaled is None:
+        scaled = [ScaleKernel(_built(source, x, y)).to(x) for source in sources]
+    for term, outputscale in zip(scaled, outputscales):
+        term.outputscale = outputscale.to(term.raw_outputscale)
+    kernel = kernels if isinstance(kernels, Kernel) else reduce(add, scaled)
+    log_density = found.log_density - 0.5 * math.log(variance)
+    return CrossValidatedWeights(
+        kernel, outputscales, found.noise * variance, float(unit.mean), log_density, rows.sort().values
+    )
+
+
+def _folds(sources: list[KernelSource], x: Tensor, y: Tensor, splits: KFold) -> Iterator[Fold]:
+    """The folds, with kernels that have not seen their held-out rows."""
+    for kept, held_out in splits.split(x):
+        kernels = [_built(source, x[kept], y[kept]) for source in sources]
+        with settings.iterative():
+            covariances = dense_covariances(kernels, x)
+        if not bool(covariances.isfinite().all()):
+            raise ValueError("expected finite covariances of the rows, got NaN or infinity from one of the kernels")
+        yield Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out))
+
+
+def _divided(fold: Fold, sizes: Tensor) -> Fold:
+    """The fold of kernels of unit scale."""
+    within, cross = (part / sizes.view(-1, 1, 1) for part in (fold.within, fold.cross))
+    return Fold(within, cross, fold.prior / sizes.unsqueeze(-1), fold.kept, fold.held_out)
+
+
+def _built(source: KernelSource, x: Tensor, y: Tensor) -> Kernel:
+    if isinstance(source, Kernel):
+        return source
+    kernel = source(x, y)
+    if not isinstance(kernel, Kernel):
+        raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(kernel).__name__}")
+    return kernel
+
+
+def _scaled_terms(kernel: Kernel) -> list[ScaleKernel]:
+    """The terms of a sum of scaled kernels."""
+    kernel = kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel
+    terms = list(kernel.kernels) if isinstance(kernel, AdditiveKernel) else [kernel]
+    for term in terms:
+        if not isinstance(term, ScaleKernel) or term.batch_shape:
+            raise TypeError(
+                "expected a sum of ScaleKernel(...) without batch shapes, whose outputscales are the weights, got the "
+                f"term {type(term).__name__}: wrap it, or give a list of kernels"
+            )
+    return terms
+
+
+def _checked_sources(kernels: Any) -> list[KernelSource]:
+    sources = list(kernels) if isinstance(kernels, Sequence) and not isinstance(kernels, str) else None
+    if sources is None:
+        raise TypeError(f"expected a kernel, or a list of kernels and functions, got a {type(kernels).__name__}")
+    if not sources:
+        raise ValueError("expected one kernel or more, got none")
+    for source in sources:
+        if not callable(source):  # kernels are
+            raise TypeError(f"expected kernels and functions (x, y) -> kernel, got a {type(source).__name__}")
+    return sources
+
+
+def _refuse_seen_targets(number: int, source: KernelSource) -> None:
+    modules = source.modules() if isinstance(source, Kernel) else ()
+    for module in modules:
+        if isinstance(module, ClusterKernel) and module.has_seen_targets:
+            name = type(module).__name__
+            raise TypeError(
+                f"expected kernels that have not seen targets, but kernel {number}, a {name}, was built on some, and "
+                "held-out rows among them would be predicted too well: give a function instead, "
+                f"lambda x, y: {name}(x, y, random_state=0), in a list of kernels"
+            )
+
+
+def _check_data(x: Any, y: Any, folds: int, max_rows: int) -> None:
+    if not torch.is_tensor(x) or x.dim() != 2 or not x.is_floating_point():
+        raise ValueError("expected rows as an N x D floating point tensor")
+    if not torch.is_tensor(y) or y.shape != x.shape[:1] or not y.is_floating_point():
+        got = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__
+        raise ValueError(f"expected one target for each of {len(x)} rows, as a floating point tensor, got {got}")
+    if not bool(y.isfinite().all()):
+        raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
+    if len(y) < _FEWEST_ROWS or bool((y == y[0]).all()):
+        raise ValueError(f"expected {_FEWEST_ROWS} rows or more with targets that vary, got {len(y)}")
+    if max_rows < _FEWEST_ROWS or not 2 <= folds <= min(max_rows, len(y)):
+        raise ValueError(f"expected 2 folds or more, and 10 max_rows or more, got folds={folds}, max_rows={max_rows}")
