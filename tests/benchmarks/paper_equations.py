@@ -78,7 +78,7 @@ def equation_10(options: Options) -> Iterator[Table]:
     random = np.random.default_rng(0)
     labels = random.integers(8, size=(num_partitions, num_rows))
     same = (labels[:, :, None] == labels[:, None, :]).astype(float)
-    rows = [{"sigma": sigma} | _inverses(same, sigma) for sigma in (0.1, 0.5, 1.0, 3.0)]
+    rows = [{"sigma": sigma} | inverses(same, sigma) for sigma in (0.1, 0.5, 1.0, 3.0)]
     title = (
         f"Equation 10 on {num_rows} rows in 8 random clusters, and equation 9 made of it ({num_partitions} partitions)"
     )
@@ -89,7 +89,7 @@ def equation_10(options: Options) -> Iterator[Table]:
     yield Table("paper_equation_10", f"{title}. {finding}", rows)
 
 
-def _inverses(same: np.ndarray, sigma: float) -> Row:
+def inverses(same: np.ndarray, sigma: float) -> Row:
     """Largest errors of one partition's inverse, and the least eigenvalue of the mean over partitions."""
     identity, sizes = np.eye(same.shape[1]), same.sum(-1, keepdims=True)
     printed = identity / sigma - same / (sizes + sigma)

@@ -12,7 +12,7 @@ import torch
 from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.models import ExactGP
-from linear_operator.utils.errors import NotPSDError
+from linear_operator.utils.errors import NanError, NotPSDError
 from scipy.stats import norm
 from torch import Tensor
 
@@ -120,7 +120,7 @@ def _climbed(model: ExactGP, steps: int) -> tuple[float, dict[str, Tensor]]:
     """The likelihood that so many steps of L-BFGS reach, and where."""
     try:
         found = maximize_marginal_likelihood(model, model.likelihood, max_iterations=steps).log_marginal_likelihood
-    except (FloatingPointError, NotPSDError):
+    except (FloatingPointError, NanError, NotPSDError):
         found = -np.inf
     return found, deepcopy(model.state_dict())
 

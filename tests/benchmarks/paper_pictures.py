@@ -79,6 +79,23 @@ def posteriors(
         lower.plot(grid, std, color=color, lw=1.1, drawstyle="steps-mid")
         finish(upper, method)
         finish(lower, "standard deviation")
-        lower.set(xlabel="x", ylim=(0, None))
+        lower.set_xlabel("x")
+    drawn[1, 0].set_ylim(0, 1.05 * max(std.max() for _, std in found.values()))
     drawn[0, 0].legend(frameon=False, fontsize=9)
+    return figure
+
+
+@if_possible
+def planes(found: Mapping[str, Any], split: Any) -> Any:
+    """Training rows (points) and held-out ones (rings) on two components, colored by their targets."""
+    figure, drawn = panels(len(found), 3.7 * len(found) + 0.8, 3.9)
+    span = dict(zip(("vmin", "vmax"), np.quantile(split.y, [0.02, 0.98]))) | {"cmap": "viridis"}
+    for panel, (method, plane) in zip(drawn, found.items()):
+        shade = panel.scatter(*plane.rows.T, c=split.y, s=12, lw=0, **span)
+        panel.scatter(*plane.points.T, c=split.test_y, s=46, marker="D", edgecolors="black", linewidths=1.1, **span)
+        panel.set(xlabel="first component", xticks=[], yticks=[])
+        finish(panel, method)
+    drawn[0].set_ylabel("second component")
+    figure.colorbar(shade, ax=drawn[-1], label="standardized target", extend="both")
+    figure.suptitle("Small points: training rows. Diamonds: held-out rows.", fontsize=9, x=0.01, ha="left")
     return figure

@@ -17,6 +17,7 @@ from .report import Options, Row, Table
 
 # How far apart the pairs of points are whose covariance is compared along the line.
 _LAG = 0.1
+_NOISE = 0.15
 
 
 def posterior(options: Options) -> Iterator[Table]:
@@ -25,9 +26,9 @@ def posterior(options: Options) -> Iterator[Table]:
     x, y = _toy()
     grid, rows, found = np.linspace(-0.1, 1.1, num_points), [], {}
     for method, build in KERNELS.items():
-        mean, std, lagged = _posterior(build, x, y, grid, num_partitions)
+        mean, std, lagged, noise = _posterior(build, x, y, grid, num_partitions)
         found[method] = (mean, std)
-        rows.append({"kernel": method} | _looks(mean, std, lagged))
+        rows.append({"kernel": method} | _looks(mean, std, lagged) | {f"fitted noise, std (true: {_NOISE})": noise})
     picture = posteriors(x, y, grid, found)
     title = f"Figure 1: posterior of {len(x)} rows on a line, {num_partitions} partitions, {num_points:,} points."
     yield Table("paper_figure_1", f"{title} {_finding(rows)}", rows, picture=picture)
@@ -37,13 +38,13 @@ def _toy() -> tuple[np.ndarray, np.ndarray]:
     """A wave, a step, and a gap without rows."""
     random = np.random.default_rng(0)
     x = np.sort(np.concatenate([random.uniform(0, 0.55, 35), random.uniform(0.75, 1, 25)]))
-    return x, np.sin(9 * x) + (x > 0.35) + 0.15 * random.standard_normal(len(x))
+    return x, np.sin(9 * x) + (x > 0.35) + _NOISE * random.standard_normal(len(x))
 
 
 def _posterior(
     build: Build, x: np.ndarray, y: np.ndarray, grid: np.ndarray, num_partitions: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Means and standard deviations on the grid, and the prior correlation of points that are a lag apart."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Means and standard deviations on the grid, prior correlations of points that are a lag apart, and the noise."""
     rows, targets, points = torch.from_numpy(x)[:, None], torch.from_numpy(y), torch.from_numpy(grid)[:, None]
     kernel = build(rows, targets, num_partitions, 0)
     model = PartitionGP(rows, targets, GaussianLikelihood(), kernel)
@@ -53,7 +54,8 @@ def _posterior(
     with torch.no_grad(), settings.iterative():
         function = model(points)
         lagged = torch.cat([kernel(some, some + _LAG).diagonal(dim1=-1, dim2=-2) for some in inside.split(500)])
-        return function.mean.numpy(), function.stddev.numpy(), lagged.numpy()
+        noise = model.likelihood.noise.sqrt().item()
+        return function.mean.numpy(), function.stddev.numpy(), lagged.numpy(), noise
 
 
 def _looks(mean: np.ndarray, std: np.ndarray, lagged: np.ndarray) -> Row:

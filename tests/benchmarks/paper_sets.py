@@ -91,7 +91,7 @@ def _standard_error(values: np.ndarray) -> float:
 
 
 def _densities(joint: Scores, alone: Scores) -> str:
-    counts = {method: _against_standard(joint, method, sign=1) for method in PARTITION}
+    counts = {method: against_standard(joint, method, sign=1) for method in PARTITION}
     worst = max(abs(joint[key].mean() - alone[key].mean()) for key in joint)
     words = "; ".join(f"{method} {_words(*count)}" for method, count in counts.items())
     return (
@@ -103,7 +103,7 @@ def _densities(joint: Scores, alone: Scores) -> str:
 
 
 def _errors(error: Scores) -> str:
-    counts = {method: _against_standard(error, method, sign=-1) for method in PARTITION}
+    counts = {method: against_standard(error, method, sign=-1) for method in PARTITION}
     best = {method: _num_less(error, method) for method in (PRINTED, OURS)}
     total = counts[PRINTED][2]
     words = "; ".join(f"{method} {_words(*count)}" for method, count in counts.items())
@@ -121,7 +121,7 @@ def _num_less(error: Scores, method: str) -> int:
     return sum(error[name, method].mean() < min(error[name, other].mean() for other in STANDARD) for name in names)
 
 
-def _against_standard(scores: Scores, method: str, sign: int) -> tuple[int, int, int]:
+def against_standard(scores: Scores, method: str, sign: int) -> tuple[int, int, int]:
     """On how many sets a method is better and worse than the best standard kernel, and the number of sets."""
     gains = []
     for name in dict.fromkeys(name for name, _ in scores):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from .paper_components import components, scaling
 from .paper_equations import equation_9, equation_10
 from .paper_noise import noise_only
 from .paper_numbers import numbers
@@ -19,5 +20,5 @@ from .report import Options, Table
 
 def papers(options: Options) -> Iterator[Table]:
     """Figures 1 to 6, equations 9 and 10, and property 4, each with a sentence on whether the paper's finding holds."""
-    for part in (posterior, numbers, equation_9, equation_10, noise_only, sets):
+    for part in (posterior, components, numbers, equation_9, equation_10, noise_only, sets, scaling):
         yield from part(options)
