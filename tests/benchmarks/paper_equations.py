@@ -65,10 +65,12 @@ def _compared(problem: Problem, repetitions: int) -> Iterator[Row]:
 
 def _finding(rows: list[Row]) -> str:
     iterations, seconds = ([row[f"{what}, share"] for row in rows] for what in ("iterations", "seconds"))
+    pays = sum(share < 1 for share in seconds)
     return (
-        "The paper's finding, a small overhead greatly reduces iterations, "
-        f"{'holds' if max(seconds) < 1 else 'fails'}: iterations are {min(iterations):.2f} to {max(iterations):.2f} of "
-        f"those without it, seconds {min(seconds):.2f} to {max(seconds):.2f}, as every iteration costs two products."
+        "The paper's finding, a small overhead greatly reduces iterations in most cases: iterations are "
+        f"{min(iterations):.2f} to {max(iterations):.2f} of those without it (median {np.median(iterations):.2f}), but "
+        f"each costs two products, so that it saves time in {pays} of {len(seconds)} cases: seconds are "
+        f"{min(seconds):.2f} to {max(seconds):.2f} times those without it."
     )
 
 
