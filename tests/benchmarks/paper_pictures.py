@@ -24,14 +24,16 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 @if_possible
-def over_sets(scores: Mapping[str, Mapping[tuple[str, str], np.ndarray]]) -> Any:
-    """A panel for each score: its mean over splits, with two standard errors, a line for each set."""
+def over_sets(scores: Mapping[str, Mapping[tuple[str, str], np.ndarray]], scale: str) -> Any:
+    """A panel for each score (on such a scale): its mean over splits and two standard errors, a line for each set."""
     figure, drawn = panels(len(scores), 5.2 * len(scores) + 2.2, 4.6, sharey=True)
     for panel, (title, values) in zip(drawn, scores.items()):
         names, methods = (list(dict.fromkeys(column)) for column in zip(*values))
         for place, method in enumerate(methods):
-            _row_of_points(panel, [values[name, method] for name in names], 0.12 * (place - 2.5), method)
+            _row_of_points(panel, [values[name, method] for name in names], 0.11 * (place - 3), method)
         panel.set_yticks(range(len(names)), names)
+        panel.set_xscale(scale, **({"linthresh": 1} if scale == "symlog" else {}))
+        panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         finish(panel, title)
     drawn[0].invert_yaxis()
     figure.legend(*drawn[0].get_legend_handles_labels(), loc="outside right upper", frameon=False, fontsize=9)

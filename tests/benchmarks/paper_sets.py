@@ -16,7 +16,7 @@ import torch
 
 from .measure import timed
 from .methods import attempted
-from .paper_methods import OURS, PARTITION, PRINTED, STANDARD, Predict, methods
+from .paper_methods import NOISELESS, OURS, PARTITION, PRINTED, STANDARD, Predict, methods
 from .paper_pictures import over_sets
 from .predictors import Split
 from .regression_sets import read_data, split_of
@@ -58,13 +58,13 @@ def _scored(predict: Predict, load: Callable[[], Split]) -> Row:
 def _figures(rows: list[Row]) -> Iterator[Table]:
     joint, alone, error = (_by_set(rows, what) for what in (JOINT, ALONE, ERROR))
     per_target = "log density per test target"
-    picture = over_sets({f"{per_target}, all together": joint, f"{per_target}, each alone": alone})
+    picture = over_sets({f"{per_target}, all together": joint, f"{per_target}, each alone": alone}, "symlog")
     title = (
         "Figure 3: log density of the test targets of a set, nats per target, together / each alone (higher is better)"
     )
     yield Table("paper_figure_3", f"{title}. {_densities(joint, alone)}", _cells(joint, alone), picture=picture)
     title = "Figure 4: squared error of standardized targets (lower is better)"
-    picture = over_sets({"mean squared error of standardized targets": error})
+    picture = over_sets({"mean squared error of standardized targets": error}, "linear")
     yield Table("paper_figure_4", f"{title}. {_errors(error)}", _cells(error), picture=picture)
 
 
@@ -92,14 +92,26 @@ def _standard_error(values: np.ndarray) -> float:
 
 def _densities(joint: Scores, alone: Scores) -> str:
     counts = {method: against_standard(joint, method, sign=1) for method in PARTITION}
-    worst = max(abs(joint[key].mean() - alone[key].mean()) for key in joint)
     words = "; ".join(f"{method} {_words(*count)}" for method, count in counts.items())
+    apart = {key: joint[key].mean() - alone[key].mean() for key in joint if key[1] != NOISELESS}
+    (name, method), difference = max(apart.items(), key=lambda item: abs(item[1]))
     return (
-        "The paper's finding, partition kernels greatly outperform standard ones on all sets, "
-        f"{'holds' if all(better == total for better, _, total in counts.values()) else 'holds in part'}: against the "
-        f"best of linear, RBF and RBF-ARD, by the joint density, {words} (by two standard errors of the splits). "
-        f"Joint and pointwise densities differ by at most {worst:.2f} nats per target."
+        "The paper's finding, both partition kernels greatly outperform standard ones, "
+        f"{_verdict([better / total for better, _, total in counts.values()])}: against the best of linear, RBF and "
+        f"RBF-ARD on a set, by the joint density and two standard errors of the splits, {words}. Joint and pointwise "
+        f"densities differ by {difference:+.2f} at most ({name}, {method}). Standard kernels are far behind, as in the "
+        f"paper, where noise is not fitted but fixed: {_without_noise(joint)} nats per target."
     )
+
+
+def _verdict(shares: list[float]) -> str:
+    """Of the shares of the sets on which each partition kernel is better."""
+    return "holds" if min(shares) == 1 else "holds in part" if max(shares) > 0.5 else "does not hold"
+
+
+def _without_noise(joint: Scores) -> str:
+    means = [values.mean() for (_, method), values in joint.items() if method == NOISELESS]
+    return f"{min(means):.2g} to {max(means):.2g}"
 
 
 def _errors(error: Scores) -> str:
