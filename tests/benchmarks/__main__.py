@@ -27,6 +27,7 @@ from .labelling import labelling
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
 from .one_pass import one_pass
+from .papers import papers
 from .preconditioners import preconditioners
 from .prediction import prediction
 from .product import product
@@ -40,8 +41,8 @@ from .training import training
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
     *(groups, memberships),
-    *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
     *(clusterings, clustering_maps, semi_supervised),
+    *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 
@@ -83,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume",
         action="store_true",
-        help="leave out rows of `sizes`, `evidence` and `botorch_optimizers` that are there already, whatever version "
-        "measured them",
+        help="leave out rows of `sizes`, `evidence`, `papers` and `botorch_optimizers` that are there already, "
+        "whatever version measured them",
     )
     return parser
 

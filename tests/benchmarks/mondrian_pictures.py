@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping
-from functools import wraps
-from importlib.util import find_spec
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from .drawing import finish as _finish
+from .drawing import if_possible as _if_possible
+from .drawing import panels as _panels
 from .report import Row
 
 MONDRIAN, BINNING, FOURIER = "Mondrian kernel", "random binning", "random Fourier features"
@@ -22,22 +22,9 @@ _STYLES = {
     FOURIER: {"color": "#D55E00", "marker": "D"},
     FOREST: {"color": "#D55E00", "marker": "D"},
 }
-_GRAY, _GRID = "#6E6E6E", "#E4E4E4"
+_GRAY = "#6E6E6E"
 # How far below the largest log likelihood a panel reaches: shorter lifetimes are millions below.
 _NATS = 6_000
-
-
-def _if_possible(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Nothing without matplotlib."""
-
-    @wraps(draw)
-    def drawn(*arguments: Any) -> Any:
-        if find_spec("matplotlib") is None:
-            print('[no picture: matplotlib is missing, pip install "gpytorch_partition[plot]"]', file=sys.stderr)
-            return None
-        return draw(*arguments)
-
-    return drawn
 
 
 @_if_possible
@@ -169,13 +156,6 @@ def histograms(weights: Mapping[str, np.ndarray], title: str) -> Any:
     return figure
 
 
-def _panels(number: int, width: float, **options: Any) -> tuple[Any, list[Any]]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, 4.4), layout="constrained", dpi=150)
-    return figure, list(figure.subplots(1, number, squeeze=False, **options)[0])
-
-
 def _plain_ticks(axis: Any) -> None:
     """Numbers such as 0.1 and 20 rather than powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -183,10 +163,3 @@ def _plain_ticks(axis: Any) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _finish(panel: Any, title: str) -> None:
-    panel.set_title(title, loc="left", fontsize=11)
-    panel.grid(color=_GRID, lw=0.8)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)

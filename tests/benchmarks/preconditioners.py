@@ -113,15 +113,15 @@ def _problem(name: str, covariance: PartitionLinearOperator, y: Tensor, noise: f
 def _compared(problem: Problem, repetitions: int, with_others: bool) -> Iterator[Row]:
     """A row per residual: each preconditioner's iterations and seconds; empty where it was not reached."""
     solvers: dict[str, Callable[[], Solve]] = {
-        "none": partial(_solve, problem, "none"),
-        "nystrom": partial(_solve, problem, "nystrom"),
+        "none": partial(solve, problem, "none"),
+        "nystrom": partial(solve, problem, "nystrom"),
     }
     if with_others and problem.kernel != "forest, all heights":
-        solvers["partition"] = partial(_solve, problem, "partition")
+        solvers["partition"] = partial(solve, problem, "partition")
     if with_others:
         solvers["pivoted Cholesky 15"] = partial(_solve_with_pivots, problem)
         solvers["GPyTorch"] = partial(_solve_as_gpytorch, problem)
-    solves = _interleaved(solvers, repetitions)
+    solves = interleaved(solvers, repetitions)
     for residual in RESIDUALS:
         costs = {name: solve[residual] for name, solve in solves.items() if residual in solve}
         if not {"none", "nystrom"} <= costs.keys():
@@ -136,8 +136,8 @@ def _compared(problem: Problem, repetitions: int, with_others: bool) -> Iterator
 
 def _ranked(problem: Problem, repetitions: int) -> Iterator[Row]:
     """A row per residual: what each rank takes."""
-    solvers = {rank: partial(_solve, problem, "nystrom", rank) for rank in RANKS}
-    solves = _interleaved({0: partial(_solve, problem, "none"), **solvers}, repetitions)
+    solvers = {rank: partial(solve, problem, "nystrom", rank) for rank in RANKS}
+    solves = interleaved({0: partial(solve, problem, "none"), **solvers}, repetitions)
     for residual in RESIDUALS:
         reached = {rank: solve[residual] for rank, solve in solves.items() if residual in solve}
         costs = {f"rank {rank}" if rank else "none": cost for rank, cost in reached.items()}
@@ -145,7 +145,7 @@ def _ranked(problem: Problem, repetitions: int) -> Iterator[Row]:
         yield problem.labels | {"residual": residual, **costs, "fastest": fastest}
 
 
-def _interleaved(solvers: dict[Any, Callable[[], Solve]], repetitions: int) -> dict[Any, Solve]:
+def interleaved(solvers: dict[Any, Callable[[], Solve]], repetitions: int) -> dict[Any, Solve]:
     """Medians of solves that take turns."""
     runs: dict[Any, list[Solve]] = {name: [] for name in solvers}
     for _ in range(repetitions):
@@ -183,7 +183,7 @@ class _Milestones:
         return self.passed[min(RESIDUALS)].clone()
 
 
-def _solve(problem: Problem, name: str, rank: int = 100) -> Solve:
+def solve(problem: Problem, name: str, rank: int = 100) -> Solve:
     """With this package's conjugate gradients and one of its preconditioners."""
     problem.covariance.left.cache.forget()  # what an earlier solve has kept
     noisy = PartitionAddedDiagLinearOperator(problem.covariance, problem.noise)

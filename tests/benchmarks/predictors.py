@@ -99,10 +99,10 @@ def _matern(num_columns: int) -> Kernel:
     return ard_kernel(partial(MaternKernel, 1.5), num_columns)
 
 
-def paper_forest(x: Tensor, y: Tensor, *, num_trees: int) -> Kernel:
+def paper_forest(x: Tensor, y: Tensor, *, num_trees: int, random_state: int = 0) -> Kernel:
     """Davies & Ghahramani (2014), section 4.3.1: a random forest whose trees are cut at random heights."""
-    forest = RandomForestRegressor(num_trees, random_state=0).fit(x.numpy(), y.numpy())
-    return RandomForestKernel.from_forest(forest, heights="sampled", random_state=0)
+    forest = RandomForestRegressor(num_trees, random_state=random_state).fit(x.numpy(), y.numpy())
+    return RandomForestKernel.from_forest(forest, heights="sampled", random_state=random_state)
 
 
 def paper_clusters(x: Tensor, y: Tensor, *, num_partitions: int) -> Kernel:

@@ -34,6 +34,8 @@ TABLES = [
     *(f"mondrian_figure_{number}" for number in range(5, 11)),
     "mondrian_figure_7_trees",
     "mondrian_speed",
+    *(f"paper_figure_{number}" for number in range(1, 7)),
+    *("paper_equation_9", "paper_equation_10", "paper_noise", "paper_sets"),
     *(("botorch_runs", "botorch_optimizers", "botorch_searches") if find_spec("botorch") else ()),
     "tasks",
     "clusterings",
@@ -66,7 +68,9 @@ def test_all_benchmarks_run(tmp_path):
         assert rows
         assert "error" not in rows[0], name
         assert not {"nan", "inf", "-inf"} & {value for row in rows for value in row.values()}, name
-    for name in ("sizes", "evidence_ranks", *(f"mondrian_figure_{number}" for number in range(5, 11))):
+    figures = [f"mondrian_figure_{number}" for number in range(5, 11)]
+    figures += [f"paper_figure_{number}" for number in range(1, 7)]
+    for name in ("sizes", "evidence_ranks", *figures):
         assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 
