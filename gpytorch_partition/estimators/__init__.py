@@ -1,3 +1,5 @@
 """Estimators with the scikit-learn API."""
 
+from gpytorch_partition.estimators.lago import LAGORanker as LAGORanker
 from gpytorch_partition.estimators.regressor import PartitionGPRegressor as PartitionGPRegressor
+from gpytorch_partition.estimators.scores import hit_curve as hit_curve
