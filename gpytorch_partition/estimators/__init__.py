@@ -1,5 +1,7 @@
 """Estimators with the scikit-learn API."""
 
 from gpytorch_partition.estimators.lago import LAGORanker as LAGORanker
+from gpytorch_partition.estimators.parallel_evolution import BaggedStepwiseSelector as BaggedStepwiseSelector
+from gpytorch_partition.estimators.parallel_evolution import ParallelEvolutionSelector as ParallelEvolutionSelector
 from gpytorch_partition.estimators.regressor import PartitionGPRegressor as PartitionGPRegressor
 from gpytorch_partition.estimators.scores import hit_curve as hit_curve
