@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from gpytorch_partition.command_line.errors import CommandError
-from gpytorch_partition.estimators.regressor import check_magnitudes
+from gpytorch_partition.estimators.machine import check_magnitudes
 
 _FEWEST_TRAINING_ROWS = 20
 _ROWS_PER_BLOCK = 10_000

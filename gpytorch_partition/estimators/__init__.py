@@ -1,5 +1,6 @@
 """Estimators with the scikit-learn API."""
 
+from gpytorch_partition.estimators.kernel_pca import PartitionKernelPCA as PartitionKernelPCA
 from gpytorch_partition.estimators.lago import LAGORanker as LAGORanker
 from gpytorch_partition.estimators.parallel_evolution import BaggedStepwiseSelector as BaggedStepwiseSelector
 from gpytorch_partition.estimators.parallel_evolution import ParallelEvolutionSelector as ParallelEvolutionSelector

@@ -357,7 +357,7 @@ def _check_integer(value: Any, name: str, least: int) -> None:
 
 
 def _check_share(value: Any, name: str) -> None:
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= 1:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= 1:
         raise ValueError(f"expected {name} to be a number from 0 to 1, got {value!r}")
 
 

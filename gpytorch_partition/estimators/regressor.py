@@ -14,21 +14,20 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
+from gpytorch_partition.estimators.machine import LARGEST, check_magnitudes
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.kernels import FastClusterKernel, MondrianKernel, RandomForestKernel
+from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets import Options, default_model
 from gpytorch_partition.presets.assembly import DefaultGP, description_of, rebuilt
 from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
-KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 NAMES = ("auto", *KERNELS)
 DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
-# Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
-_LARGEST = 1e100
 _SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
 
 _MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
@@ -299,30 +298,22 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     log_marginal_likelihood_value_: float | None
 
     def _check_parameters(self) -> None:
-        if isinstance(self.kernel, Kernel):  # which is callable, with points
+        if is_built(self.kernel):  # and callable, with points
             name = type(self.kernel).__name__
             raise TypeError(
                 f"expected kernel to be one of {NAMES} or a function, got a {name} that is built already: the kernel "
                 f"is built on columns and targets as fit standardizes them, so give kernel=lambda x, y: {name}(...), a "
                 "function of these"
             )
-        if not callable(self.kernel) and not (isinstance(self.kernel, str) and self.kernel in NAMES):
-            raise ValueError(f"expected kernel to be one of {NAMES} or a function, got {self.kernel!r}")
+        check_name(self.kernel, NAMES)
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 
     def _new_kernel(self, x: Tensor, y: Tensor) -> Kernel:
-        if callable(self.kernel):
-            kernel = self.kernel(x, y)
-            if not isinstance(kernel, Kernel):
-                raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(kernel).__name__}")
-            return kernel
-        if self.kernel in ("auto", "forest"):
-            return RandomForestKernel(x, y, self.num_partitions, random_state=self.random_state, n_jobs=self.n_jobs)
-        if self.kernel == "fast_cluster":
-            return FastClusterKernel(x, self.num_partitions, random_state=self.random_state)
-        lifetime = 1.0 if bool((x == x[0]).all()) else None  # without distances there is no scale to go by
-        return MondrianKernel(x, self.num_partitions, lifetime=lifetime, random_state=self.random_state)
+        kernel = "forest" if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel
+        return new_kernel(
+            kernel, x, y, num_partitions=self.num_partitions, random_state=self.random_state, n_jobs=self.n_jobs
+        )
 
     def _set_model(self, model: PartitionGP) -> None:
         self.model_, self.likelihood_ = model.eval(), model.likelihood
@@ -345,8 +336,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     def _checked_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
         rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=self._finiteness)
-        if (largest := np.nanmax(np.abs(rows), initial=0.0)) > _LARGEST:
-            raise ValueError(f"expected X of numbers up to {_LARGEST:g}, got {largest:.3g}: drop such rows")
+        if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
+            raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
         return rows
 
     @property
@@ -382,20 +373,3 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             mean = self._unit.undo(predictive.mean).numpy()
             covariance = predictive.lazy_covariance_matrix.to_dense().double().numpy()
         return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
-
-
-def check_magnitudes(values: np.ndarray, name: str) -> None:
-    """
-    Refuse numbers whose squares leave the range of floating point numbers.
-
-    :param values: `N` or `N x D` finite numbers, or NaN.
-    :param name: What they are, for the error.
-    :raises ValueError: If one is beyond 1e100, or all differ by less than 1e-100 but are not the same.
-    """
-    values = np.where(np.isnan(values), 0.0, values)
-    ranges = np.ptp(values, axis=0)
-    if np.abs(values).max() > _LARGEST or np.any((ranges > 0) & (ranges < 1 / _LARGEST)):
-        raise ValueError(
-            f"expected {name} in units that make numbers between {1 / _LARGEST:g} and {_LARGEST:g}, got a column with "
-            f"values up to {np.abs(values).max():.3g} and ranges from {ranges.min():.3g}: choose another unit"
-        )

@@ -1,6 +1,9 @@
-"""Ready-made models: an exact GP, a GP that keeps counts of clusters instead of rows, and sparse features."""
+"""Ready-made models: an exact GP, a GP that keeps counts of clusters instead of rows; sparse and spectral features."""
 
 from gpytorch_partition.models.cluster_features import cluster_features as cluster_features
 from gpytorch_partition.models.exact_gp import PartitionGP as PartitionGP
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP as FeatureSpaceGP
 from gpytorch_partition.models.feature_space_gp import array_chunks as array_chunks
+from gpytorch_partition.models.spectral import SpectralTruncation as SpectralTruncation
+from gpytorch_partition.models.spectral import kernel_distance as kernel_distance
+from gpytorch_partition.models.spectral import spectral_truncation as spectral_truncation

@@ -1,0 +1,133 @@
+"""What estimators make of their parameter `kernel`: a name, a function or a kernel that is built already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
+from torch import Tensor
+
+from gpytorch_partition.kernels import (
+    FastClusterKernel,
+    IterativeKernel,
+    MondrianKernel,
+    RandomForestKernel,
+    StandardizedKernel,
+)
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+
+KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
+
+#: What the parameter `kernel` of an estimator may be.
+KernelLike: TypeAlias = str | Callable[[Tensor, Tensor | None], Kernel] | Kernel
+
+
+def is_built(kernel: Any) -> bool:
+    """Whether a parameter `kernel` is a kernel itself, which sees rows as they are: they are then not standardized."""
+    return isinstance(kernel, Kernel)
+
+
+def resolved_kernel(
+    kernel: KernelLike,
+    x: Tensor,
+    y: Tensor | None = None,
+    *,
+    num_partitions: int = 200,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+) -> Kernel:
+    """
+    The kernel that an estimator computes with: every estimator whose `kernel` may be built already uses this.
+
+    :param kernel: A name of `KERNELS` or a function `(x, y) -> kernel`, which build one on these rows; or a kernel of
+        this package, which is used as it is: a :class:`~gpytorch_partition.PartitionKernel` of any kind, a
+        :class:`~gpytorch_partition.LocalLinearKernel` or :class:`~gpytorch_partition.LandmarkKernel`, a sum of such
+        kernels, or a :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around
+        them. Its parameters are not trained.
+    :param x: `N x D` rows: standardized ones, unless the kernel is built already (:func:`is_built`).
+    :param y: `N` targets or `N x k` indicators of classes; None where there are none, which `"forest"` refuses.
+    :param num_partitions: Number of trees or clusterings of a named kernel. (Default: 200.)
+    :param random_state: Seed of a named kernel. (Default: None, a fresh one.)
+    :param n_jobs: Trees of a named kernel that are grown at once. (Default: None, one.)
+    :raises ValueError: If the name is unknown, targets are missing, the kernel has a batch shape, or the rows cannot be
+        used.
+    :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
+
+    Example:
+        >>> import torch
+        >>> x = torch.rand(50, 2, generator=torch.Generator().manual_seed(0))
+        >>> kernel = resolved_kernel("fast_cluster", x, num_partitions=30, random_state=0)
+        >>> type(kernel).__name__, kernel.num_partitions, resolved_kernel(kernel, x) is kernel
+        ('FastClusterKernel', 30, True)
+    """
+    built: Any = kernel
+    if not is_built(kernel):
+        check_name(kernel, tuple(KERNELS))
+        built = new_kernel(kernel, x, y, num_partitions=num_partitions, random_state=random_state, n_jobs=n_jobs)
+    _check_linear(built)
+    if built.batch_shape:
+        raise ValueError(f"expected a kernel without batch dimensions, got batch shape {tuple(built.batch_shape)}")
+    return built
+
+
+def new_kernel(
+    kernel: str | Callable[[Tensor, Any], Kernel],
+    x: Tensor,
+    y: Tensor | None,
+    *,
+    num_partitions: int,
+    random_state: Any,
+    n_jobs: int | None,
+) -> Kernel:
+    """
+    A kernel built on rows, by name or by a function, which may return any kernel of GPyTorch.
+
+    :param kernel: A name of `KERNELS`, or a function `(x, y) -> kernel`; the other parameters are those of
+        :func:`resolved_kernel`.
+    :raises ValueError: If `"forest"` is given no targets, or the rows cannot be used.
+    :raises TypeError: If the function returns anything but a kernel.
+    """
+    if callable(kernel):
+        built = kernel(x, y)
+        if not isinstance(built, Kernel):
+            raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(built).__name__}")
+        return built
+    if kernel == "forest":
+        if y is None:
+            raise ValueError(
+                'expected targets, got none: kernel="forest" is grown on them. Call fit(X, y), or give '
+                'kernel="fast_cluster" or "mondrian", which need none'
+            )
+        return RandomForestKernel(x, y, num_partitions, random_state=random_state, n_jobs=n_jobs)
+    if kernel == "fast_cluster":
+        return FastClusterKernel(x, num_partitions, random_state=random_state)
+    lifetime = 1.0 if bool((x == x[0]).all()) else None  # without distances there is no scale to go by
+    return MondrianKernel(x, num_partitions, lifetime=lifetime, random_state=random_state)
+
+
+def check_name(kernel: Any, names: tuple[str, ...]) -> None:
+    """
+    Refuse what is neither a name nor a function.
+
+    :param kernel: The parameter.
+    :param names: The names that the estimator knows.
+    :raises ValueError: If it is neither.
+    """
+    if not callable(kernel) and not (isinstance(kernel, str) and kernel in names):
+        raise ValueError(f"expected kernel to be one of {names} or a function, got {kernel!r}")
+
+
+def _check_linear(kernel: Kernel) -> None:
+    """Refuse kernels whose covariance is not a sum over clusters."""
+    if isinstance(kernel, AdditiveKernel):
+        for term in kernel.kernels:
+            _check_linear(term)
+    elif isinstance(kernel, (ScaleKernel, StandardizedKernel, IterativeKernel)):
+        _check_linear(kernel.base_kernel)
+    elif not isinstance(kernel, ClusterKernel):
+        raise TypeError(
+            f"expected a kernel of this package, a sum or a ScaleKernel of such, got a {type(kernel).__name__}: its "
+            "products are not linear in the number of rows. LandmarkKernel.from_kernel(kernel, points) approximates a "
+            "smooth kernel by one of this package"
+        )

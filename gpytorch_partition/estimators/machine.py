@@ -1,0 +1,138 @@
+"""What kernel machines with the scikit-learn API share: how rows become those of a kernel."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
+from gpytorch_partition.inputs.standardization import Standardization
+
+# Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
+LARGEST = 1e100
+
+
+class KernelMachine(BaseEstimator):
+    """
+    Base class of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
+
+    Rows are standardized unless the kernel is built already, and held in float64. A machine calls :meth:`_build` in
+    `fit`, and :meth:`_new_rows` for other rows; the kernel is in `kernel_`.
+    """
+
+    kernel: Any
+    num_partitions: int
+    random_state: Any
+    n_jobs: int | None
+    kernel_: Kernel
+    _columns: Standardization | None
+
+    def _build(self, X: Any, y: Any) -> Tensor:
+        """
+        Check rows and targets and build the kernel: the rows (`N x D`) as the kernel sees them.
+
+        :param y: What :func:`optional_targets` takes.
+        """
+        rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=self._finiteness)
+        check_magnitudes(rows, "X")
+        targets = optional_targets(y, len(rows))
+        self._columns = None if is_built(self.kernel) else Standardization.of_array(rows)
+        x = self._seen_by_kernel(rows)
+        self.kernel_ = resolved_kernel(
+            self.kernel,
+            x,
+            targets,
+            num_partitions=self.num_partitions,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+        )
+        return x
+
+    def _new_rows(self, X: Any) -> Tensor:
+        """Checked rows (`N x D`) as the kernel sees them."""
+        check_is_fitted(self)
+        return self._seen_by_kernel(
+            validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=self._finiteness)
+        )
+
+    def _seen_by_kernel(self, rows: np.ndarray) -> Tensor:
+        if self._columns is None:
+            return torch.from_numpy(np.require(rows, requirements=["C", "W"]))
+        return self._columns.apply_array(rows)
+
+    @property
+    def _takes_missing_values(self) -> bool:
+        """Trees know missing values; a kernel that is built already judges for itself."""
+        return is_built(self.kernel) or (isinstance(self.kernel, str) and self.kernel == "forest")
+
+    @property
+    def _finiteness(self) -> bool | str:
+        """What scikit-learn is to check."""
+        return "allow-nan" if self._takes_missing_values else True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_missing_values
+        return tags
+
+
+def check_count(number: Any, name: str) -> None:
+    """
+    Refuse what is no whole number from 1.
+
+    :raises ValueError: If it is none.
+    """
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
+        raise ValueError(f"expected {name} to be a whole number, 1 or more, got {number!r}")
+
+
+def optional_targets(y: Any, num_rows: int) -> Tensor | None:
+    """
+    What an unsupervised machine gives a supervised kernel.
+
+    :param y: None, or `N` numbers, `N` labels of classes of any other kind, or `N x k` numbers.
+    :param num_rows: N.
+    :return: `N` numbers, or `N x k` indicators of k classes (float64).
+    :raises ValueError: If there is not one for each row, or one is not finite.
+    """
+    if y is None:
+        return None
+    values = np.asarray(y)
+    if len(values) != num_rows:
+        raise ValueError(f"expected one target for each of {num_rows} rows, got {len(values)}")
+    if values.dtype.kind not in "fiub":
+        return class_indicators(np.unique(values, return_inverse=True)[1])
+    if not np.isfinite(values).all():
+        raise ValueError("expected finite targets, got NaN or infinity: drop such rows")
+    return torch.from_numpy(values.astype(np.float64))
+
+
+def class_indicators(classes: np.ndarray) -> Tensor:
+    """The targets that forests of classes are grown on: `N` zeros and ones, or `N x k` for k > 2 classes."""
+    numbers = torch.from_numpy(classes)
+    num_classes = int(numbers.max()) + 1
+    return torch.nn.functional.one_hot(numbers).double() if num_classes > 2 else numbers.double()
+
+
+def check_magnitudes(values: np.ndarray, name: str) -> None:
+    """
+    Refuse numbers whose squares leave the range of floating point numbers.
+
+    :param values: `N` or `N x D` finite numbers, or NaN.
+    :param name: What they are, for the error.
+    :raises ValueError: If one is beyond 1e100, or all differ by less than 1e-100 but are not the same.
+    """
+    values = np.where(np.isnan(values), 0.0, values)
+    ranges = np.ptp(values, axis=0)
+    if np.abs(values).max() > LARGEST or np.any((ranges > 0) & (ranges < 1 / LARGEST)):
+        raise ValueError(
+            f"expected {name} in units that make numbers between {1 / LARGEST:g} and {LARGEST:g}, got a column with "
+            f"values up to {np.abs(values).max():.3g} and ranges from {ranges.min():.3g}: choose another unit"
+        )

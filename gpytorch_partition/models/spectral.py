@@ -1,0 +1,180 @@
+"""What a kernel's largest eigenvalues say: its low-rank truncation, kernel principal components; and its distance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_dense, to_linear_operator
+from torch import Tensor
+
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.linalg.eigenpairs import largest_eigenpairs
+from gpytorch_partition.linalg.random import solver_generator
+
+_ROUNDING = 1e-12  # eigenvalues of so little beside the largest are rounding errors of zeros
+
+
+@dataclass(frozen=True, eq=False)
+class SpectralTruncation:
+    r"""
+    The largest eigenvalues of a kernel matrix and their eigenvectors: :math:`K \approx U \Lambda U^\top`.
+
+    No other matrix of this rank is closer to K, in any unitarily invariant norm (Eckart & Young 1936). Where the rows
+    are centred in feature space it is kernel principal component analysis.
+
+    :param kernel: k.
+    :param x: `N x D` rows.
+    :param eigenvalues: `r` eigenvalues :math:`\lambda_1 \ge \lambda_2 \ge \ldots`
+    :param eigenvectors: `N x r` orthonormal eigenvectors U.
+    :param total: The sum of all N eigenvalues, exactly: the trace of the (centred) matrix.
+    :param is_centred: Whether the matrix is centred.
+    """
+
+    kernel: Kernel
+    x: Tensor
+    eigenvalues: Tensor
+    eigenvectors: Tensor
+    total: float
+    is_centred: bool
+
+    @torch.no_grad()
+    def features(self, points: Tensor) -> Tensor:
+        r"""
+        Coordinates of points, :math:`\varphi(x) = \Lambda^{-1/2} U^\top k(X, x)`, whose products are the truncated
+        kernel; of rows of X they are rows of :math:`U \Lambda^{1/2}` (for other points, the Nystrom extension). Where
+        the rows are centred, points are centred by their mean: these are scores of the principal components.
+
+        Costs one product with the kernel, :math:`O((N + N_2) m r)`.
+
+        :param points: `N2 x D` points.
+        :return: `N2 x r`, float64; zeros where an eigenvalue is 0.
+        """
+        return _Covariance(self.kernel, points, self.x).matmul(self._weights) - self._offset
+
+    @cached_property
+    def _weights(self) -> Tensor:
+        r""":math:`U \Lambda^{-1/2}` (`N x r`)."""
+        is_positive = self.eigenvalues > _ROUNDING * self.eigenvalues[0].abs()
+        return self.eigenvectors * torch.where(is_positive, self.eigenvalues.clamp_min(1e-300).rsqrt(), 0.0)
+
+    @cached_property
+    def _offset(self) -> Tensor:
+        """The mean (`r`) of the rows' uncentred coordinates; zeros if they are not centred."""
+        if not self.is_centred:
+            return torch.zeros_like(self.eigenvalues)
+        return _Covariance(self.kernel, self.x, self.x).matmul(self._weights).mean(0)
+
+
+@torch.no_grad()
+def spectral_truncation(
+    kernel: Kernel,
+    x: Tensor,
+    rank: int,
+    *,
+    is_centred: bool = False,
+    tolerance: float = 1e-9,
+    random_state: Any = None,
+) -> SpectralTruncation:
+    r"""
+    The rank r approximation of a kernel by its largest eigenvalues (spectral theorem; Yuille 2014, lecture 9, 1.5).
+
+    It turns a kernel machine into a linear one on r columns (:meth:`SpectralTruncation.features`), and its share of the
+    trace, `eigenvalues.sum() / total`, says how much of the kernel these columns keep.
+
+    Costs some tens to hundreds of products of the kernel with r + 6 columns, :math:`O(N m r)` each for a partition
+    kernel (:func:`~gpytorch_partition.linalg.eigenpairs.largest_eigenpairs`), and 8 (r + 6) numbers per row of work
+    space. Eigenvalues close together take the most products.
+
+    :param kernel: Any kernel whose products are linear in N: one of this package, a sum of such ones, or a
+        :class:`gpytorch.kernels.ScaleKernel` around them.
+    :param x: `N x D` rows.
+    :param rank: r, from 1 to N.
+    :param is_centred: Whether the rows are centred in feature space, as in principal component analysis.
+        (Default: False.)
+    :param tolerance: Residual of each eigenvector, relative to the largest eigenvalue. (Default: 1e-9.)
+    :param random_state: Seed of the first vectors: another one changes the result by about the tolerance.
+        (Default: None, a fresh one.)
+    :raises ValueError: If the rank is no such number, or the rows cannot be used.
+
+    Example:
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> x = torch.rand(300, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> kernel = FastClusterKernel(x, 50, random_state=0)
+        >>> truncation = spectral_truncation(kernel, x, 100, random_state=0)
+        >>> features = truncation.features(x)
+        >>> error = torch.linalg.matrix_norm(kernel(x).to_dense() - features @ features.mT, ord=2)
+        >>> bool(error < truncation.eigenvalues[-1])  # it is the next eigenvalue
+        True
+    """
+    if isinstance(rank, bool) or not isinstance(rank, Integral) or not 1 <= rank <= len(x):
+        raise ValueError(f"expected a rank from 1 to the number of rows, {len(x)}, got {rank!r}")
+    covariance = _Covariance(kernel, x, x)
+    total, matmul = covariance.trace(), covariance.matmul
+    if is_centred:
+        total, matmul = total - float(covariance.matmul(_ones(x)).mean()), _centred(covariance.matmul)
+    generator = solver_generator(random_state_of(random_state).randint(2**31), "sketch", x.device)
+    pairs = largest_eigenpairs(matmul, len(x), int(rank), generator=generator, tolerance=tolerance)
+    return SpectralTruncation(kernel, x.detach(), pairs.values, pairs.vectors, total, is_centred)
+
+
+@torch.no_grad()
+def kernel_distance(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
+    r"""
+    Distances of points in the kernel's feature space (Yuille 2014, lecture 9, 1.4):
+
+    .. math:: d(x, x')^2 = k(x, x) + k(x', x') - 2 k(x, x') = \| \phi(x) - \phi(x') \|^2
+
+    A metric (of clusters, if there are points that always fall together) for methods that take distances, such as
+    nearest neighbours and hierarchical clustering. With flat partitions, :math:`d^2 / 2` is the share of partitions
+    that separate two points. It is dense: :math:`O(N_1 N_2 m)` time, and as many numbers as there are pairs.
+
+    :param kernel: Any kernel of GPyTorch.
+    :param x1: `N1 x D` points.
+    :param x2: `N2 x D` points.
+    :return: `N1 x N2` distances.
+    :raises ValueError: If the points cannot be used.
+
+    Example:
+        >>> from gpytorch_partition import PartitionKernel
+        >>> kernel = PartitionKernel(lambda x: torch.cat([x.floor(), x.round()], -1).long())
+        >>> kernel_distance(kernel, torch.tensor([[0.2]]), torch.tensor([[0.4], [0.7], [3.0]])) ** 2 / 2
+        tensor([[0.0000, 0.5000, 1.0000]])
+    """
+    own = [kernel(x, diag=True) for x in (x1, x2)]
+    squares = own[0].unsqueeze(-1) + own[1].unsqueeze(-2) - 2 * to_dense(kernel(x1, x2))
+    return squares.clamp_min(0).sqrt()
+
+
+class _Covariance:
+    """The covariance of two sets of points as products with columns in float64."""
+
+    def __init__(self, kernel: Kernel, x1: Tensor, x2: Tensor) -> None:
+        self._operator = to_linear_operator(kernel(x1.detach(), x2.detach())).evaluate_kernel().detach()
+
+    def matmul(self, columns: Tensor) -> Tensor:
+        """K V (`N x t`)."""
+        return self._operator.matmul(columns.to(self._operator.dtype)).double()
+
+    def trace(self) -> float:
+        """The sum of the diagonal."""
+        return float(self._operator.diagonal(dim1=-2, dim2=-1).double().sum())
+
+
+def _centred(matmul: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    r"""The product with :math:`H K H`, :math:`H = I - 1 1^\top / N`."""
+
+    def product(columns: Tensor) -> Tensor:
+        image = matmul(columns - columns.mean(0))
+        return image - image.mean(0)
+
+    return product
+
+
+def _ones(x: Tensor) -> Tensor:
+    return torch.ones(len(x), 1, dtype=torch.float64, device=x.device)

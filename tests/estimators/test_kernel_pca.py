@@ -1,0 +1,158 @@
+"""Kernel PCA and what it is made of, against scikit-learn on precomputed kernels and dense decompositions."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import ScaleKernel
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.decomposition import KernelPCA
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import check_estimator
+
+from gpytorch_partition import (
+    FastClusterKernel,
+    GammaMondrianKernel,
+    LandmarkKernel,
+    LocalLinearKernel,
+    MondrianKernel,
+    RandomForestKernel,
+)
+from gpytorch_partition.estimators import PartitionKernelPCA
+from gpytorch_partition.models import kernel_distance, spectral_truncation
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.randn(400, 3)
+Y = np.sin(2 * X[:, 0]) + X[:, 1] * (X[:, 2] > 0)
+NEW = np.concatenate([RANDOM.randn(50, 3), [[40.0, -40.0, 40.0]]])
+ROWS, TARGETS, POINTS = map(torch.from_numpy, (X, Y, NEW))
+CLUSTERS = FastClusterKernel(ROWS, 30, random_state=0)
+FOREST = RandomForestKernel(ROWS, TARGETS, 30, random_state=0)
+BUILT = {
+    "clusters": CLUSTERS,
+    "forest": FOREST,
+    "Mondrian": MondrianKernel(ROWS, 30, random_state=0),
+    "gamma Mondrian": GammaMondrianKernel(ROWS, 30, random_state=0),
+    "local slopes": LocalLinearKernel(FOREST, 3),
+    "sum": ScaleKernel(FOREST) + CLUSTERS + LandmarkKernel(ROWS, TARGETS, 20, random_state=0),
+}
+
+
+def dense(kernel, x1, x2):
+    with torch.no_grad():
+        return kernel(x1, x2).to_dense().numpy()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kernel", ["fast_cluster", "mondrian"])
+def test_scikit_learn_accepts_it(kernel):
+    results = check_estimator(PartitionKernelPCA(kernel=kernel, num_partitions=5))
+    assert {result["status"] for result in results} <= {"passed", "skipped"}
+
+
+class TestKernelPCA:
+    @pytest.mark.parametrize("name", BUILT)
+    def test_it_is_that_of_scikit_learn_on_the_precomputed_kernel(self, name):
+        kernel = BUILT[name]
+        machine = PartitionKernelPCA(3, kernel, random_state=0)
+        scores = machine.fit_transform(X)
+        oracle = KernelPCA(3, kernel="precomputed", eigen_solver="dense").fit(dense(kernel, ROWS, ROWS))
+        np.testing.assert_allclose(machine.eigenvalues_, oracle.eigenvalues_, rtol=1e-6)
+        np.testing.assert_allclose(machine.eigenvectors_, oracle.eigenvectors_, atol=1e-6)
+        scale = np.abs(scores).max()
+        np.testing.assert_allclose(scores, oracle.transform(dense(kernel, ROWS, ROWS)), atol=1e-6 * scale)
+        np.testing.assert_allclose(machine.transform(X), scores, atol=1e-6 * scale)
+        expected = oracle.transform(dense(kernel, POINTS, ROWS))
+        np.testing.assert_allclose(machine.transform(NEW), expected, atol=1e-6 * scale)
+
+    def test_shares_of_the_variance_are_those_of_all_eigenvalues(self):
+        machine = PartitionKernelPCA(3, FOREST, random_state=0).fit(X)
+        everything = KernelPCA(kernel="precomputed").fit(dense(FOREST, ROWS, ROWS)).eigenvalues_
+        np.testing.assert_allclose(machine.explained_variance_ratio_, everything[:3] / everything.sum(), rtol=1e-8)
+
+    def test_seeds_fix_all_of_it(self):
+        first, second, other = (PartitionKernelPCA(random_state=seed).fit_transform(X) for seed in (0, 0, 1))
+        np.testing.assert_array_equal(first, second)
+        assert not np.allclose(first, other)
+
+    def test_named_kernels_see_standardized_columns(self):
+        first, second = (PartitionKernelPCA(random_state=0).fit_transform(x) for x in (X, X * [1, 1e3, 1e-3] + 7))
+        np.testing.assert_allclose(first, second, atol=1e-6)
+
+    def test_forests_take_targets_and_missing_values(self):
+        holes = np.where(RANDOM.rand(*X.shape) < 0.1, np.nan, X)
+        for y in (Y, np.where(Y > 0, "yes", "no"), np.digitize(Y, [-1, 1]).astype(str)):
+            machine = PartitionKernelPCA(kernel="forest", num_partitions=20, random_state=0)
+            assert np.isfinite(machine.fit(holes, y).transform(holes)).all()
+        with pytest.raises(ValueError, match=r"Call fit\(X, y\)"):
+            PartitionKernelPCA(kernel="forest").fit(X)
+
+    def test_rows_that_are_all_the_same_have_no_components(self):
+        scores = PartitionKernelPCA(random_state=0, num_partitions=5).fit_transform(np.ones((10, 2)))
+        np.testing.assert_allclose(scores, 0, atol=1e-7)
+
+    def test_pickles_pipelines_and_searches(self):
+        X, y = load_iris(return_X_y=True)
+        machine = PartitionKernelPCA(5, num_partitions=50, random_state=0).fit(X)
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(machine)).transform(X), machine.transform(X))
+        assert clone(PartitionKernelPCA(kernel=CLUSTERS)).kernel is not CLUSTERS
+        pipeline = make_pipeline(machine, LogisticRegression())
+        search = GridSearchCV(pipeline, {"partitionkernelpca__kernel": ["fast_cluster", "forest"]}, cv=3).fit(X, y)
+        assert search.best_score_ > 0.9
+        assert list(machine.get_feature_names_out()) == [f"partitionkernelpca{i}" for i in range(5)]
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"n_components": 0}, "n_components to be a whole number, 1 or more, got 0"),
+            ({"n_components": 2.5}, "got 2.5"),
+            ({"n_components": 401}, "from 1 to the number of rows, 400, got 401"),
+            ({"kernel": "rbf"}, "got 'rbf'"),
+            ({"num_partitions": 0}, "num_partitions=0"),
+        ],
+    )
+    def test_bad_parameters_are_told(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            PartitionKernelPCA(**options).fit(X)
+
+    def test_bad_rows_are_told(self):
+        machine = PartitionKernelPCA(num_partitions=5).fit(X)
+        for rows in (X[:, :2], X * np.nan, X.astype(str), X[0]):
+            with pytest.raises(ValueError, match="features|NaN|convert|array"):
+                machine.transform(np.char.add(rows, "x") if rows.dtype.kind == "U" else rows)
+        with pytest.raises(NotFittedError):
+            PartitionKernelPCA().transform(X)
+
+
+class TestTruncation:
+    @pytest.mark.parametrize("name", BUILT)
+    def test_it_is_the_best_approximation_of_its_rank(self, name):
+        matrix = dense(BUILT[name], ROWS, ROWS)
+        truncation = spectral_truncation(BUILT[name], ROWS, 4, random_state=0)
+        values, vectors = np.linalg.eigh(matrix)
+        best = vectors[:, -4:] * values[-4:] @ vectors[:, -4:].T
+        features = truncation.features(ROWS).numpy()
+        np.testing.assert_allclose(features @ features.T, best, atol=1e-6 * values[-1])
+        assert truncation.total == pytest.approx(values.sum(), rel=1e-6)
+
+    def test_the_rank_is_checked(self):
+        for rank in (0, 401, 1.5, True):
+            with pytest.raises(ValueError, match="expected a rank from 1 to the number of rows, 400"):
+                spectral_truncation(CLUSTERS, ROWS, rank)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_distances_are_those_of_the_feature_space(name):
+    kernel, points = BUILT[name], torch.cat([ROWS[:30], POINTS])
+    matrix = dense(kernel, points, points)
+    expected = np.sqrt(np.maximum(matrix.diagonal()[:30, None] + matrix.diagonal() - 2 * matrix[:30], 0))
+    found = kernel_distance(kernel, points[:30], points).numpy()
+    np.testing.assert_allclose(found, expected, atol=2e-6 * matrix.max() ** 0.5)
