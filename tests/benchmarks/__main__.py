@@ -20,6 +20,7 @@ from .botorch_optimizers import botorch_optimizers
 from .default_cost import default_cost
 from .evidence import evidence
 from .issue_bars import issue_bars
+from .kernels_and_ensembles import kernels_and_ensembles
 from .labelling import labelling
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
@@ -36,6 +37,7 @@ from .training import training
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
+    kernels_and_ensembles,
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 
