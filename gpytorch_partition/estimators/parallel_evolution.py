@@ -94,7 +94,7 @@ class ParallelEvolutionSelector(_VotingSelector):
     :param criterion: Of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error. Without
         effect where there is an `estimator`. (Default: `"aic"`.)
     :param n_universes: Number of universes, whose votes are averaged. (Default: 50.)
-    :param population_size: Subsets alive in a universe, at least 4. (Default: None, one for each column, 20 at least.)
+    :param population_size: Subsets alive in a universe, at least 4. (Default: None, 2 D, 20 at least.)
     :param n_generations: Generations; with many, all universes end at the same best subset. The tutorial has 6, but
         says neither how many subsets are alive nor how many survive; 4 find the true columns of simulated problems
         more often here. (Default: 4.)
@@ -176,7 +176,7 @@ class ParallelEvolutionSelector(_VotingSelector):
     def _voter(self, X: np.ndarray, y: np.ndarray) -> Callable[[int], np.ndarray]:
         num_columns = X.shape[1]
         options = {
-            "population_size": self.population_size or max(20, num_columns),
+            "population_size": self.population_size or max(20, 2 * num_columns),
             "num_generations": self.n_generations,
             "mutation_rate": 1 / num_columns if self.mutation_rate is None else self.mutation_rate,
             "share": min(0.5, len(X) / (4 * num_columns)),

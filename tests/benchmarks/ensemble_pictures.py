@@ -22,13 +22,15 @@ _MARKERS = "osD^vPX"
 @if_possible
 def components(x: np.ndarray, scores: Mapping[str, np.ndarray]) -> Any:
     """The rows, and their first two components by each kernel, colored by the distance from the origin."""
-    figure, panels = _grid(1 + len(scores), 4, 3.4)
+    figure, panels = _grid(1 + len(scores), 4, 3.2)
     radii = np.linalg.norm(x, axis=1)
     for panel, (name, values) in zip(panels, {"original data": x, **scores}.items()):
         dots = panel.scatter(*values[:, :2].T, c=radii, cmap="viridis", s=14, lw=0)
         labels = ("x1", "x2") if name == "original data" else ("first component", "second component")
-        panel.set(xlabel=labels[0], ylabel=labels[1])
+        panel.set_xlabel(labels[0], fontsize=9)
+        panel.set_ylabel(labels[1], fontsize=9)
         finish(panel, name)
+        panel.title.set_fontsize(9.5)
     figure.colorbar(dots, ax=panels, label="distance from the origin", shrink=0.8)
     return figure
 
@@ -59,26 +61,27 @@ def maps(
 @if_possible
 def criterion(sizes: np.ndarray, values: np.ndarray, num_true: np.ndarray) -> Any:
     """The AIC of every subset over its size, marked by how many true columns it has."""
-    figure, (panel,) = _grid(1, 1, 4.4, width=7.6)
+    figure, (panel,) = _grid(1, 1, 4.4, width=9.2)
     words = {3: "all three true columns", 2: "two of them", 1: "one", 0: "none"}
     shift = np.random.default_rng(0).uniform(-0.18, 0.18, len(sizes))
     for (number, label), color, marker in zip(words.items(), _COLORS, "ox+^"):
         some = num_true == number
         face = {"facecolors": "none"} if marker in "o^" else {}
-        panel.scatter(
-            sizes[some] + shift[some], values[some], s=22, marker=marker, label=label, lw=1, **_edge(color, face)
-        )
+        style = {"marker": marker, "label": label, **_edge(color, face)}
+        panel.scatter(sizes[some] + shift[some], values[some], s=22, lw=1, **style)
     best = int(np.argmin(values))
+    low, high = values.min(), values.max()
     panel.annotate(
         f"least: {sizes[best]} columns",
-        (sizes[best] + shift[best], values[best]),
-        (7.2, values[best] - 6),
+        (sizes[best] + shift[best], low),
+        (0.2, low - 0.03 * (high - low)),
         fontsize=9,
         arrowprops={"arrowstyle": "-", "lw": 0.8},
     )
-    panel.set(xlabel="columns of the subset", ylabel="AIC")
+    panel.set(xlabel="columns of the subset", ylabel="AIC", ylim=(low - 0.08 * (high - low), None))
     finish(panel, "All 1,024 subsets of the toy problem")
-    panel.legend(frameon=False, fontsize=9, loc="upper right", title="subsets with", title_fontsize=9)
+    legend = {"bbox_to_anchor": (1, 1), "loc": "upper left", "title": "subsets with"}
+    panel.legend(frameon=False, fontsize=9, title_fontsize=9, **legend)
     panel.set_xticks(range(0, int(sizes.max()) + 1))
     return figure
 

@@ -32,7 +32,7 @@ class Problem(NamedTuple):
 
 def rankings(options: Options) -> Iterator[Table]:
     """Average precision and hits of every method on every problem, means of random halves."""
-    num_splits = options.pick(8, 2, 1)
+    num_splits = options.pick(5, 2, 1)
     rows: list[Row] = []
     curves: dict[str, dict[str, np.ndarray]] = {}
     for name, problem in _problems(options).items():
@@ -101,7 +101,7 @@ def _methods(seed: int, options: Options) -> dict[str, object]:
         "eLAGO": LAGORanker("elliptical"),
         "sLAGO, triangular": LAGORanker(kernel="triangular"),
         "sLAGO on normal scores": make_pipeline(ranks, LAGORanker()),
-        "forest": RandomForestClassifier(options.pick(500, 100, 10), random_state=seed),
+        "forest": RandomForestClassifier(options.pick(300, 100, 10), random_state=seed),
         "SVM": GridSearchCV(machine, grid, scoring="average_precision", cv=3),
         "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
     }
