@@ -1,4 +1,4 @@
-"""Scores of Gaussian predictions that scikit-learn and SciPy do not have: the coverage of intervals."""
+"""Scores that scikit-learn and SciPy do not have: the coverage of intervals, and the hits of a ranking."""
 
 from __future__ import annotations
 
@@ -22,3 +22,31 @@ def coverage(y: np.ndarray, mean: np.ndarray, std: np.ndarray, level: float | np
     """
     distance, half_width = np.abs(y - mean) / std, norm.ppf(0.5 + np.asarray(level) / 2)
     return np.mean(distance[:, None] <= np.atleast_1d(half_width), axis=0).reshape(np.shape(level))
+
+
+def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    r"""
+    How many rows of a rare class are among the first t of a ranking, for every t (Zhu, Su & Chipman 2006).
+
+    It says what a budget buys: after looking at the t rows with the largest scores, so many of them were hits. Rows
+    with the same score count as in a random order, on average. :math:`O(N \log N)` time.
+
+    :param y: `N` booleans, or numbers of which those above zero are hits.
+    :param scores: `N` finite scores.
+    :return: `N` mean numbers of hits, never decreasing; the last one is the number of all.
+    :raises ValueError: If the shapes differ, or a score is not a number.
+
+    Example:
+        >>> hit_curve(np.array([0, 1, 1, 0, 1]), np.array([0.1, 0.9, 0.5, 0.5, 0.2]))
+        array([1. , 1.5, 2. , 3. , 3. ])
+    """
+    y, scores = np.asarray(y), np.asarray(scores, dtype=float)
+    if y.ndim != 1 or y.shape != scores.shape:
+        raise ValueError(f"expected y and scores of one and the same length, got shapes {y.shape} and {scores.shape}")
+    if np.isnan(scores).any():
+        raise ValueError("expected scores that are numbers, got NaN: drop these rows, or rank them last")
+    order = np.argsort(-scores, kind="stable")
+    hits = np.cumsum(y[order] > 0)
+    last_of_ties = np.append(np.flatnonzero(np.diff(scores[order])), len(y) - 1)[: len(y)]
+    counts = np.arange(1, len(y) + 1)
+    return np.interp(counts, np.append(0, counts[last_of_ties]), np.append(0, hits[last_of_ties]))

@@ -23,6 +23,7 @@ from .data_defined import groups, memberships
 from .default_cost import default_cost
 from .evidence import evidence
 from .issue_bars import issue_bars
+from .kernels_and_ensembles import kernels_and_ensembles
 from .labelling import labelling
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
@@ -43,6 +44,7 @@ FUNCTIONS = (
     *(groups, memberships),
     *(clusterings, clustering_maps, semi_supervised),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
+    kernels_and_ensembles,
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

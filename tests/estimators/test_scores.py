@@ -1,4 +1,4 @@
-"""Coverage against a count."""
+"""Coverage and hits against counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gpytorch_partition.estimators.scores import coverage
+from gpytorch_partition.estimators.scores import coverage, hit_curve
 
 RANDOM = np.random.RandomState(0)
 Y, MEAN, STD = RANDOM.randn(500), 0.1 * RANDOM.randn(500), 0.5 + RANDOM.rand(500)
@@ -20,3 +20,22 @@ def test_coverage_counts_targets_inside():
         inside.append(np.mean((low <= Y) & (high >= Y)))
     assert coverage(Y, MEAN, STD, levels) == pytest.approx(inside)
     assert coverage(Y, MEAN, STD, 0.9) == pytest.approx(inside[1])
+
+
+class TestHitCurve:
+    def test_ties_count_as_in_a_random_order_on_average(self):
+        random = np.random.RandomState(0)
+        y, scores = random.rand(40) < 0.3, random.randint(0, 6, 40).astype(float)
+        orders = [np.lexsort([random.rand(40), -scores]) for _ in range(20_000)]
+        expected = np.mean([np.cumsum(y[order]) for order in orders], axis=0)
+        np.testing.assert_allclose(hit_curve(y, scores), expected, atol=0.03)
+
+    def test_without_ties_it_counts(self):
+        np.testing.assert_array_equal(hit_curve([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0]), [1, 1, 2, 2])
+        assert hit_curve([], []).shape == (0,)
+
+    def test_bad_input(self):
+        with pytest.raises(ValueError, match="one and the same length"):
+            hit_curve([1, 0], [1.0])
+        with pytest.raises(ValueError, match="got NaN"):
+            hit_curve([1, 0], [1.0, np.nan])

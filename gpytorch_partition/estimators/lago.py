@@ -1,0 +1,372 @@
+"""`LAGORanker`: a rare class ranked first, by kernels on its rows that are as wide as the background leaves room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import average_precision_score
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gpytorch_partition.estimators.regressor import check_magnitudes
+from gpytorch_partition.inputs.standardization import Standardization
+
+SHAPES = ("spherical", "elliptical")
+ALPHAS = tuple(2.0 ** (step / 2) for step in range(10, -9, -1))  # 32 down to 1/16
+# Distances computed at once (2 MiB): they stay in the cache.
+_BLOCK_NUMEL = 2**18
+# Stands for the logarithm of zero, which scikit-learn's metrics refuse.
+_NO_SCORE = -1e30
+
+
+class _LeftOut(NamedTuple):
+    """What changes when a row is scored by the others: a kernel is gone, and those it is a neighbor of are wider."""
+
+    gone: np.ndarray  # `N`: the kernel without which a row is scored
+    rows: np.ndarray  # the neighbors, sorted, with their kernels and new squared distances
+    kernels: np.ndarray
+    squares: np.ndarray
+
+    def applied(self, squares: np.ndarray, block: slice) -> np.ndarray:
+        """Squared distances of a block of rows, changed in place."""
+        some = slice(*np.searchsorted(self.rows, [block.start, block.stop]))
+        squares[self.rows[some] - block.start, self.kernels[some]] = self.squares[some]
+        squares[np.arange(len(squares)), self.gone[block]] = np.inf
+        return squares
+
+
+class LAGORanker(ClassifierMixin, BaseEstimator):
+    r"""
+    Ranks the rows of a rare class ahead of the background (LAGO, the locally adjusted Go-kernel density estimator).
+
+    For problems in which a few rows in a hundred or a thousand are of interest (active compounds, frauds, defects) and
+    the question is which new rows to look at first. A kernel lies on each of the `n` rare rows, as wide as the K
+    nearest rows of the background are away, weighted by its volume. The score (Zhu 2008, eq. 22),
+
+    .. math:: f(x) = \sum_{i = 1}^n |R_i| \, \phi(x; x_i, \alpha R_i)
+        \propto \sum_{i = 1}^n k(\| R_i^{-1} (x - x_i) \| / \alpha),
+
+    is a density estimate of the rare class over one of the background: the weights :math:`|R_i|` cancel the kernels'
+    volumes. :math:`R_i` is the mean distance to the K neighbors (`"spherical"`, sLAGO, eq. 24), or a diagonal matrix
+    of the mean distances in each column (`"elliptical"`, eLAGO, eq. 25, the first version: Zhu, Su & Chipman 2006).
+
+    Columns are standardized inside. K and :math:`\alpha` are chosen by the average precision of cross-validated scores,
+    in as many folds as there are rare rows: a rare row is scored without its own kernel, a background row without that
+    of its fold, so that all have equally many, and by the radii that the kernels have without it. This costs no refit.
+    The same scores set the `threshold_` of :meth:`predict`, above which there are as many training rows as are rare.
+
+    Training takes a neighbor search for the rare rows (a tree up to 15 columns, about :math:`O(N \log N)`;
+    :math:`O(N n D)` above) and :math:`O(N n)` kernel values for each pair of K and :math:`\alpha`; scores take
+    :math:`O(n D)` a row. It holds a few numbers a row beside a block of distances of 2 MiB.
+
+    Where the K neighbors of a rare row (or all rare rows' neighbors in a column) agree with it, the mean distance is
+    zero: it is replaced by the smallest positive one of its column, or by one standard deviation where there is none.
+
+    :param shape: `"spherical"` or `"elliptical"`. The former is seldom worse where the rare class is small (Zhu 2008,
+        4.2.3). (Default: `"spherical"`.)
+    :param n_neighbors: K, or several to choose from; at most all background rows but one are taken. It matters little
+        (4.2.4). (Default: 5.)
+    :param alpha: Factor of all radii, several to choose from, or `"auto"`: powers of :math:`\sqrt 2` from 1/16 to 32.
+        It matters much. (Default: `"auto"`.)
+    :param kernel: Of the scaled distance u: `"gaussian"`, exp(-u^2 / 2); `"triangular"`, 1 - u up to 1; `"uniform"`, 1
+        up to 1. The latter two leave all rows beyond every radius tied in the last place. They are balls and
+        ellipsoids here; products over columns, which the first paper takes, are the same for the Gaussian only.
+        (Default: `"gaussian"`.)
+    :param rare_class: The label to be ranked first. (Default: None, that of fewer rows; of equally many, the last.)
+    :param n_jobs: Threads of the neighbor search. (Default: None, one.)
+
+    Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
+
+    Fitted attributes:
+
+    - `n_neighbors_`, `alpha_`: the values chosen; of equally good ones the smaller K and the larger :math:`\alpha`.
+    - `average_precision_`: cross-validated, with these.
+    - `average_precisions_`: of each pair, `len(n_neighbors) x len(alpha)`, the latter in descending order.
+    - `centers_`, `radii_`: `n x D` rare rows, and their `n x 1` or `n x D` radii, in standard deviations.
+    - `rare_class_`, `classes_`, `threshold_`, `n_features_in_`, `feature_names_in_`.
+
+    Example:
+        >>> random = np.random.RandomState(0)
+        >>> X = np.concatenate([random.randn(2000, 2), 0.3 * random.randn(20, 2) + 1.5])
+        >>> y = np.repeat(["background", "rare"], [2000, 20])
+        >>> model = LAGORanker().fit(X[::2], y[::2])
+        >>> model.centers_.shape
+        (10, 2)
+        >>> best_first = np.argsort(-model.score_samples(X[1::2]))
+        >>> hits = y[1::2][best_first[:10]] == "rare"
+        >>> bool(hits.mean() > 10 * 0.01)
+        True
+    """
+
+    def __init__(
+        self,
+        shape: str = "spherical",
+        *,
+        n_neighbors: int | Sequence[int] = 5,
+        alpha: float | Sequence[float] | str = "auto",
+        kernel: str = "gaussian",
+        rare_class: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.shape = shape
+        self.n_neighbors = n_neighbors
+        self.alpha = alpha
+        self.kernel = kernel
+        self.rare_class = rare_class
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any) -> LAGORanker:
+        """
+        Place the kernels, and choose K and alpha.
+
+        :param X: `N x D` rows, finite.
+        :param y: `N` labels of two classes, with two rows of each at least.
+        :return: The ranker itself.
+        :raises ValueError: If the data or a parameter cannot be used.
+        :raises TypeError: If X is sparse.
+        """
+        numbers, alphas = self._checked_parameters()
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_magnitudes(X, "X")
+        is_rare = self._checked_classes(y)
+        check_counts(is_rare)
+        self._columns = Standardization.of_array(X)
+        x = self._columns.apply_array(X).numpy()
+        self.centers_ = x[is_rare]
+        most = int((~is_rare).sum()) - 1
+        self._choose(x, is_rare, sorted({min(number, most) for number in numbers}), alphas)
+        return self
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """
+        How much each row looks like the rare class: the logarithm of the mean kernel value, -1e30 for that of zero.
+
+        :param X: `N x D` rows.
+        :return: `N` numbers; the larger, the sooner the row is to be looked at.
+        :raises ValueError: If X cannot be used.
+        :raises TypeError: If X is sparse.
+        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+        """
+        check_is_fitted(self, "radii_")
+        x = self._columns.apply_array(validate_data(self, X, dtype=np.float64, reset=False)).numpy()
+        return self._log_scores(x, self.radii_, [self.alpha_])[0]
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """
+        :meth:`score_samples` less the threshold, with the sign of scikit-learn: positive for `classes_[1]`.
+
+        So where the rare class is `classes_[0]`, rare rows have small values.
+
+        :param X: `N x D` rows; errors are those of :meth:`score_samples`.
+        :return: `N` numbers.
+        """
+        excess = self.score_samples(X) - self.threshold_
+        return excess if self.rare_class_ == self.classes_[1] else -excess
+
+    def predict(self, X: Any) -> np.ndarray:
+        """
+        The rare class for rows above `threshold_`, about as large a share as in training.
+
+        :param X: `N x D` rows; errors are those of :meth:`score_samples`.
+        :return: `N` labels.
+        """
+        is_second = self.decision_function(X) > 0
+        return self.classes_[is_second.astype(int)]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """
+        Average precision of the ranking, for the rare class: 1 where all its rows come first.
+
+        :param X: `N x D` rows; errors are those of :meth:`score_samples`.
+        :param y: `N` labels.
+        :param sample_weight: `N` weights. (Default: None, equal ones.)
+        """
+        scores = self.score_samples(X)
+        return float(average_precision_score(np.asarray(y) == self.rare_class_, scores, sample_weight=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+    # Parameters and labels.
+
+    def _checked_parameters(self) -> tuple[list[int], list[float]]:
+        for name, value, words in (("shape", self.shape, SHAPES), ("kernel", self.kernel, tuple(_KERNELS))):
+            if not isinstance(value, str) or value not in words:
+                raise ValueError(f"expected {name} to be one of {words}, got {value!r}")
+        alpha = ALPHAS if isinstance(self.alpha, str) and self.alpha == "auto" else self.alpha
+        numbers = _candidates(self.n_neighbors, "n_neighbors", "positive integers")
+        alphas = _candidates(alpha, "alpha", "'auto' or positive finite numbers")
+        if any(number != int(number) for number in numbers):
+            raise ValueError(f"expected n_neighbors to be positive integers, got {self.n_neighbors!r}")
+        return sorted(int(number) for number in numbers), sorted(alphas, reverse=True)
+
+    def _checked_classes(self, y: np.ndarray) -> np.ndarray:
+        """Which rows are rare."""
+        check_classification_targets(y)
+        self.classes_, counts = np.unique(y, return_counts=True)
+        if len(self.classes_) > 2:
+            target = type_of_target(y, input_name="y", raise_unknown=True)
+            raise ValueError(f"Only binary classification is supported. The type of the target is {target}.")
+        if len(self.classes_) < 2:
+            raise ValueError(f"expected y of two classes, got one class, {self.classes_[0]!r}")
+        rare = self.classes_[1 - int(np.argmin(counts[::-1]))] if self.rare_class is None else self.rare_class
+        if rare not in self.classes_:
+            raise ValueError(f"expected rare_class to be one of the labels {list(self.classes_)}, got {rare!r}")
+        self.rare_class_ = rare
+        return y == rare
+
+    # Radii, and cross-validated scores.
+
+    def _choose(self, x: np.ndarray, is_rare: np.ndarray, numbers: list[int], alphas: list[float]) -> None:
+        """The pair of K and alpha with the best average precision, and what follows from it."""
+        neighbors, gaps = self._neighbors(x[~is_rare], max(numbers))
+        neighbors = np.flatnonzero(~is_rare)[neighbors]
+        folds = np.where(is_rare, np.cumsum(is_rare) - 1, np.cumsum(~is_rare) % is_rare.sum())
+        self.average_precisions_ = np.empty((len(numbers), len(alphas)))
+        self.average_precision_ = -1.0
+        for row, number in enumerate(numbers):
+            radii = gaps[:, :number].mean(1)
+            least = smallest_positive(radii)
+            left_out = _left_out(gaps[:, : number + 1], neighbors[:, :number], folds, least)
+            radii = np.where(radii > 0, radii, least)
+            scores = self._log_scores(x, radii, alphas, left_out)
+            found = [average_precision_score(is_rare, values) for values in scores]
+            self.average_precisions_[row] = found
+            if max(found) > self.average_precision_:
+                best = int(np.argmax(found))
+                self.average_precision_, self.n_neighbors_, self.alpha_ = found[best], number, alphas[best]
+                self.radii_, self.threshold_ = radii, _threshold(scores[best], is_rare.sum())
+
+    def _neighbors(self, background: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """One neighbor more than asked for of each rare row, and its distances from them: `n x (K + 1) x 1` or `D`."""
+        search = NearestNeighbors(n_neighbors=number + 1, n_jobs=self.n_jobs).fit(background)
+        distances, neighbors = search.kneighbors(self.centers_)
+        if self.shape == "spherical":
+            return neighbors, distances[:, :, None]
+        return neighbors, np.abs(self.centers_[:, None] - background[neighbors])
+
+    def _log_scores(
+        self, x: np.ndarray, radii: np.ndarray, alphas: list[float], left_out: _LeftOut | None = None
+    ) -> np.ndarray:
+        """Logarithms of mean kernel values, `len(alphas) x N`: of all kernels, or of those that a fold leaves."""
+        scores = np.empty((len(alphas), len(x)))
+        log_sum = _KERNELS[self.kernel]
+        with np.errstate(divide="ignore", over="ignore"):
+            for block, squares in self._blocks(x, radii):
+                if left_out is not None:
+                    squares = left_out.applied(squares, block)
+                for values, alpha in zip(scores, alphas):
+                    values[block] = log_sum(squares / alpha**2)
+        return np.maximum(scores - np.log(len(radii) - (left_out is not None)), _NO_SCORE)
+
+    def _blocks(self, x: np.ndarray, radii: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Squared scaled distances of some rows at a time from all centers."""
+        size = max(1, _BLOCK_NUMEL // len(radii))
+        for start in range(0, len(x), size):
+            block = slice(start, min(start + size, len(x)))
+            yield block, scaled_squares(x[block], self.centers_, radii)
+
+
+def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.ndarray:
+    """
+    Squared distances of rows (`N x D`) from centers (`n x D`) in units of the centers' radii (`n x 1` or `n x D`).
+
+    :return: `N x n`; :math:`O(N n D)` time.
+
+    Example:
+        >>> scaled_squares(np.array([[3.0, 4.0]]), np.zeros((1, 2)), np.array([[1.0, 2.0]]))
+        array([[13.]])
+    """
+    if radii.shape[1] < centers.shape[1] or centers.shape[1] == 1:
+        return cdist(x, centers, "sqeuclidean") / radii[:, 0] ** 2
+    squares = np.zeros((len(x), len(centers)))
+    for column, center, radius in zip(x.T, centers.T, radii.T):
+        squares += np.square((column[:, None] - center) / radius)
+    return squares
+
+
+def smallest_positive(radii: np.ndarray) -> np.ndarray:
+    """
+    The smallest positive radius of each column; 1 where there is none.
+
+    Example:
+        >>> smallest_positive(np.array([[0.0, 0.0], [0.5, 0.0], [2.0, 0.0]]))
+        array([0.5, 1. ])
+    """
+    least = np.where(radii > 0, radii, np.inf).min(0)
+    return np.where(np.isfinite(least), least, 1.0)
+
+
+def check_counts(is_rare: np.ndarray) -> None:
+    """
+    Refuse labels of too few rows for scores without one of them.
+
+    :param is_rare: `N` booleans.
+    :raises ValueError: If fewer than two rows are rare, or fewer than two are not.
+    """
+    for number, name in ((is_rare.sum(), "rare"), ((~is_rare).sum(), "background")):
+        if number < 2:
+            raise ValueError(f"expected at least 2 rows of the {name} class, one of which is left out, got {number}")
+
+
+def _candidates(value: Any, name: str, expected: str) -> list[float]:
+    """One number, or several to choose from."""
+    error = ValueError(f"expected {name} to be {expected}, one or several, got {value!r}")
+    try:
+        numbers = np.atleast_1d(np.asarray(value, dtype=float))
+    except (TypeError, ValueError):
+        raise error from None
+    if isinstance(value, bool) or numbers.ndim != 1 or not len(numbers) or not np.all(np.isfinite(numbers)):
+        raise error
+    if numbers.min() <= 0:
+        raise error
+    return numbers.tolist()
+
+
+def _left_out(gaps: np.ndarray, neighbors: np.ndarray, folds: np.ndarray, least: np.ndarray) -> _LeftOut:
+    """
+    Distances of neighbors (`n x K` row numbers) by the radii without them, where the next neighbor moves up.
+
+    Gaps are `n x (K + 1) x 1` or `D`.
+    """
+    number = neighbors.shape[1]
+    own = gaps[:, :number]
+    radii = (gaps.sum(1, keepdims=True) - own) / number
+    radii = np.where(radii > 1e-12 * least, radii, least)  # a difference of sums may be rounding
+    kernels = np.arange(len(gaps)).repeat(number)
+    order = np.argsort(neighbors, axis=None, kind="stable")
+    return _LeftOut(folds, neighbors.ravel()[order], kernels[order], np.square(own / radii).sum(2).ravel()[order])
+
+
+def _threshold(scores: np.ndarray, number: int) -> float:
+    """Halfway between the last score of so many largest ones and the next."""
+    above, below = -np.partition(-scores, [number - 1, number])[number - 1 : number + 1]
+    return float((above + below) / 2)
+
+
+def _gaussian(squares: np.ndarray) -> np.ndarray:
+    least = np.minimum(squares.min(1), np.finfo(float).max)  # squares may overflow
+    return np.log(np.exp((least[:, None] - squares) / 2).sum(1)) - least / 2
+
+
+def _triangular(squares: np.ndarray) -> np.ndarray:
+    return np.log(np.maximum(1 - np.sqrt(squares), 0).sum(1))
+
+
+def _uniform(squares: np.ndarray) -> np.ndarray:
+    return np.log((squares <= 1).sum(1))
+
+
+# Logarithms of the sums of kernel values over the columns of squared distances.
+_KERNELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "gaussian": _gaussian,
+    "triangular": _triangular,
+    "uniform": _uniform,
+}

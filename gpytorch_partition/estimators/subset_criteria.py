@@ -1,0 +1,144 @@
+"""What a subset of the columns is worth: criteria of linear regression from moments, and any estimator's scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+
+# Numbers in the matrices solved at once (32 MiB).
+_BLOCK_NUMEL = 2**22
+# Added to the diagonal of the correlations: columns may be copies of each other.
+_JITTER = 1e-9
+# Relative residual sums of squares below it are rounding.
+_LEAST_RESIDUAL = 1e-8
+
+# Of the mean squared residual, the number of rows n and of coefficients k (the intercept is one).
+_FORMULAS: dict[str, Callable[..., np.ndarray]] = {
+    "aic": lambda residual, n, k: n * np.log(residual) + 2 * k,
+    "bic": lambda residual, n, k: n * np.log(residual) + np.log(n) * k,
+    "gcv": lambda residual, n, k: residual / (1 - k / n) ** 2,
+}
+CRITERIA = (*_FORMULAS, "loo")
+
+
+class LinearCriterion:
+    r"""
+    A criterion of ordinary linear regression, with an intercept, on any subsets of the columns; less is better.
+
+    With the residual sum of squares RSS of n rows and k coefficients, intercept included: `"aic"` is :math:`n \log(RSS
+    / n) + 2 k`, `"bic"` :math:`n \log(RSS / n) + k \log n`, `"gcv"` the generalized cross-validation :math:`n\,RSS /
+    (n - k)^2`, and `"loo"` the mean squared leave-one-out error. y is standardized, which adds a constant to the first
+    two and divides the others by the variance.
+
+    RSS comes from the correlations of the columns (`D x D`), which take :math:`O(N D^2)` once; subsets then cost
+    :math:`O(D^3)` each and never look at the rows, but for `"loo"`, :math:`O(N k^2)`. Subsets with :math:`k \ge n` are
+    worth infinity.
+
+    :param X: `N x D` rows, finite.
+    :param y: `N` targets.
+    :param name: One of :data:`CRITERIA`.
+
+    Example:
+        >>> X = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, -1.0], [3.0, 2.0]])
+        >>> criterion = LinearCriterion(X, np.array([0.1, 0.9, 2.1, 2.9]), "aic")
+        >>> criterion(np.array([[False, False], [True, False], [True, True]])).round(1)
+        array([  2. , -15.9, -16.9])
+    """
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, name: str) -> None:
+        self.name = name
+        x, targets = _standardized(X), _standardized(y)
+        self.num_rows = len(X)
+        self.variance = float(np.mean(targets**2))
+        self.correlations = x.T @ x / len(X)
+        self.covariances = x.T @ targets / len(X)
+        self.rows = (x, targets) if name == "loo" else None
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Values of subsets (`m x D` booleans)."""
+        n, k = self.num_rows, 1 + masks.sum(1)
+        values = np.full(len(masks), np.inf)
+        few = k < n
+        if self.rows is not None:
+            values[few] = [self._leave_one_out(*self.rows, mask) for mask in masks[few]]
+        else:
+            residual = np.maximum(self._residuals(masks[few]), _LEAST_RESIDUAL)
+            values[few] = _FORMULAS[self.name](residual, n, k[few])
+        return values
+
+    def _residuals(self, masks: np.ndarray) -> np.ndarray:
+        """RSS / n: of columns outside a subset the identity is left, whose coefficients are zero."""
+        size = max(1, _BLOCK_NUMEL // masks.shape[1] ** 2)
+        parts = [self._residual_block(masks[i : i + size]) for i in range(0, len(masks), size)]
+        return np.concatenate([*parts, np.empty(0)])
+
+    def _residual_block(self, masks: np.ndarray) -> np.ndarray:
+        inside = masks.astype(float)
+        matrices = self.correlations * inside[:, :, None] * inside[:, None, :]
+        diagonal = np.arange(masks.shape[1])
+        matrices[:, diagonal, diagonal] += 1 - inside + _JITTER
+        covariances = self.covariances * inside
+        coefficients = np.linalg.solve(matrices, covariances[:, :, None])[:, :, 0]
+        return self.variance - (covariances * coefficients).sum(1)
+
+    def _leave_one_out(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> float:
+        """Residuals over one less the leverages, which are columns' norms under the factor of the correlations."""
+        factor = np.linalg.cholesky(self.correlations[np.ix_(mask, mask)] + _JITTER * np.eye(mask.sum()))
+        scaled = solve_triangular(factor, x[:, mask].T, lower=True)
+        residuals = y - scaled.T @ (scaled @ y) / len(x)
+        leverages = (1 + np.square(scaled).sum(0)) / len(x)
+        return float(np.mean(np.square(residuals / np.maximum(1 - leverages, _LEAST_RESIDUAL))))
+
+
+class EstimatorCriterion:
+    """
+    Minus the mean cross-validated score of an estimator on subsets of the columns; less is better.
+
+    A subset that comes again is not scored again; the empty one is worth infinity. The cost is that of the fits.
+
+    :param X: `N x D` rows.
+    :param y: `N` targets.
+    :param estimator: An estimator of scikit-learn; clones are fitted.
+    :param scoring: A scorer's name or function, of which more is better. (None: the estimator's `score`.)
+    :param cv: Folds, as :func:`sklearn.model_selection.cross_val_score` takes them.
+
+    Example:
+        >>> from sklearn.linear_model import LinearRegression
+        >>> X = np.random.RandomState(0).randn(60, 2)
+        >>> criterion = EstimatorCriterion(X, X[:, 1], LinearRegression(), "neg_mean_squared_error", 3)
+        >>> values = criterion(np.array([[True, False], [False, True]]))
+        >>> bool(values[1] < 1e-20 < values[0])
+        True
+    """
+
+    def __init__(self, X: np.ndarray, y: np.ndarray, estimator: Any, scoring: Any, cv: Any) -> None:
+        self.x, self.y = X, y
+        self.estimator, self.scoring, self.cv = estimator, scoring, cv
+        self._known: dict[bytes, float] = {}
+
+    def __call__(self, masks: np.ndarray) -> np.ndarray:
+        """Values of subsets (`m x D` booleans)."""
+        return np.array([self._value(mask) for mask in masks])
+
+    def _value(self, mask: np.ndarray) -> float:
+        key = mask.tobytes()
+        if key not in self._known:
+            self._known[key] = -self._score(mask) if mask.any() else np.inf
+        return self._known[key]
+
+    def _score(self, mask: np.ndarray) -> float:
+        options = {"scoring": self.scoring, "cv": self.cv, "error_score": "raise"}
+        return float(cross_val_score(clone(self.estimator), self.x[:, mask], self.y, **options).mean())
+
+
+def _standardized(values: np.ndarray) -> np.ndarray:
+    """Mean 0 and standard deviation 1; constant columns become zero."""
+    centered = values - values.mean(0)
+    scale = centered.std(0)
+    constant = scale <= 1e-12 * np.abs(values).max(0)
+    return np.where(constant, 0.0, centered / np.where(constant, 1.0, scale))
