@@ -15,7 +15,7 @@ from gpytorch_partition.inference.prediction.strategy import PartitionPrediction
 from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
 
-# Ranges of building rows and halves of splits into more than two came later; not all fast clusters measure in projections.
+# Ranges of building rows and splits into more than two came later; not all fast clusters measure in projections.
 _NOT_IN_ALL_STATES = ("built_on.middle", "is_auxiliary", "partition.random_projections")
 
 
