@@ -27,6 +27,7 @@ from torch import Tensor
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import on_own_tasks
 
 
@@ -42,7 +43,9 @@ def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
     pairs = [_structured_product(a, b) for a in _terms(first) for b in _terms(second)]
     terms = [pair for pair in pairs if pair is not None]
     if len(terms) == len(pairs):
-        return reduce(add, sorted(terms, key=lambda term: isinstance(term, DiagLinearOperator)))
+        total = reduce(add, sorted(terms, key=lambda term: isinstance(term, DiagLinearOperator)))
+        # A dense matrix alone is solved at this package's accuracy too.
+        return PartitionSumLinearOperator(total) if isinstance(total, DenseLinearOperator) else total
     if min(first.shape[-2:]) > settings.max_cholesky_size.value():
         hint = "add the kernels instead, or predict fewer points at once"
         check_dense(first, f"an elementwise product with a {type(second).__name__} ({hint})")
