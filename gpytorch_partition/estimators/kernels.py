@@ -16,6 +16,7 @@ from gpytorch_partition.kernels import (
     StandardizedKernel,
 )
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.partitions.fast_cluster import default_height
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 
@@ -101,7 +102,9 @@ def new_kernel(
             )
         return RandomForestKernel(x, y, num_partitions, random_state=random_state, n_jobs=n_jobs)
     if kernel == "fast_cluster":
-        return FastClusterKernel(x, num_partitions, random_state=random_state)
+        # Finer clusters, as many rows without targets would make them, predict worse.
+        height = default_height(len(x) if y is None else len(y))
+        return FastClusterKernel(x, num_partitions, height=height, random_state=random_state)
     lifetime = 1.0 if bool((x == x[0]).all()) else None  # without distances there is no scale to go by
     return MondrianKernel(x, num_partitions, lifetime=lifetime, random_state=random_state)
 

@@ -180,10 +180,15 @@ def _dimension_subset(num_features: int, random: np.random.RandomState) -> np.nd
             return kept
 
 
+def default_height(num_rows: int) -> int:
+    """The height for so many rows: that of centers which are all of them, if these are at most 1,024."""
+    return min(_DEFAULT_HEIGHT, num_rows.bit_length() - 1)
+
+
 def _checked_height(height: int | None, num_rows: int) -> int:
     largest = num_rows.bit_length() - 1
     if height is None:
-        return min(_DEFAULT_HEIGHT, largest)
+        return default_height(num_rows)
     if not 0 <= height <= largest:
         raise ValueError(
             f"expected height between 0 and {largest}, got {height}: "

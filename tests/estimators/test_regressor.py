@@ -48,7 +48,7 @@ def test_scikit_learn_accepts_it(kernel):
 
 def fast_clusters(x, y):
     assert len(y) == 150
-    return FastClusterKernel(x, 10, random_state=0)
+    return FastClusterKernel(x, 10, height=7, random_state=0)
 
 
 class TestUnlabelledRows:
