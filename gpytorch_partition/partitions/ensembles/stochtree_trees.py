@@ -17,7 +17,7 @@ def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: 
     another, draw after draw.
 
     A draw is a sum of some 200 small trees, so that all draws have thousands of them: some 10 draws, far apart, say
-    nearly as much. Trees are those of the mean. Values up to a threshold go left; missing ones too.
+    nearly as much. Trees are those of the mean. Missing values and those up to a threshold go left.
 
     :param model: A `BARTModel` of stochtree, or its `StochTreeBARTRegressor` or `StochTreeBARTBinaryClassifier`.
     :param draws: Numbers of the draws that are read, from 0. (Default: all that the model keeps.)
