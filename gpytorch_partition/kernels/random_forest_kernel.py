@@ -185,7 +185,9 @@ class RandomForestKernel(PartitionKernel):
 
         :param forest: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
             bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or
-            estimator of LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost
+            estimator of LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; a BART model of stochtree, all of
+            whose posterior draws are read; or what `bart_trees` and `array_trees` of
+            `gpytorch_partition.partitions.ensembles` return, which choose and weigh draws and read arrays
             (:class:`~gpytorch_partition.partitions.ForestPartition` says how each is read). With `active_dims` it must
             have been fitted on these columns only.
         :param heights: As above, and so are `random_state`, `batch_shape` and `active_dims`.

@@ -59,7 +59,8 @@ class ForestPartition(Partition):
     :param ensemble: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
         bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn
         (:func:`grow_forest` makes one); a `Booster` or estimator of LightGBM or XGBoost; a `CatBoost` or estimator of
-        CatBoost. `None` makes an unfitted partition that `load_state_dict` fits.
+        CatBoost; a BART model of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an
+        unfitted partition that `load_state_dict` fits.
     :raises TypeError: If it is anything else, or an ensemble of other things than trees.
     :raises ValueError: If it is not fitted or has no trees, its categories are not numbers, an XGBoost model is linear
         or has another `missing` than NaN, or CatBoost compares statistics of categories (a `one_hot_max_size` of at

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from gpytorch_partition import GroupKernel, MembershipKernel, fit_exact_gp, settings
+from gpytorch_partition import GroupKernel, MembershipKernel, RandomForestKernel, fit_exact_gp, settings
 from gpytorch_partition.models import PartitionGP
 
 from .measure import held_gib, in_own_process, medians, peak_gib, timed
@@ -26,6 +28,9 @@ def groups(options: Options) -> Iterator[Table]:
     """Seconds of a product, a fit in one pass and predictions with a hierarchy of three levels."""
     sizes = options.pick([100_000, 1_000_000], [50_000], [2_500])
     rows = [in_own_process(_groups, num_rows) for num_rows in sizes]
+    if options.data:
+        title = "Flight delays (nycflights13, standardized) by date and route, beside a forest of all columns"
+        yield Table("groups_flights", title, _flights(options.data, options.pick(3_000, 1_500, 900)))
     yield Table("groups", "GroupKernel of 50 regions, 1,000 towns and 20,000 shops, nested (float64, seconds)", rows)
 
 
@@ -33,6 +38,9 @@ def memberships(options: Options) -> Iterator[Table]:
     """The same with items in 50 sets on average, sets of very different sizes."""
     sizes = options.pick([(20_000, 2_000), (200_000, 20_000)], [(20_000, 2_000)], [(2_500, 300)])
     rows = [in_own_process(_memberships, *size, only) for size in sizes for only in (False, True)]
+    if options.data:
+        words = "Spam (spambase, standardized) by which of 54 words a mail has"
+        yield Table("memberships_words", words, _words(options.data, options.pick(3_000, 1_500, 900)))
     title = "MembershipKernel: items in 50 sets on average, a row for each item (float64, seconds)"
     yield Table("memberships", title, rows)
 
@@ -90,4 +98,68 @@ def _job(kernel: Kernel, x: Tensor, y: Tensor) -> Row:
         "test error / variance of y": float(error.mean() / y.var()),
         "test error / predicted": float(error.mean() / (variance.mean() + noise)),
         "GiB beyond the data": peak_gib() - before,
+    }
+
+
+def _flights(folder: Path, num_rows: int) -> list[Row]:
+    """Delays of flights by date and route (the distance tells it), beside a forest of all columns."""
+    x, y = _sample(folder / "nycflights13.npz", num_rows)
+    train_x, train_y = x[num_rows // 3 :], y[num_rows // 3 :]
+    dates, routes, forest = (
+        lambda: ScaleKernel(GroupKernel((0, 1), nested=True)),  # month, day
+        lambda: ScaleKernel(GroupKernel((6,))),
+        lambda: ScaleKernel(RandomForestKernel(train_x, train_y, random_state=0)),
+    )
+    parts = {
+        "forest": (forest,),
+        "dates": (dates,),
+        "dates + routes": (dates, routes),
+        "forest + dates": (forest, dates),
+        "forest + dates + routes": (forest, dates, routes),
+    }
+    kernels = {name: reduce(add, [make() for make in makes]) for name, makes in parts.items()}
+    return [_scores(name, kernel, x, y, num_rows // 3) for name, kernel in kernels.items()]
+
+
+def _words(folder: Path, num_rows: int) -> list[Row]:
+    """Spam (1) or not (0) by which of 54 words and characters a mail has: each splits the mails in two."""
+    x, y = _sample(folder / "spambase.npz", num_rows)
+    has, items = (x[:, :54] > 0).numpy(), torch.arange(num_rows).double().unsqueeze(-1)
+    rarity = 1 / np.maximum(has.sum(0), 1)
+    kernels = {
+        "members and others": MembershipKernel(has),
+        "members only": MembershipKernel(has, members_only=True),
+        "members and others, 1 / size": MembershipKernel(has, set_weights=rarity),
+        "members only, 1 / size": MembershipKernel(has, members_only=True, set_weights=rarity),
+    }
+    rows = [_scores(name, ScaleKernel(kernel), items, y, num_rows // 3) for name, kernel in kernels.items()]
+    ones = torch.from_numpy(has).double()
+    return [*rows, _scores("RBF of the same zeros and ones", ScaleKernel(RBFKernel()), ones, y, num_rows // 3)]
+
+
+def _sample(path: Path, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Random rows as they are, and targets of mean 0 and standard deviation 1 (float64)."""
+    with np.load(path, allow_pickle=False) as file:
+        chosen = np.random.default_rng(0).permutation(len(file["y"]))[:num_rows]
+        x, y = (torch.from_numpy(file[name][chosen].astype(np.float64)) for name in ("X", "y"))
+    return x, (y - y.mean()) / y.std()
+
+
+def _scores(name: str, kernel: Kernel, x: Tensor, y: Tensor, num_points: int) -> Row:
+    """How well the first rows are predicted from the others."""
+    model = PartitionGP(x[num_points:], y[num_points:], GaussianLikelihood(), kernel)
+    model.covar_module = kernel.double()
+    with settings.iterative():
+        fit_exact_gp(model, model.likelihood)
+        with torch.no_grad():
+            prediction = model.likelihood(model.eval()(x[:num_points]))
+            mean, variance = prediction.mean, prediction.variance
+    error = (y[:num_points] - mean).square()
+    density = -0.5 * (error / variance + (2 * torch.pi * variance).log())
+    return {
+        "kernel": name,
+        "training rows": len(x) - num_points,
+        "RMSE": float(error.mean().sqrt()),
+        "NLPD": -float(density.mean()),
+        "cover of 90 % intervals": float((error.sqrt() < 1.645 * variance.sqrt()).double().mean()),
     }

@@ -7,6 +7,7 @@ from typing import Any
 from gpytorch_partition.partitions.ensembles.catboost_trees import catboost_trees
 from gpytorch_partition.partitions.ensembles.lightgbm_trees import lightgbm_trees
 from gpytorch_partition.partitions.ensembles.scikit_learn import scikit_learn_trees
+from gpytorch_partition.partitions.ensembles.stochtree_trees import bart_trees
 from gpytorch_partition.partitions.ensembles.trees import Trees
 from gpytorch_partition.partitions.ensembles.xgboost_trees import xgboost_trees
 
@@ -17,6 +18,9 @@ _READERS = {
     ("xgboost", "Booster"): xgboost_trees,
     ("xgboost", "XGBModel"): xgboost_trees,
     ("catboost", "CatBoost"): catboost_trees,
+    ("stochtree", "BARTModel"): bart_trees,
+    ("stochtree", "StochTreeBARTRegressor"): bart_trees,
+    ("stochtree", "StochTreeBARTBinaryClassifier"): bart_trees,
 }
 
 
@@ -26,7 +30,8 @@ def trees_of(ensemble: Any) -> Trees:
 
     :param ensemble: A random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or bagging
         of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or estimator of
-        LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; or :class:`Trees`, which are returned.
+        LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; a BART model of stochtree; or :class:`Trees`, which
+        are returned.
     :raises TypeError: If it is anything else, or an ensemble of other members than trees.
     :raises ValueError: If it is not fitted or has no trees, has a negative weight, its categories are not numbers, or
         numbers do not determine a leaf (statistics of categories in CatBoost).

@@ -1,0 +1,73 @@
+"""Reader of posterior draws of Bayesian additive regression trees (BART) of stochtree, from its JSON format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined
+
+
+def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: Sequence[float] | None = None) -> Trees:
+    """
+    The trees of the posterior draws of a BART model (Chipman, George & McCulloch 2010): those of a draw one after
+    another, draw after draw.
+
+    A draw is a sum of some 200 small trees, so that all draws have thousands of them: some 10 draws, far apart, say
+    nearly as much. Trees are those of the mean. Missing values and those up to a threshold go left.
+
+    :param model: A `BARTModel` of stochtree, or its `StochTreeBARTRegressor` or `StochTreeBARTBinaryClassifier`.
+    :param draws: Numbers of the draws that are read, from 0. (Default: all that the model keeps.)
+    :param draw_weights: A weight for each of them, 0 or more, such as of importance sampling. (Default: all the same.)
+    :raises ValueError: If the model is not sampled or has no trees of the mean, columns hold other values than
+        numbers, or draws or their weights do not fit.
+    """
+    container = _container(model)
+    chosen = [*range(container.num_samples())] if draws is None else [*draws]
+    if not chosen or not all(0 <= draw < container.num_samples() for draw in chosen):
+        raise ValueError(f"expected numbers of draws from 0 to {container.num_samples() - 1}, got {chosen}")
+    if draw_weights is not None and len(draw_weights) != len(chosen):
+        raise ValueError(f"expected {len(chosen)} weights, one for each draw, got {len(draw_weights)}")
+    forests = json.loads(container.dump_json_string())
+    members = [forests[f"forest_{draw}"] for draw in chosen]
+    trees = [_tree(forest[f"tree_{number}"]) for forest in members for number in range(forest["num_trees"])]
+    shares = np.ones(len(members)) if draw_weights is None else np.asarray(draw_weights, float)
+    weights = np.repeat(shares, [forest["num_trees"] for forest in members])
+    return joined(trees, _model(model).num_covariates, weights=weights)
+
+
+def _model(model: Any) -> Any:
+    """The BARTModel of an estimator; a BARTModel itself."""
+    if hasattr(model, "get_params"):
+        check_fitted(model, hasattr(model, "model_"))
+        return model.model_
+    return model
+
+
+def _container(model: Any) -> Any:
+    model = _model(model)
+    if not model.is_sampled():
+        raise ValueError("expected a BARTModel with posterior draws: call sample(X_train, y_train) first")
+    if not model.include_mean_forest:
+        raise ValueError("expected a BARTModel with trees of the mean, got one of the variance only")
+    features = model._covariate_preprocessor
+    if features._num_onehot_features or features._num_ordinal_features:
+        raise ValueError(
+            "expected a BARTModel of columns of numbers, got one that encodes categories of a data frame itself: "
+            "encode the columns, and sample the model on the numbers that the kernel will see"
+        )
+    return model.forest_container_mean
+
+
+def _tree(arrays: dict[str, Any]) -> Tree:
+    """One tree, without the nodes that sampling has deleted."""
+    if arrays["has_categorical_split"]:
+        raise ValueError("expected splits that compare numbers, got some by categories: encode these columns")
+    kept = ~np.array(arrays["node_deleted"], bool)
+    number = np.append(np.cumsum(kept) - 1, -1)  # new numbers; -1 stays
+    children = number[np.stack([arrays["left"], arrays["right"]], 1)][kept]
+    threshold = np.array(arrays["threshold"], np.float64)[kept]
+    return Tree(children, np.array(arrays["split_index"])[kept], threshold, np.ones(kept.sum(), bool))
