@@ -7,3 +7,5 @@ from gpytorch_partition.estimators.parallel_evolution import BaggedStepwiseSelec
 from gpytorch_partition.estimators.parallel_evolution import ParallelEvolutionSelector as ParallelEvolutionSelector
 from gpytorch_partition.estimators.regressor import PartitionGPRegressor as PartitionGPRegressor
 from gpytorch_partition.estimators.scores import hit_curve as hit_curve
+from gpytorch_partition.estimators.svm import PartitionSVC as PartitionSVC
+from gpytorch_partition.estimators.svm import PartitionSVR as PartitionSVR

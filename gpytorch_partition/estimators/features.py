@@ -10,7 +10,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from gpytorch_partition.estimators.kernels import KernelLike
-from gpytorch_partition.estimators.machine import KernelMachine
+from gpytorch_partition.estimators.machine import KernelMachine, optional_targets
 from gpytorch_partition.models.cluster_features import ClusterFeatures
 
 
@@ -72,7 +72,8 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
         :raises ValueError: If the rows or a parameter cannot be used, or `"forest"` is given no targets.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
-        x = self._build(X, y)
+        rows = self._checked(X)
+        x = self._build(rows, optional_targets(y, len(rows)))
         self._features = ClusterFeatures(self.kernel_, x)
         self.n_columns_ = self._features.num_columns
         return self

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from gpytorch_partition.estimators.kernels import KernelLike
-from gpytorch_partition.estimators.machine import KernelMachine, check_count
+from gpytorch_partition.estimators.machine import KernelMachine, check_count, optional_targets
 from gpytorch_partition.models.spectral import spectral_truncation
 
 
@@ -81,7 +81,8 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
         check_count(self.n_components, "n_components")
-        x = self._build(X, y)
+        rows = self._checked(X)
+        x = self._build(rows, optional_targets(y, len(rows)))
         found = spectral_truncation(
             self.kernel_, x, self.n_components, is_centred=True, tolerance=self.tol, random_state=self.random_state
         )

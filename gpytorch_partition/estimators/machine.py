@@ -23,8 +23,8 @@ class KernelMachine(BaseEstimator):
     """
     Base class of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
 
-    Rows are standardized unless the kernel is built already, and held in float64. A machine calls :meth:`_build` in
-    `fit`, and :meth:`_new_rows` for other rows; the kernel is in `kernel_`.
+    Rows are standardized unless the kernel is built already, and held in float64. A machine calls :meth:`_checked` and
+    :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows; the kernel is in `kernel_`.
     """
 
     kernel: Any
@@ -34,15 +34,17 @@ class KernelMachine(BaseEstimator):
     kernel_: Kernel
     _columns: Standardization | None
 
-    def _build(self, X: Any, y: Any) -> Tensor:
-        """
-        Check rows and targets and build the kernel: the rows (`N x D`) as the kernel sees them.
+    def _checked(self, X: Any, y: Any = "no_validation", reset: bool = True, **options: Any) -> Any:
+        """Rows (`N x D`, float64) that scikit-learn accepts, and targets where there are any."""
+        return validate_data(self, X, y, dtype=np.float64, reset=reset, ensure_all_finite=self._finiteness, **options)
 
-        :param y: What :func:`optional_targets` takes.
+    def _build(self, rows: np.ndarray, targets: Tensor | None) -> Tensor:
         """
-        rows = validate_data(self, X, dtype=np.float64, ensure_all_finite=self._finiteness)
+        Build the kernel on checked rows: the rows (`N x D`) as the kernel sees them.
+
+        :param targets: `N` numbers or `N x k` indicators, where there are any.
+        """
         check_magnitudes(rows, "X")
-        targets = optional_targets(y, len(rows))
         self._columns = None if is_built(self.kernel) else Standardization.of_array(rows)
         x = self._seen_by_kernel(rows)
         self.kernel_ = resolved_kernel(
@@ -58,9 +60,7 @@ class KernelMachine(BaseEstimator):
     def _new_rows(self, X: Any) -> Tensor:
         """Checked rows (`N x D`) as the kernel sees them."""
         check_is_fitted(self)
-        return self._seen_by_kernel(
-            validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=self._finiteness)
-        )
+        return self._seen_by_kernel(self._checked(X, reset=False))
 
     def _seen_by_kernel(self, rows: np.ndarray) -> Tensor:
         if self._columns is None:

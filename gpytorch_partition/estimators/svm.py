@@ -1,0 +1,404 @@
+"""`PartitionSVC` and `PartitionSVR`: support vector machines with a partition kernel, with the scikit-learn API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from scipy.sparse import csr_matrix, hstack, vstack
+from sklearn.base import ClassifierMixin, RegressorMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
+from torch import Tensor
+
+from gpytorch_partition.estimators.kernels import KernelLike
+from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_magnitudes, class_indicators
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.models.cluster_features import ClusterFeatures
+
+_ENTRIES = 2**26  # entries of features made at once in predictions: a GiB
+_MOST_DENSE_ROWS = 2_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
+_ROUNDS = 20  # of the search for the intercept, at most; mostly 3 to 5 are needed
+_JUMP = 10.0  # how far the secant may go, in steps of the method without it
+
+
+class _Line(NamedTuple):
+    """A linear function of features."""
+
+    coefficients: np.ndarray
+    intercept: float
+    num_passes: int
+
+
+class _PartitionSVM(KernelMachine):
+    """What the classifier and the regressor share: linear machines on sparse features."""
+
+    C: float
+    tol: float
+    max_iter: int
+
+    def _check_parameters(self) -> None:
+        for name in ("C", "tol"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 < value < np.inf:
+                raise ValueError(f"expected {name} to be a positive number, got {value!r}")
+        check_count(self.max_iter, "max_iter")
+
+    def _fit_features(self, rows: np.ndarray, targets: Tensor) -> csr_matrix:
+        """Build the kernel: the features (`N x p`) of the training rows."""
+        x = self._build(rows, targets)
+        self._features = ClusterFeatures(self.kernel_, x)
+        features = self._features(x)
+        self._entries_per_row = features.nnz // len(x) + 1
+        return features
+
+    def _set(self, lines: list[_Line]) -> None:
+        self.coef_ = np.stack([line.coefficients for line in lines])
+        self.intercept_ = np.array([line.intercept for line in lines])
+        self.n_iter_ = np.array([line.num_passes for line in lines])
+
+    def _values(self, X: Any) -> np.ndarray:
+        """Values of all linear functions at rows (`N2 x k`), some rows at a time."""
+        x = self._new_rows(X)
+        size = max(1, _ENTRIES // self._entries_per_row)
+        blocks = [self._features(part) @ self.coef_.T + self.intercept_ for part in x.split(size)]
+        return np.concatenate(blocks)
+
+
+class PartitionSVC(ClassifierMixin, _PartitionSVM):
+    r"""
+    Support vector classification with a partition kernel, at a cost linear in the number of rows.
+
+    It solves the problem of :class:`sklearn.svm.SVC`, hinge loss and an intercept that is not penalized, and agrees
+    with `SVC(kernel="precomputed")` on the kernel matrix within that solver's tolerance, without the matrix: dual
+    coordinate descent (liblinear; Hsieh et al. 2008) on the kernel's sparse features
+    (:class:`~gpytorch_partition.models.ClusterFeatures`), whose products are exactly the kernel. liblinear penalizes
+    the intercept; a proximal point iteration around it, of some three to five solves, of which the first are rough,
+    takes that away. Up to 2,000 rows it is libsvm on the matrix itself, which is faster there. (Where no support vector
+    is on the margin, for very small C, a range of intercepts is optimal, and another one may be found.)
+
+    With k > 2 classes it is one against one, as in `SVC`: k (k - 1) / 2 machines, each on the rows of two classes.
+    `decision_function` then has a column per class, votes with their confidence between -1/3 and 1/3, and the class
+    predicted is its largest (`SVC` with `break_ties=True`).
+
+    A pass over the rows costs their features' entries: m in each row for flat partitions, m times the depth of a leaf
+    for the default forest; descent takes tens to hundreds of passes, more for large C. Memory is some 45 bytes per
+    entry while it is fitted. For many rows use flat partitions, such as
+    `kernel=lambda x, y: RandomForestKernel(x, y, 100, "sampled")` or `"fast_cluster"`.
+
+    :param C: Cost of a unit of hinge loss; k(x, x) is 1 for most kernels, and rows are not scaled by it. (Default: 1.)
+    :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`, a function from the
+        standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x k`) to a kernel, or a kernel
+        of this package that is built already, which sees X as it is
+        (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
+    :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
+    :param class_weight: Factors of C by class, `"balanced"` or None, as in `SVC`. (Default: None.)
+    :param probability: Whether `predict_proba` is there: Platt's sigmoids are fitted to decision values of held-out
+        rows, by five more fits with kernels of their own (:class:`sklearn.calibration.CalibratedClassifierCV`), since
+        a forest has seen the classes of its rows. (Default: False.)
+    :param tol: Largest violation of the optimality conditions, as in `SVC`. (Default: 1e-3.)
+    :param max_iter: Passes over the rows of one solve, at most; a `ConvergenceWarning` tells where they were not
+        enough. (Default: 10,000.)
+    :param random_state: Seed of the partitions and of the order of rows in descent.
+    :param n_jobs: Trees grown, or pairs of classes fitted, at once, as scikit-learn counts them. (Default: None, one.)
+
+    Fitted attributes:
+
+    - `classes_`: the `k` classes.
+    - `coef_`, `intercept_`: the linear functions of the features, `1 x p` for two classes, positive for the second, or
+      one for each pair. There are no dual coefficients: liblinear does not keep them.
+    - `n_iter_`: passes over the rows in all, for each of them (steps of libsvm up to 2,000 rows).
+    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+
+    Example:
+        >>> from sklearn.datasets import load_breast_cancer
+        >>> X, y = load_breast_cancer(return_X_y=True)
+        >>> machine = PartitionSVC(num_partitions=50, random_state=0).fit(X[::2], y[::2])
+        >>> bool(machine.score(X[1::2], y[1::2]) > 0.9)
+        True
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        kernel: KernelLike = "forest",
+        num_partitions: int = 200,
+        *,
+        class_weight: dict[Any, float] | str | None = None,
+        probability: bool = False,
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.C = C
+        self.kernel = kernel
+        self.num_partitions = num_partitions
+        self.class_weight = class_weight
+        self.probability = probability
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any) -> PartitionSVC:
+        """
+        Build the kernel and find the largest margins.
+
+        :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
+        :param y: `N` classes, two or more.
+        :return: The classifier itself.
+        :raises ValueError: If the data or a parameter cannot be used, there is one class only, or features would have
+            2^31 entries or more.
+        :raises TypeError: If the kernel is of another kind, or X is sparse.
+        """
+        self._check_parameters()
+        rows, labels = self._checked(X, y)
+        check_classification_targets(labels)
+        if self.probability:
+            return self._fit_with_sigmoids(X, labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(f"expected two classes or more, got {len(self.classes_)} class: {self.classes_.tolist()}")
+        features = self._fit_features(rows, class_indicators(numbers))
+        costs = self.C * compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
+        seed = random_state_of(self.random_state).randint(2**31)
+        pairs = combinations(range(len(self.classes_)), 2)
+        lines = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+            delayed(self._separated)(features, numbers, costs, pair, seed) for pair in pairs
+        )
+        self._set(lines)
+        return self
+
+    def _separated(
+        self, features: csr_matrix, numbers: np.ndarray, costs: np.ndarray, pair: tuple[int, int], seed: int
+    ) -> _Line:
+        """The line that separates two classes, positive for the second."""
+        chosen = np.flatnonzero(np.isin(numbers, pair))
+        rows = features if len(chosen) == len(numbers) else features[chosen]
+        signs = np.where(numbers[chosen] == pair[1], 1.0, -1.0)
+        return _classifying_line(rows, signs, costs[numbers[chosen]], self.tol, self.max_iter, seed)
+
+    def _fit_with_sigmoids(self, X: Any, labels: np.ndarray) -> PartitionSVC:
+        """Take over what a machine of all rows has learned, and the sigmoids of decision values of held-out rows."""
+        plain = clone(self).set_params(probability=False)
+        (calibrated,) = CalibratedClassifierCV(plain, ensemble=False).fit(X, labels).calibrated_classifiers_
+        learned = vars(calibrated.estimator).items()
+        self.__dict__.update({name: value for name, value in learned if name not in self.get_params()})
+        self._sigmoids = calibrated.calibrators
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """
+        How far rows are on the side of a class.
+
+        :param X: `N2 x D` rows, as in :meth:`fit`.
+        :return: `N2` values, positive for the second of two classes, or `N2 x k` votes with their confidence.
+        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+        """
+        values = self._values(X)
+        if len(self.classes_) == 2:
+            return values[:, 0]
+        return _ovr_decision_function(values > 0, values, len(self.classes_))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The classes (`N2`) of rows (`N2 x D`): the largest of :meth:`decision_function`."""
+        values = self.decision_function(X)
+        return self.classes_[(values > 0).astype(int) if values.ndim == 1 else values.argmax(1)]
+
+    @available_if(lambda self: self.probability)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """
+        Probabilities of the classes (`N2 x k`), if `probability`; they may rank rows otherwise than `predict` does.
+
+        :param X: `N2 x D` rows, as in :meth:`fit`.
+        """
+        values = self.decision_function(X)
+        columns = values[:, None] if values.ndim == 1 else values
+        found = np.column_stack([sigmoid.predict(column) for sigmoid, column in zip(self._sigmoids, columns.T)])
+        if found.shape[1] == 1:
+            return np.column_stack([1 - found, found])
+        total = found.sum(1, keepdims=True)
+        return np.where(total > 0, found / np.where(total > 0, total, 1.0), 1 / found.shape[1])
+
+
+class PartitionSVR(RegressorMixin, _PartitionSVM):
+    r"""
+    Support vector regression with a partition kernel, at a cost linear in the number of rows.
+
+    The epsilon-insensitive loss and the unpenalized intercept of :class:`sklearn.svm.SVR`, solved as in
+    :class:`PartitionSVC`, which says what it costs: it agrees with `SVR(kernel="precomputed")` on the kernel matrix
+    within that solver's tolerance. Targets keep their units: C and epsilon are to be chosen for them, as for `SVR`.
+
+    :param C: Cost of a unit of loss. (Default: 1.)
+    :param epsilon: Errors up to it cost nothing, in units of the targets. (Default: 0.1.)
+    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, a function from the standardized rows and the targets
+        `(x, y)` to a kernel, or a kernel of this package that is built already, which sees X as it is
+        (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
+    :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
+    :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
+        are more than 2,000 rows. (Default: 1e-3.)
+    :param max_iter: Passes over the rows of one solve, at most. (Default: 10,000.)
+    :param random_state: Seed of the partitions and of the order of rows in descent.
+    :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
+
+    Fitted attributes:
+
+    - `coef_`, `intercept_`: the linear function of the features, `1 x p` and `1`.
+    - `n_iter_`: passes over the rows in all (steps of libsvm up to 2,000 rows).
+    - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+
+    Example:
+        >>> from sklearn.datasets import load_diabetes
+        >>> X, y = load_diabetes(return_X_y=True)
+        >>> machine = PartitionSVR(C=100.0, num_partitions=50, random_state=0).fit(X[:300], y[:300])
+        >>> bool(machine.score(X[300:], y[300:]) > 0.4)
+        True
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        epsilon: float = 0.1,
+        kernel: KernelLike = "forest",
+        num_partitions: int = 200,
+        *,
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        random_state: int | np.random.RandomState | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.C = C
+        self.epsilon = epsilon
+        self.kernel = kernel
+        self.num_partitions = num_partitions
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any) -> PartitionSVR:
+        """
+        Build the kernel and find the flattest function within epsilon of the targets, up to what C costs.
+
+        :param X: `N x D` rows, finite; `"forest"` takes NaN for a missing value.
+        :param y: `N` targets.
+        :return: The regressor itself.
+        :raises ValueError: If the data or a parameter cannot be used, or features would have 2^31 entries or more.
+        :raises TypeError: If the kernel is of another kind, or X is sparse.
+        """
+        self._check_parameters()
+        if not isinstance(self.epsilon, int | float) or not 0 <= self.epsilon < np.inf:
+            raise ValueError(f"expected epsilon to be 0 or a positive number, got {self.epsilon!r}")
+        rows, targets = self._checked(X, y, y_numeric=True)
+        check_magnitudes(targets, "y")
+        targets = targets.astype(np.float64)
+        features = self._fit_features(rows, torch.from_numpy(targets))
+        seed = random_state_of(self.random_state).randint(2**31)
+        line = _regression_line(features, targets, self.C, self.epsilon, self.tol, self.max_iter, seed)
+        self._set([line])
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """
+        Values of the function (`N2`) at rows (`N2 x D`).
+
+        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+        """
+        return self._values(X)[:, 0]
+
+
+def _classifying_line(
+    features: csr_matrix, signs: np.ndarray, costs: np.ndarray, tol: float, max_iter: int, seed: int
+) -> _Line:
+    """The minimum of half the squared length of the coefficients plus the rows' costs (`N`) of hinge loss."""
+    if len(signs) <= _MOST_DENSE_ROWS:
+        dense = SVC(kernel="precomputed", C=1.0, tol=tol).fit((features @ features.T).toarray(), signs, costs)
+        return _line_of_dual(features, dense)
+    bias = _typical_length(features)
+    # A last row of the bias alone, which is always on the wrong side: its loss is linear, and draws b to the center.
+    last = csr_matrix(([1.0], ([0], [features.shape[1]])), shape=(1, features.shape[1] + 1))
+    rows, signs = vstack([_with_column(features, bias), last], format="csr"), np.append(signs, 1.0)
+
+    def around(center: float, rough: float) -> _Line:
+        reach = 10 * (1 + abs(center))
+        rows.data[-1] = np.copysign(bias / reach, center)
+        weights = np.append(costs, reach * abs(center) / bias**2)
+        machine = LinearSVC(
+            loss="hinge", C=1.0, fit_intercept=False, tol=rough, max_iter=max_iter, random_state=seed
+        ).fit(rows, signs, weights)
+        return _Line(machine.coef_[0, :-1], bias * machine.coef_[0, -1], int(machine.n_iter_))
+
+    return _with_free_intercept(around, 0.0, tol, tol)
+
+
+def _regression_line(
+    features: csr_matrix, targets: np.ndarray, C: float, epsilon: float, tol: float, max_iter: int, seed: int
+) -> _Line:
+    """The minimum of half the squared length of the coefficients plus C times the epsilon-insensitive losses."""
+    if len(targets) <= _MOST_DENSE_ROWS:
+        dense = SVR(kernel="precomputed", C=C, epsilon=epsilon, tol=tol).fit((features @ features.T).toarray(), targets)
+        return _line_of_dual(features, dense)
+    bias, unit = _typical_length(features), float(targets.std()) or 1.0
+    rows = _with_column(features, bias)
+
+    def around(center: float, rough: float) -> _Line:
+        machine = LinearSVR(
+            C=C, epsilon=epsilon, fit_intercept=False, tol=rough, max_iter=max_iter, random_state=seed
+        ).fit(rows, targets - center)
+        return _Line(machine.coef_[:-1], center + bias * machine.coef_[-1], int(machine.n_iter_))
+
+    return _with_free_intercept(around, float(np.median(targets)), tol, tol * unit)
+
+
+def _with_free_intercept(around: Callable[[float, float], _Line], start: float, tol: float, shift_tol: float) -> _Line:
+    r"""
+    The solution without a penalty of the intercept, from some with one (the proximal point method, Rockafellar 1976).
+
+    The penalty :math:`(b - c)^2 / 2 B^2` of the intercept's distance from a center c vanishes where both are the same.
+    At its minimum the derivative of the rest is :math:`(c - b) / B^2`: the center moves to where the secant through two
+    of them is zero.
+
+    :param around: From a center and a tolerance to the solution with the penalty.
+    :param start: The first center.
+    :param tol: The last tolerance of `around`; the first ones are rough.
+    :param shift_tol: The distance of b and c at which the search ends.
+    """
+    center, before, num_passes = start, None, 0
+    for number in range(1, _ROUNDS + 1):
+        rough = max(tol, 0.1**number)
+        line = around(center, rough)
+        shift, num_passes = line.intercept - center, num_passes + line.num_passes
+        if rough == tol and abs(shift) <= shift_tol:
+            break
+        ahead = 0.0
+        if before is not None and (fall := (before[1] - shift) * (line.intercept - before[0])) > 0:
+            ahead = shift * (line.intercept - before[0]) ** 2 / fall
+        before, center = (
+            (line.intercept, shift),
+            line.intercept + min(max(ahead, -_JUMP * abs(shift)), _JUMP * abs(shift)),
+        )
+    return line._replace(num_passes=num_passes)
+
+
+def _line_of_dual(features: csr_matrix, machine: SVC | SVR) -> _Line:
+    """What a machine on the matrix of products says of the features."""
+    coefficients = (machine.dual_coef_ @ features[machine.support_]).ravel()
+    return _Line(coefficients, float(machine.intercept_[0]), int(np.max(machine.n_iter_)))
+
+
+def _typical_length(features: csr_matrix) -> float:
+    """The root mean square of the rows' lengths: a bias of this size is as easy to learn as the features."""
+    return float(np.sqrt(np.mean(np.square(features.data)) * features.nnz / features.shape[0])) or 1.0
+
+
+def _with_column(features: csr_matrix, value: float) -> csr_matrix:
+    """The features with a constant column at their end."""
+    return hstack([features, csr_matrix(np.full((features.shape[0], 1), value))], format="csr")
