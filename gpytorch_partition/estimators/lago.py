@@ -263,7 +263,7 @@ class LAGORanker(ClassifierMixin, BaseEstimator):
                 if left_out is not None:
                     squares = left_out.applied(squares, block)
                 for values, alpha in zip(scores, alphas):
-                    values[block] = log_sum(squares / alpha**2)
+                    values[block] = log_sum(squares, alpha)
         return np.maximum(scores - np.log(len(radii) - (left_out is not None)), _NO_SCORE)
 
     def _blocks(self, x: np.ndarray, radii: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
@@ -351,21 +351,26 @@ def _threshold(scores: np.ndarray, number: int) -> float:
     return float((above + below) / 2)
 
 
-def _gaussian(squares: np.ndarray) -> np.ndarray:
+def _gaussian(squares: np.ndarray, alpha: float) -> np.ndarray:
     least = np.minimum(squares.min(1), np.finfo(float).max)  # squares may overflow
-    return np.log(np.exp((least[:, None] - squares) / 2).sum(1)) - least / 2
+    terms = least[:, None] - squares
+    terms *= 0.5 / alpha**2
+    return np.log(np.exp(terms, out=terms).sum(1)) - least * (0.5 / alpha**2)
 
 
-def _triangular(squares: np.ndarray) -> np.ndarray:
-    return np.log(np.maximum(1 - np.sqrt(squares), 0).sum(1))
+def _triangular(squares: np.ndarray, alpha: float) -> np.ndarray:
+    terms = np.sqrt(squares)
+    terms /= -alpha
+    terms += 1
+    return np.log(np.maximum(terms, 0, out=terms).sum(1))
 
 
-def _uniform(squares: np.ndarray) -> np.ndarray:
-    return np.log((squares <= 1).sum(1))
+def _uniform(squares: np.ndarray, alpha: float) -> np.ndarray:
+    return np.log((squares <= alpha**2).sum(1))
 
 
-# Logarithms of the sums of kernel values over the columns of squared distances.
-_KERNELS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+# Logarithms of the sums of kernel values over the columns of squared distances, in units of alpha.
+_KERNELS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "gaussian": _gaussian,
     "triangular": _triangular,
     "uniform": _uniform,

@@ -45,6 +45,8 @@ TABLES = [
     "semi_supervised_summary",
     "groups",
     "memberships",
+    *(f"kernels_and_ensembles_{name}" for name in ("figure_2", "figure_3", "figure_5", "figure_6", "selection")),
+    *("rare_class", "rare_class_parameters"),
     "summary",
 ]
 
@@ -70,7 +72,8 @@ def test_all_benchmarks_run(tmp_path):
         assert not {"nan", "inf", "-inf"} & {value for row in rows for value in row.values()}, name
     figures = [f"mondrian_figure_{number}" for number in range(5, 11)]
     figures += [f"paper_figure_{number}" for number in range(1, 7)]
-    for name in ("sizes", "evidence_ranks", *figures):
+    zhu = [name for name in TABLES if name.startswith(("kernels_and_ensembles", "rare_class"))]
+    for name in ("sizes", "evidence_ranks", *figures, *zhu):
         assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 
