@@ -50,6 +50,8 @@ def _row_of_points(panel: Any, values: list[np.ndarray], shift: float, method: s
 @if_possible
 def over_numbers(rows: list[Row], scores: Mapping[str, str]) -> Any:
     """A panel for each score (column and title) over numbers of partitions, with two standard errors."""
+    from matplotlib.ticker import FixedLocator
+
     figure, drawn = panels(len(scores), 5.4 * len(scores))
     for panel, (column, title) in zip(drawn, scores.items()):
         for method in dict.fromkeys(row["kernel"] for row in rows):
@@ -57,6 +59,10 @@ def over_numbers(rows: list[Row], scores: Mapping[str, str]) -> Any:
             m, mean, error = (np.array([row[key] for row in line]) for key in ("m", column, f"{column}: error"))
             panel.errorbar(m, mean, yerr=2 * error, label=method, ms=5, lw=1.6, elinewidth=0.8, **STYLES[method])
         panel.set(xscale="log", xlabel="partitions, m")
+        if column.startswith("log density"):
+            panel.set_yscale("symlog", linthresh=1)
+            panel.yaxis.set_major_locator(FixedLocator([-10, -5, -2, *np.arange(-5, 5) / 5]))
+            panel.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
         panel.set_xticks(sorted({row["m"] for row in rows}), sorted({row["m"] for row in rows}))
         panel.tick_params(axis="x", which="minor", bottom=False)
         finish(panel, title)
