@@ -18,9 +18,11 @@ from time import perf_counter
 
 from .botorch_optimizers import botorch_optimizers
 from .default_cost import default_cost
+from .diagnosis import diagnosis
 from .evidence import evidence
 from .issue_bars import issue_bars
 from .labelling import labelling
+from .mondrian_classification import mondrian_classification
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
 from .one_pass import one_pass
@@ -32,10 +34,12 @@ from .scaling import scaling
 from .sizes import sizes
 from .tasks import tasks
 from .training import training
+from .weights_by_folds import weights_by_folds
 
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
+    *(diagnosis, weights_by_folds, mondrian_classification),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

@@ -36,6 +36,11 @@ TABLES = [
     "mondrian_speed",
     *(("botorch_runs", "botorch_optimizers", "botorch_searches") if find_spec("botorch") else ()),
     "tasks",
+    "diagnosis",
+    "diagnosis_speed",
+    "weights_by_folds",
+    "mondrian_classification",
+    "mondrian_classification_speed",
     "summary",
 ]
 
@@ -59,7 +64,12 @@ def test_all_benchmarks_run(tmp_path):
         assert rows
         assert "error" not in rows[0], name
         assert not {"nan", "inf", "-inf"} & {value for row in rows for value in row.values()}, name
-    for name in ("sizes", "evidence_ranks", *(f"mondrian_figure_{number}" for number in range(5, 11))):
+    for name in (
+        "sizes",
+        "evidence_ranks",
+        "mondrian_classification",
+        *(f"mondrian_figure_{number}" for number in range(5, 11)),
+    ):
         assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 
