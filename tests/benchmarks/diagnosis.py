@@ -1,4 +1,4 @@
-"""What partitions are worth as an ensemble: strength, correlation and standard errors on real rows, and at what cost."""
+"""What partitions are worth as an ensemble: strength, correlation, standard errors, and their cost."""
 
 from __future__ import annotations
 
