@@ -28,7 +28,6 @@ from .predictors import Split
 from .regression_sets import read_data, split_of
 from .report import Options, Row, Table
 
-
 _MOST_ROWS = 2_000  # with which the likelihood is trained: by L-BFGS, on four dense matrices
 
 
