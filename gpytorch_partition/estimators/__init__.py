@@ -3,6 +3,7 @@
 from gpytorch_partition.estimators.features import PartitionFeatures as PartitionFeatures
 from gpytorch_partition.estimators.kernel_pca import PartitionKernelPCA as PartitionKernelPCA
 from gpytorch_partition.estimators.lago import LAGORanker as LAGORanker
+from gpytorch_partition.estimators.mondrian_classifier import MondrianClassifier as MondrianClassifier
 from gpytorch_partition.estimators.parallel_evolution import BaggedStepwiseSelector as BaggedStepwiseSelector
 from gpytorch_partition.estimators.parallel_evolution import ParallelEvolutionSelector as ParallelEvolutionSelector
 from gpytorch_partition.estimators.regressor import PartitionGPRegressor as PartitionGPRegressor

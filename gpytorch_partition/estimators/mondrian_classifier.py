@@ -19,10 +19,10 @@ from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.path import fit_along_lifetimes, pad_weights
 from gpytorch_partition.models.growing_features import GrowingFeatures, one_hot
 
-LOSSES = ("log_loss", "hinge", "squared_error")
+LOSSES = ("log_loss", "hinge")
 
 # The lifetimes tried, in units of 1 / the median L1 distance of two rows.
-_SHORTEST, _LONGEST = 0.25, 32.0
+_SHORTEST, _LONGEST = 0.25, 8.0
 _FEWEST_ROWS = 20  # rows with which a width is chosen by error; with fewer it is _USUAL
 _USUAL = 4.0  # the lifetime then
 _ROWS_AT_ONCE = 10_000  # rows whose features are held at a time
@@ -40,12 +40,11 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
     A linear classifier on the sparse features of a Mondrian kernel, trained by stochastic gradient descent.
 
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
-    standardized columns (logistic regression, a support vector machine, or ridge regression of indicators of the
-    classes), at a cost of m per row and pass. The lifetime :math:`\lambda`, one over the width of the kernel, is chosen
-    by the error of held-out rows, from one set of trees: each lifetime goes on from the weights of the last, in which
-    a cell begins with the weight of the cell that it was cut from (Balog et al. 2016, section 4.2.2;
-    :func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`). Then the model of the best lifetime is trained on all
-    rows, and goes on as rows arrive (:meth:`partial_fit`, section 5).
+    standardized columns (logistic regression, or a support vector machine), at a cost of m per row and pass. The
+    lifetime :math:`\lambda`, one over the width of the kernel, is chosen by the error of held-out rows, from one set of
+    trees: each lifetime goes on from the weights of the last, in which a cell begins with the weight of the cell that
+    it was cut from (Balog et al. 2016, section 4.2.2; :func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`). Then
+    the model of the best lifetime is trained on all rows, and goes on as rows arrive (:meth:`partial_fit`, section 5).
 
     It suits classes with boundaries along and across columns, and many rows; it is not invariant to rotations, and on
     dozens of columns of which few matter, trees that look at the targets are better.
@@ -56,12 +55,12 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
     :meth:`partial_fit`, and 8 bytes per cell and class.
 
     :param num_trees: Number m of trees. (Default: 100.)
-    :param loss: `"log_loss"` (logistic regression), `"hinge"` (a support vector machine, without probabilities) or
-        `"squared_error"` (ridge regression of indicators, without probabilities). (Default: `"log_loss"`.)
-    :param alpha: Penalty of the squared weights, as in :class:`sklearn.linear_model.SGDClassifier`. (Default: 1e-5.)
+    :param loss: `"log_loss"` (logistic regression) or `"hinge"` (a support vector machine, without probabilities).
+        (Default: `"log_loss"`.)
+    :param alpha: Penalty of the squared weights, as in :class:`sklearn.linear_model.SGDClassifier`. (Default: 1e-4.)
     :param lifetime: The lifetime, in units of 1 / standard deviations of the columns. (Default: None, chosen.)
-    :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 32 over the median L1
-        distance of two rows. (Default: 15.)
+    :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 8 over the median L1
+        distance of two rows. (Default: 8.)
     :param validation_fraction: Share of the rows that choose, held out. (Default: 0.2.)
     :param max_choosing_rows: Rows that the lifetime is chosen by, held-out ones included. (Default: 10,000.)
     :param epochs: Passes over the rows. (Default: 10.)
@@ -74,14 +73,15 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
     number of features so far; `n_features_in_`, `feature_names_in_`.
 
     Example:
-        >>> from sklearn.datasets import load_breast_cancer
-        >>> X, y = load_breast_cancer(return_X_y=True)
-        >>> model = MondrianClassifier(random_state=0).fit(X[:300], y[:300])
-        >>> bool(model.score(X[400:], y[400:]) > 0.9)
+        >>> random = np.random.RandomState(0)
+        >>> X = random.rand(600, 2)
+        >>> y = np.where((4 * X).astype(int).sum(1) % 2, "black", "white")  # a chessboard
+        >>> model = MondrianClassifier(num_trees=50, random_state=0).fit(X[:400], y[:400])
+        >>> before, cells = model.score(X[500:], y[500:]), model.num_cells_
+        >>> bool(before > 0.75)
         True
-        >>> before = model.num_cells_
-        >>> _ = model.partial_fit(X[300:400], y[300:400])  # goes on; new rows open new cells
-        >>> model.num_cells_ > before
+        >>> _ = model.partial_fit(X[400:500], y[400:500])  # goes on; new rows open new cells
+        >>> model.num_cells_ > cells
         True
     """
 
@@ -90,9 +90,9 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         num_trees: int = 100,
         *,
         loss: str = "log_loss",
-        alpha: float = 1e-5,
+        alpha: float = 1e-4,
         lifetime: float | None = None,
-        num_lifetimes: int = 15,
+        num_lifetimes: int = 8,
         validation_fraction: float = 0.2,
         max_choosing_rows: int = 10_000,
         epochs: int = 10,
@@ -107,6 +107,9 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         self.max_choosing_rows = max_choosing_rows
         self.epochs = epochs
         self.random_state = random_state
+
+    lifetimes_: np.ndarray | None
+    validation_errors_: np.ndarray | None
 
     def fit(self, X: Any, y: Any) -> MondrianClassifier:
         """
@@ -221,9 +224,15 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
             return min(_USUAL * kernel.lifetime, kernel.max_lifetime)
         lifetimes = np.geomspace(_SHORTEST / _LONGEST, 1.0, self.num_lifetimes) * kernel.max_lifetime
         lifetimes[-1] = kernel.max_lifetime
-        validation, options = (x[held_out], numbers[held_out]), {"epochs": self.epochs, "random_state": self._random}
         path = fit_along_lifetimes(
-            kernel, self._new_learner(), x[train], numbers[train], lifetimes, validation=validation, **options
+            kernel,
+            self._new_learner(),
+            x[train],
+            numbers[train],
+            lifetimes,
+            epochs=self.epochs,
+            validation=(x[held_out], numbers[held_out]),
+            random_state=self._random,
         )
         self.lifetimes_, self.validation_errors_ = path.lifetimes, 1 - path.scores
         return path.best.lifetime

@@ -36,9 +36,9 @@ class GrowingFeatures:
 
     def __init__(self, kernel: PartitionKernel) -> None:
         self.kernel = kernel
-        empty = np.empty(0, dtype=np.int64)
-        self._labels, self._columns = ([empty] * kernel.num_partitions for _ in range(2))
         self.num_columns = 0
+        self._labels: list[np.ndarray] = []  # of each partition, sorted
+        self._columns: list[np.ndarray] = []
 
     def grow(self, x: Tensor) -> np.ndarray:
         """
@@ -47,6 +47,8 @@ class GrowingFeatures:
         :raises ValueError: If the partitions cannot label the rows.
         """
         labels = self._labels_of(x)
+        if not self._labels:
+            self._labels, self._columns = ([np.empty(0, dtype=np.int64)] * labels.shape[1] for _ in range(2))
         for tree, column in enumerate(labels.T):
             known, first = np.unique(column, return_index=True)
             is_new = ~np.isin(known, self._labels[tree], assume_unique=True)

@@ -21,10 +21,12 @@ from .clustering_maps import clustering_maps
 from .clusterings import clusterings
 from .data_defined import groups, memberships
 from .default_cost import default_cost
+from .diagnosis import diagnosis
 from .evidence import evidence
 from .issue_bars import issue_bars
 from .kernels_and_ensembles import kernels_and_ensembles
 from .labelling import labelling
+from .mondrian_classification import mondrian_classification
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
 from .one_pass import one_pass
@@ -38,6 +40,7 @@ from .semi_supervised import semi_supervised
 from .sizes import sizes
 from .tasks import tasks
 from .training import training
+from .weights_by_folds import weights_by_folds
 
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
@@ -45,6 +48,7 @@ FUNCTIONS = (
     *(clusterings, clustering_maps, semi_supervised),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
+    *(diagnosis, weights_by_folds, mondrian_classification),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

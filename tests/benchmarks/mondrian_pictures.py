@@ -105,6 +105,28 @@ def trees_and_widths(
 
 
 @_if_possible
+def classification_errors(
+    widths: Mapping[str, tuple[np.ndarray, np.ndarray]], arrivals: Mapping[str, list[tuple[int, float, float]]]
+) -> Any:
+    """Held-out errors over lifetimes, and test errors over rows that arrive."""
+    figure, (by_width, by_rows) = _panels(2, 11.5)
+    for (name, (lifetimes, errors)), color in zip(widths.items(), ("#0072B2", "#D55E00")):
+        best = int(np.argmin(errors))
+        by_width.plot(lifetimes, errors, ".-", color=color, lw=1.5, label=f"{name}, least at {lifetimes[best]:.3g}")
+        by_width.plot(lifetimes[best], errors[best], "o", color=color, ms=8)
+        numbers, going_on, anew = zip(*arrivals[name])
+        by_rows.plot(numbers, going_on, "o-", color=color, lw=1.5, ms=4, label=f"{name}, one pass over new rows")
+        by_rows.plot(numbers, anew, "s:", color=color, lw=1.2, ms=4, label=f"{name}, fitted anew")
+    by_width.set(xscale="log", xlabel="lifetime", ylim=(0, None))
+    by_rows.set(xscale="log", xlabel="rows so far", ylim=(0, None))
+    for panel, title in ((by_width, "error of held-out rows (%)"), (by_rows, "test error as rows arrive (%)")):
+        _plain_ticks(panel.xaxis)
+        _finish(panel, title)
+        panel.legend(frameon=False, fontsize=9)
+    return figure
+
+
+@_if_possible
 def searches(trials: Mapping[tuple[str, str], list[tuple[float, float, float]]], name: str, num_features: int) -> Any:
     """The least validation error so far over seconds: one panel for each way to find weights."""
     figure, panels = _panels(2, 10.5, sharey=True)

@@ -47,6 +47,11 @@ TABLES = [
     "memberships",
     *(f"kernels_and_ensembles_{name}" for name in ("figure_2", "figure_3", "figure_5", "figure_6", "selection")),
     *("rare_class", "rare_class_parameters"),
+    "diagnosis",
+    "diagnosis_speed",
+    "weights_by_folds",
+    "mondrian_classification",
+    "mondrian_classification_speed",
     "summary",
 ]
 
@@ -73,7 +78,7 @@ def test_all_benchmarks_run(tmp_path):
     figures = [f"mondrian_figure_{number}" for number in range(5, 11)]
     figures += [f"paper_figure_{number}" for number in range(1, 7)]
     zhu = [name for name in TABLES if name.startswith(("kernels_and_ensembles", "rare_class"))]
-    for name in ("sizes", "evidence_ranks", *figures, *zhu):
+    for name in ("sizes", "evidence_ranks", "mondrian_classification", *figures, *zhu):
         assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 

@@ -303,6 +303,22 @@ class TestMostLikelyScales:
         assert lifetime_sweep(kernel, x, y, outputscale=1.0, noise=1e-4, lifetimes=lifetimes).best_lifetime >= 40
         assert lifetime_sweep(kernel, x, y, lifetimes=lifetimes).best_lifetime <= 20
 
+    def test_they_make_no_bump_of_the_validation_error(self):
+        """With little given noise there is a peak where there are as many cells as rows (figure 7)."""
+        generator = torch.Generator().manual_seed(0)
+        x = torch.rand(600, 2, generator=generator, dtype=torch.float64)
+        covariance = torch.exp(-10 * torch.cdist(x, x, p=1)) + 1e-4 * torch.eye(600, dtype=torch.float64)
+        y = torch.linalg.cholesky(covariance) @ torch.randn(600, generator=generator, dtype=torch.float64)
+        train, held_out = (x[:300], y[:300]), (x[300:], y[300:])
+        kernel, lifetimes = MondrianKernel(train[0], 20, max_lifetime=30.0, random_state=0), [1.0, 3.0, 15.0]
+        cells = kernel.cut(3.0)(train[0]).evaluate_kernel().left.num_clusters
+        assert 0.7 < cells / 300 < 1.4
+        options = {"lifetimes": lifetimes, "validation": held_out}
+        short, peak, long = lifetime_sweep(kernel, *train, outputscale=1.0, noise=1e-4, **options).validation_error
+        assert peak > 1.3 * short > 1.3 * long
+        short, peak, long = lifetime_sweep(kernel, *train, **options).validation_error
+        assert short > peak > long
+
     def test_both_or_neither(self):
         for given in ({"outputscale": 1.0}, {"noise": 1.0}):
             with pytest.raises(ValueError, match="both outputscale and noise, or neither"):
