@@ -50,47 +50,55 @@ def _row_of_points(panel: Any, values: list[np.ndarray], shift: float, method: s
 @if_possible
 def over_numbers(rows: list[Row], scores: Mapping[str, str]) -> Any:
     """A panel for each score (column and title) over numbers of partitions, with two standard errors."""
-    from matplotlib.ticker import FixedLocator
-
     figure, drawn = panels(len(scores), 5.4 * len(scores))
     for panel, (column, title) in zip(drawn, scores.items()):
         for method in dict.fromkeys(row["kernel"] for row in rows):
             line = [row for row in rows if row["kernel"] == method]
             m, mean, error = (np.array([row[key] for row in line]) for key in ("m", column, f"{column}: error"))
             panel.errorbar(m, mean, yerr=2 * error, label=method, ms=5, lw=1.6, elinewidth=0.8, **STYLES[method])
-        panel.set(xscale="log", xlabel="partitions, m")
-        if column.startswith("log density"):
-            panel.set_yscale("symlog", linthresh=1)
-            panel.yaxis.set_major_locator(FixedLocator([-10, -5, -2, *np.arange(-5, 5) / 5]))
-            panel.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
-        panel.set_xticks(sorted({row["m"] for row in rows}), sorted({row["m"] for row in rows}))
-        panel.tick_params(axis="x", which="minor", bottom=False)
+        _scale_numbers(panel, sorted({row["m"] for row in rows}), column.startswith("log density"))
         finish(panel, title)
     drawn[0].legend(frameon=False, fontsize=9)
     return figure
+
+
+def _scale_numbers(panel: Any, numbers: list[int], is_symmetric: bool) -> None:
+    """Numbers of partitions below, and on the left a scale that is linear between -1 and 1 for densities."""
+    from matplotlib.ticker import FixedLocator
+
+    panel.set(xscale="log", xlabel="partitions, m")
+    panel.set_xticks(numbers, numbers)
+    panel.tick_params(axis="x", which="minor", bottom=False)
+    if is_symmetric:
+        panel.set_yscale("symlog", linthresh=1)
+        panel.yaxis.set_major_locator(FixedLocator([-10, -5, -2, *np.arange(-5, 5) / 5]))
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
 
 
 @if_possible
 def posteriors(
     x: np.ndarray, y: np.ndarray, grid: np.ndarray, found: Mapping[str, tuple[np.ndarray, np.ndarray]]
 ) -> Any:
-    """Means and 95 % bands of the function, a panel for each kernel, above them their standard deviations."""
+    """Means and 95 % bands of the function, a panel for each kernel, below them their standard deviations."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4.4 * len(found), 5.6), layout="constrained", dpi=150)
     drawn = figure.subplots(2, len(found), sharex=True, sharey="row", squeeze=False, height_ratios=(2.4, 1))
     for (upper, lower), (method, (mean, std)) in zip(drawn.T, found.items()):
-        color = STYLES[method]["color"]
-        upper.fill_between(grid, mean - 2 * std, mean + 2 * std, color=color, alpha=0.25, lw=0, step="mid")
-        upper.plot(grid, mean, color=color, lw=1.3, drawstyle="steps-mid", label="mean and 95 % band")
+        _band(upper, grid, mean, std, STYLES[method]["color"])
         upper.plot(x, y, "o", color="black", ms=3.2, label="data")
-        lower.plot(grid, std, color=color, lw=1.1, drawstyle="steps-mid")
+        lower.plot(grid, std, color=STYLES[method]["color"], lw=1.1, drawstyle="steps-mid")
+        lower.set_xlabel("x")
         finish(upper, method)
         finish(lower, "standard deviation")
-        lower.set_xlabel("x")
     drawn[1, 0].set_ylim(0, 1.05 * max(std.max() for _, std in found.values()))
     drawn[0, 0].legend(frameon=False, fontsize=9)
     return figure
+
+
+def _band(panel: Any, grid: np.ndarray, mean: np.ndarray, std: np.ndarray, color: str) -> None:
+    panel.fill_between(grid, mean - 2 * std, mean + 2 * std, color=color, alpha=0.25, lw=0, step="mid")
+    panel.plot(grid, mean, color=color, lw=1.3, drawstyle="steps-mid", label="mean and 95 % band")
 
 
 @if_possible
