@@ -54,7 +54,10 @@ def maps(
         panel.set_yticks(range(len(down_values)), [f"{value:g}" for value in down_values])
         panel.set(xlabel=across, ylabel=down)
         panel.set_title(learner, loc="left", fontsize=11)
-    figure.colorbar(image, ax=panels, label=f"test error (%), {name}", shrink=0.8)
+    ticks = [value for value in (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40) if low <= value <= high]
+    bar = figure.colorbar(image, ax=panels, label=f"test error (%), {name}", shrink=0.8)
+    bar.set_ticks(ticks, labels=[str(value) for value in ticks])
+    bar.minorticks_off()
     return figure
 
 
@@ -147,7 +150,8 @@ def hits(curves: Mapping[str, Mapping[str, np.ndarray]]) -> Any:
         panel.title.set_fontsize(9.5)
     for panel in panels[:: min(4, len(panels))]:
         panel.set_ylabel("rare rows found (%)")
-    figure.supxlabel("rows looked at (test half)", fontsize=10)
+    for panel in panels[-min(4, len(panels)) :]:
+        panel.set_xlabel("rows looked at (test half)")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
@@ -169,7 +173,8 @@ def precisions(grids: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Any:
         panel.title.set_fontsize(9.5)
     for panel in panels[:: min(4, len(panels))]:
         panel.set_ylabel("average precision")
-    figure.supxlabel("alpha", fontsize=10)
+    for panel in panels[-min(4, len(panels)) :]:
+        panel.set_xlabel("alpha")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=8, frameon=False, fontsize=9)
     return figure
