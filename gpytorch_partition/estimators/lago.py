@@ -287,8 +287,10 @@ def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.
     if radii.shape[1] < centers.shape[1] or centers.shape[1] == 1:
         return cdist(x, centers, "sqeuclidean") / radii[:, 0] ** 2
     squares = np.zeros((len(x), len(centers)))
-    for column, center, radius in zip(x.T, centers.T, radii.T):
-        squares += np.square((column[:, None] - center) / radius)
+    for column, center, inverse in zip(x.T, centers.T, 1 / radii.T):
+        gaps = column[:, None] - center
+        gaps *= inverse
+        squares += np.square(gaps, out=gaps)
     return squares
 
 
