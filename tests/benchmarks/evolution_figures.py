@@ -112,12 +112,12 @@ def _is_parted(shares: np.ndarray) -> bool:
 
 def exact_rates(options: Options) -> Iterator[Table]:
     """How often each selection has the true columns and no others (section 4.3.4 names no numbers)."""
-    draws = options.pick(40, 10, 2)
+    draws = options.pick(60, 10, 2)
     problems: dict[str, tuple[Callable[[int], Problem], int]] = {
         "toy (50 x 10)": (toy, draws),
         "weighted (40 x 20)": (weighted, draws),
         "weighted, correlation .7": (lambda seed: weighted(seed, 0.7), draws),
-        "wide (100 x 60)": (wide, options.pick(10, 2, 1)),
+        "wide (100 x 60)": (wide, options.pick(20, 2, 1)),
     }
     rows: list[Row] = []
     for name, (problem, number) in problems.items():
