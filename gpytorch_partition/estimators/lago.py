@@ -62,10 +62,11 @@ class LAGORanker(ClassifierMixin, BaseEstimator):
 
     Training takes a neighbor search for the rare rows (a tree up to 15 columns, about :math:`O(N \log N)`;
     :math:`O(N n D)` above) and :math:`O(N n)` kernel values for each pair of K and :math:`\alpha`; scores take
-    :math:`O(n D)` a row. It holds a few numbers a row beside a block of distances of 2 MiB.
+    :math:`O(n D)` a row. It holds a number a row for each :math:`\alpha`, and a block of distances of 2 MiB. A million
+    rows of 8 columns, 300 of them rare, took 81 s (`"elliptical"`: 241 s) on a busy core.
 
-    Where the K neighbors of a rare row (or all rare rows' neighbors in a column) agree with it, the mean distance is
-    zero: it is replaced by the smallest positive one of its column, or by one standard deviation where there is none.
+    Where the K neighbors agree with a rare row (in a column), their mean distance is zero. The smallest positive one
+    of the other rare rows (in that column) takes its place, or one standard deviation where there is none.
 
     :param shape: `"spherical"` or `"elliptical"`. The former is seldom worse where the rare class is small (Zhu 2008,
         4.2.3). (Default: `"spherical"`.)
@@ -75,7 +76,7 @@ class LAGORanker(ClassifierMixin, BaseEstimator):
         It matters much. (Default: `"auto"`.)
     :param kernel: Of the scaled distance u: `"gaussian"`, exp(-u^2 / 2); `"triangular"`, 1 - u up to 1; `"uniform"`, 1
         up to 1. The latter two leave all rows beyond every radius tied in the last place. They are balls and
-        ellipsoids here; products over columns, which the first paper takes, are the same for the Gaussian only.
+        ellipsoids; products of a kernel in each column would be the same for the Gaussian only.
         (Default: `"gaussian"`.)
     :param rare_class: The label to be ranked first. (Default: None, that of fewer rows; of equally many, the last.)
     :param n_jobs: Threads of the neighbor search. (Default: None, one.)
@@ -287,8 +288,10 @@ def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.
     if radii.shape[1] < centers.shape[1] or centers.shape[1] == 1:
         return cdist(x, centers, "sqeuclidean") / radii[:, 0] ** 2
     squares = np.zeros((len(x), len(centers)))
-    for column, center, radius in zip(x.T, centers.T, radii.T):
-        squares += np.square((column[:, None] - center) / radius)
+    for column, center, inverse in zip(x.T, centers.T, 1 / radii.T):
+        gaps = column[:, None] - center
+        gaps *= inverse
+        squares += np.square(gaps, out=gaps)
     return squares
 
 

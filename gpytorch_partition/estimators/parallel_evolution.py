@@ -85,8 +85,8 @@ class ParallelEvolutionSelector(_VotingSelector):
     mutation. The sources say neither; these are the textbook's (Goldberg 1989).
 
     A universe costs `(1 + n_generations / 2) * population_size` values of the criterion:
-    :class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion` says what these take, :math:`O(D^3)` for
-    linear regression whatever the number of rows.
+    :class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion` says what these take, :math:`O(D^3)` at
+    most for linear regression, whatever the number of rows.
 
     For the columns of a kernel: `RBFKernel(active_dims=selector.get_support(indices=True))`. For columns whose effects
     are not linear, give an `estimator` that can see them.
@@ -196,7 +196,7 @@ class BaggedStepwiseSelector(_VotingSelector):
     The plain way to an ensemble of subsets, beside which :class:`ParallelEvolutionSelector` is to be judged. Each
     member begins without columns, and adds or removes the one that lowers the criterion of its bootstrap sample most,
     until none does. A step costs D values of the criterion
-    (:class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion`), :math:`O(D^4)`.
+    (:class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion`).
 
     :param criterion: As in :class:`ParallelEvolutionSelector`. (Default: `"aic"`.)
     :param n_samples: Number of bootstrap samples. (Default: 50.)

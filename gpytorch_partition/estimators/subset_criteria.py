@@ -36,7 +36,8 @@ class LinearCriterion:
     two and divides the others by the variance.
 
     RSS comes from the correlations of the columns (`D x D`), which take :math:`O(N D^2)` once; subsets then cost
-    :math:`O(D^3)` each and never look at the rows, but for `"loo"`, :math:`O(N k^2)`. Subsets with :math:`k \ge n` are
+    :math:`O(k^3)` each, with the largest k of those asked for together, and never look at the rows, but for `"loo"`,
+    :math:`O(N k^2)`. Subsets with :math:`k \ge n` are
     worth infinity.
 
     :param X: `N x D` rows, finite.
@@ -72,17 +73,20 @@ class LinearCriterion:
         return values
 
     def _residuals(self, masks: np.ndarray) -> np.ndarray:
-        """RSS / n: of columns outside a subset the identity is left, whose coefficients are zero."""
-        size = max(1, _BLOCK_NUMEL // masks.shape[1] ** 2)
+        """RSS / n."""
+        size = max(1, _BLOCK_NUMEL // max(1, int(masks.sum(1).max(initial=0))) ** 2)
         parts = [self._residual_block(masks[i : i + size]) for i in range(0, len(masks), size)]
         return np.concatenate([*parts, np.empty(0)])
 
     def _residual_block(self, masks: np.ndarray) -> np.ndarray:
-        inside = masks.astype(float)
-        matrices = self.correlations * inside[:, :, None] * inside[:, None, :]
-        diagonal = np.arange(masks.shape[1])
+        """Each subset is filled up to as many columns as the largest has, by others whose coefficients are zero."""
+        columns = np.argsort(~masks, axis=1, kind="stable")[:, : masks.sum(1).max()]
+        inside = np.take_along_axis(masks, columns, 1).astype(float)
+        matrices = self.correlations[columns[:, :, None], columns[:, None, :]]
+        matrices *= inside[:, :, None] * inside[:, None, :]
+        diagonal = np.arange(columns.shape[1])
         matrices[:, diagonal, diagonal] += 1 - inside + _JITTER
-        covariances = self.covariances * inside
+        covariances = self.covariances[columns] * inside
         coefficients = np.linalg.solve(matrices, covariances[:, :, None])[:, :, 0]
         return self.variance - (covariances * coefficients).sum(1)
 

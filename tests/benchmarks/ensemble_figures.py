@@ -167,13 +167,18 @@ def _findings(errors: dict[str, np.ndarray], sizes: list[int], trees: list[int])
     svm, forest = errors["SVM"], errors["random forest"]
     by_width, by_cost = np.ptp(svm.min(0)), np.ptp(svm.min(1))
     by_size, by_number = np.ptp(forest[-1]), np.ptp(forest[[n >= 100 for n in trees]].min(1)) if max(trees) > 100 else 0
-    best = sizes[int(np.argmin(forest[-1]))]
+    small, middle, large = (
+        min((error for size, error in zip(sizes, forest[-1]) if low < size < high), default=np.inf)
+        for low, high in ((0, 4), (3, 10), (9, np.inf))
+    )
     return (
         f"That the SVM is far more sensitive to h than to the cost {_verdict(by_width > 2 * by_cost)} (the best error "
         f"for an h varies by {by_width:.1f} points, for a cost by {by_cost:.1f}); that m matters less to a forest than "
-        f"h to the SVM {_verdict(by_size < by_width)} ({by_size:.1f} points; best m = {best}; {by_number:.1f} over "
-        f"B >= 100); that the tuned SVM ({svm.min():.1f} %) is no match for the forest ({forest.min():.1f} %) "
-        f"{_verdict(svm.min() > forest.min())}; AdaBoost at its best has {errors['AdaBoost'].min():.1f} %"
+        f"h to the SVM {_verdict(by_size < by_width)} ({by_size:.1f} points; {by_number:.1f} over B >= 100); "
+        f"that 3 < m < 10 is best {_verdict(middle < min(small, large))} (m <= 3: {small:.1f} %, between: {middle:.1f} "
+        f"%, m >= 10: {large:.1f} %); that the tuned SVM ({svm.min():.1f} %) is no match for the forest "
+        f"({forest.min():.1f} %) {_verdict(svm.min() > forest.min())}; AdaBoost at its best has "
+        f"{errors['AdaBoost'].min():.1f} %"
     )
 
 

@@ -54,7 +54,10 @@ def maps(
         panel.set_yticks(range(len(down_values)), [f"{value:g}" for value in down_values])
         panel.set(xlabel=across, ylabel=down)
         panel.set_title(learner, loc="left", fontsize=11)
-    figure.colorbar(image, ax=panels, label=f"test error (%), {name}", shrink=0.8)
+    ticks = [value for value in (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40) if low <= value <= high]
+    bar = figure.colorbar(image, ax=panels, label=f"test error (%), {name}", shrink=0.8)
+    bar.set_ticks(ticks, labels=[str(value) for value in ticks])
+    bar.minorticks_off()
     return figure
 
 
@@ -132,7 +135,7 @@ def rates(rows: list[Row], group: str, method: str, value: str) -> Any:
 @if_possible
 def hits(curves: Mapping[str, Mapping[str, np.ndarray]]) -> Any:
     """Shares of the rare rows found over rows looked at, up to five times as many as are rare: a panel a problem."""
-    figure, panels = _grid(len(curves), 4, 3.3)
+    figure, panels = _grid(len(curves), 3, 3.3)
     for panel, (name, lines) in zip(panels, curves.items()):
         number = round(next(iter(lines.values()))[-1])
         most = min(5 * number, len(next(iter(lines.values()))))
@@ -145,9 +148,10 @@ def hits(curves: Mapping[str, Mapping[str, np.ndarray]]) -> Any:
         panel.set(ylim=(0, 103), xlim=(0, most))
         finish(panel, name)
         panel.title.set_fontsize(9.5)
-    for panel in panels[:: min(4, len(panels))]:
+    for panel in panels[:: min(3, len(panels))]:
         panel.set_ylabel("rare rows found (%)")
-    figure.supxlabel("rows looked at (test half)", fontsize=10)
+    for panel in panels[-min(3, len(panels)) :]:
+        panel.set_xlabel("rows looked at (test half)")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     return figure
@@ -158,7 +162,7 @@ def precisions(grids: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Any:
     """Cross-validated average precision over alpha, a line for each K, a panel for each problem."""
     from matplotlib import colormaps
 
-    figure, panels = _grid(len(grids), 4, 3.1)
+    figure, panels = _grid(len(grids), 3, 3.1)
     shades = colormaps["viridis"](np.linspace(0, 0.9, len(numbers)))
     for panel, (name, grid) in zip(panels, grids.items()):
         for number, line, shade in zip(numbers, grid, shades):
@@ -167,9 +171,10 @@ def precisions(grids: Mapping[str, np.ndarray], numbers: Sequence[int]) -> Any:
         panel.set_xticks([0.1, 1, 10], ["0.1", "1", "10"])
         finish(panel, name)
         panel.title.set_fontsize(9.5)
-    for panel in panels[:: min(4, len(panels))]:
+    for panel in panels[:: min(3, len(panels))]:
         panel.set_ylabel("average precision")
-    figure.supxlabel("alpha", fontsize=10)
+    for panel in panels[-min(3, len(panels)) :]:
+        panel.set_xlabel("alpha")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=8, frameon=False, fontsize=9)
     return figure
