@@ -21,7 +21,7 @@ from .measure import held_gib, in_own_process, medians, peak_gib, timed
 from .report import Options, Row, Table
 
 POINTS, VARIANCES = 1_000, 16
-LEVELS = 50, 20, 20  # regions, towns of a region, shops of a town
+LEVELS = 50, 10, 5  # regions, towns of a region, shops of a town
 
 
 def groups(options: Options) -> Iterator[Table]:
@@ -31,7 +31,7 @@ def groups(options: Options) -> Iterator[Table]:
         title = "Flight delays (nycflights13, standardized) by date and route, beside a forest of all columns"
         yield Table("groups_flights", title, _flights(options.data, options.pick(1_500, 1_500, 900)))
     rows = [in_own_process(_groups, num_rows) for num_rows in sizes]
-    yield Table("groups", "GroupKernel of 50 regions, 1,000 towns and 20,000 shops, nested (float64, seconds)", rows)
+    yield Table("groups", "GroupKernel of 50 regions, 500 towns and 2,500 shops, nested (float64, seconds)", rows)
 
 
 def memberships(options: Options) -> Iterator[Table]:
