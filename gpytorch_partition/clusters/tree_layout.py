@@ -205,9 +205,9 @@ def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
         (tensor([0, 1, 1]), tensor([2]))
     """
     cut = layout.of_node(depths)
-    is_cluster = (layout.level == cut) & ~layout.is_auxiliary
+    is_cluster = layout.level == cut
     is_cluster[layout.leaf_nodes] |= (layout.level < cut)[layout.leaf_nodes]
-    # Clusters are intervals side by side: each begins where its node's leaves begin.
+    # Clusters are intervals side by side: each begins where its node's leaves begin, as an auxiliary node does, too.
     begins = torch.zeros_like(layout.leaf_nodes)
     begins[layout.node_low[is_cluster]] = 1
     ends = torch.cat([begins.new_zeros(1), begins.cumsum(0)])

@@ -30,7 +30,10 @@ class GroupKernel(PartitionMixtureKernel):
     so new shops are predicted from their towns. It is meant for sums with kernels of the other columns:
     `ScaleKernel(GroupKernel((0, 1, 2), nested=True)) + ScaleKernel(RandomForestKernel(x, y))`.
 
-    A product costs :math:`O(N L)` for L levels, and 8 bytes are held per row and level.
+    A product costs :math:`O(N L)` for L levels, and 8 bytes are held per row and level. Training the weights takes a
+    solve for each step: for many rows, train them on some 2,000 (by dense algebra, inside
+    :func:`gpytorch_partition.settings.iterative`), and give them to a kernel with `learn_weights=False`, which
+    :func:`~gpytorch_partition.fit_exact_gp` fits in one pass.
 
     :param columns: Numbers of the columns of categories, from 0, which hold whole numbers; with `nested`, from the
         coarsest to the finest.
