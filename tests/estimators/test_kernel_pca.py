@@ -145,7 +145,7 @@ class TestTruncation:
 
     def test_the_rank_is_checked(self):
         for rank in (0, 401, 1.5, True):
-            with pytest.raises(ValueError, match="expected a rank from 1 to the number of rows, 400"):
+            with pytest.raises(ValueError, match="expected rank to be from 1 to the number of rows, 400"):
                 spectral_truncation(CLUSTERS, ROWS, rank)
 
 
