@@ -21,7 +21,8 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     K-means finds clusters among the leading eigenvectors of the normalized affinity (normalized cuts; Shi & Malik 2000,
     von Luxburg 2007), as :class:`sklearn.cluster.SpectralClustering` does on the precomputed kernel, which is never
     formed here. With a kernel of random partitions it is a consensus of these: rows are put together that most
-    partitions put together, in clusters of any shape and, unlike those of the partitions, as many as one wants.
+    partitions put together. Fine partitions find clusters of any shape: two moons come apart with
+    `kernel=lambda x, y: MondrianKernel(x, lifetime=10.0)`, not with the default, whose partitions are coarse.
 
     Costs what :func:`~gpytorch_partition.models.spectral_embedding` says, some tens to hundreds of products with k + 6
     columns, :math:`O(N m k)` each, and K-means in k dimensions.
