@@ -21,6 +21,7 @@ from .default_cost import default_cost
 from .evidence import evidence
 from .issue_bars import issue_bars
 from .labelling import labelling
+from .machines import machines
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
 from .one_pass import one_pass
@@ -36,6 +37,7 @@ from .training import training
 FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, botorch_optimizers),
+    machines,
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

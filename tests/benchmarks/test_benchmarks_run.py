@@ -35,6 +35,7 @@ TABLES = [
     "mondrian_speed",
     *(("botorch_runs", "botorch_optimizers", "botorch_searches") if find_spec("botorch") else ()),
     "tasks",
+    *("machines", "machines_agreement", "machines_errors", "machines_kernel_pca"),
     "summary",
 ]
 
