@@ -63,7 +63,7 @@ def test_scikit_learn_accepts_them(machine, is_sparse):
 
 class TestClassifier:
     @pytest.mark.parametrize("y", [TWO, RARE], ids=["balanced", "rare"])
-    @pytest.mark.parametrize("C", [0.01, 1.0, 30.0])
+    @pytest.mark.parametrize("C", [0.01, 10.0])
     @pytest.mark.parametrize("name", KERNELS)
     def test_it_is_that_of_scikit_learn_on_the_precomputed_kernel(self, name, C, y, is_sparse):
         kernel, tolerance = KERNELS[name], 5e-3  # SVC itself is up to 2e-3 off at its default tolerance
@@ -127,7 +127,7 @@ class TestClassifier:
 
 
 class TestRegressor:
-    @pytest.mark.parametrize("C", [0.01, 1.0, 30.0])
+    @pytest.mark.parametrize("C", [0.01, 10.0])
     @pytest.mark.parametrize("name", KERNELS)
     def test_it_is_that_of_scikit_learn_on_the_precomputed_kernel(self, name, C, is_sparse):
         kernel, y = KERNELS[name], 7 + 3 * SIGNAL
