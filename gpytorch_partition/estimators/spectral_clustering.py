@@ -9,7 +9,7 @@ from sklearn.base import ClusterMixin
 from sklearn.cluster import KMeans
 
 from gpytorch_partition.estimators.kernels import KernelLike
-from gpytorch_partition.estimators.machine import KernelMachine, check_count, optional_targets
+from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_positive, optional_targets
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models.spectral import spectral_embedding
 
@@ -90,6 +90,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         number = self.n_clusters if self.n_components is None else self.n_components
         for name, value in {"n_clusters": self.n_clusters, "n_components": number, "n_init": self.n_init}.items():
             check_count(value, name)
+        check_positive(self.tol, "tol")
         rows = self._checked(X)
         if len(rows) < max(number, self.n_clusters):
             raise ValueError(

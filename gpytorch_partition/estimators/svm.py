@@ -20,7 +20,13 @@ from sklearn.utils.multiclass import _ovr_decision_function, check_classificatio
 from torch import Tensor
 
 from gpytorch_partition.estimators.kernels import KernelLike
-from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_magnitudes, class_indicators
+from gpytorch_partition.estimators.machine import (
+    KernelMachine,
+    check_count,
+    check_magnitudes,
+    check_positive,
+    class_indicators,
+)
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models.cluster_features import ClusterFeatures
 
@@ -60,10 +66,8 @@ class _PartitionSVM(KernelMachine):
     max_iter: int
 
     def _check_parameters(self) -> None:
-        for name in ("C", "tol"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not 0 < float(value) < np.inf:
-                raise ValueError(f"expected {name} to be a positive number, got {value!r}")
+        check_positive(self.C, "C")
+        check_positive(self.tol, "tol")
         check_count(self.max_iter, "max_iter")
 
     @torch.no_grad()
@@ -314,8 +318,8 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         if not isinstance(self.epsilon, Real) or not 0 <= float(self.epsilon) < np.inf:
             raise ValueError(f"expected epsilon to be 0 or a positive number, got {self.epsilon!r}")
         rows, targets = self._checked(X, y, y_numeric=True)
-        check_magnitudes(targets, "y")
         targets = targets.astype(np.float64)
+        check_magnitudes(targets, "y")
         seen = self._fit_features(rows, torch.from_numpy(targets))
         seed = random_state_of(self.random_state).randint(2**31)
         line = _regression_line(seen, targets, self.C, self.epsilon, self.tol, self.max_iter, seed)
@@ -370,7 +374,8 @@ def _regression_line(
         ).fit(rows, targets - center)
         return _Line(machine.coef_[:-1], center + bias * machine.coef_[-1], int(machine.n_iter_))
 
-    return _with_free_intercept(around, float(np.median(targets)), tol, tol * unit)
+    # Its tolerance is of the sum of all violations, relative to that at the start.
+    return _with_free_intercept(around, float(np.median(targets)), 0.1 * tol, tol * unit)
 
 
 def _with_free_intercept(around: Callable[[float, float], _Line], start: float, tol: float, shift_tol: float) -> _Line:
