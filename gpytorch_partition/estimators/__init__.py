@@ -8,5 +8,8 @@ from gpytorch_partition.estimators.parallel_evolution import BaggedStepwiseSelec
 from gpytorch_partition.estimators.parallel_evolution import ParallelEvolutionSelector as ParallelEvolutionSelector
 from gpytorch_partition.estimators.regressor import PartitionGPRegressor as PartitionGPRegressor
 from gpytorch_partition.estimators.scores import hit_curve as hit_curve
+from gpytorch_partition.estimators.spectral_clustering import (
+    PartitionSpectralClustering as PartitionSpectralClustering,
+)
 from gpytorch_partition.estimators.svm import PartitionSVC as PartitionSVC
 from gpytorch_partition.estimators.svm import PartitionSVR as PartitionSVR

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from gpytorch_partition.estimators.kernels import KernelLike
-from gpytorch_partition.estimators.machine import KernelMachine, check_count, optional_targets
+from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_positive, optional_targets
 from gpytorch_partition.models.spectral import spectral_truncation
 
 
@@ -81,6 +81,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
         check_count(self.n_components, "n_components")
+        check_positive(self.tol, "tol")
         rows = self._checked(X)
         x = self._build(rows, optional_targets(y, len(rows)))
         found = spectral_truncation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,16 @@ def check_count(number: Any, name: str) -> None:
     """
     if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
         raise ValueError(f"expected {name} to be a whole number, 1 or more, got {number!r}")
+
+
+def check_positive(number: Any, name: str) -> None:
+    """
+    Refuse what is no positive, finite number.
+
+    :raises ValueError: If it is none.
+    """
+    if isinstance(number, bool) or not isinstance(number, Real) or not 0 < float(number) < np.inf:
+        raise ValueError(f"expected {name} to be a positive number, got {number!r}")
 
 
 def optional_targets(y: Any, num_rows: int) -> Tensor | None:

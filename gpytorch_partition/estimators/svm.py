@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,18 @@ from sklearn.utils.multiclass import _ovr_decision_function, check_classificatio
 from torch import Tensor
 
 from gpytorch_partition.estimators.kernels import KernelLike
-from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_magnitudes, class_indicators
+from gpytorch_partition.estimators.machine import (
+    KernelMachine,
+    check_count,
+    check_magnitudes,
+    check_positive,
+    class_indicators,
+)
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models.cluster_features import ClusterFeatures
 
 _ENTRIES = 2**26  # entries of features made at once in predictions: a GiB
-_MOST_DENSE_ROWS = 2_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
+_MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
 _ROUNDS = 20  # of the search for the intercept, at most; mostly 3 to 5 are needed
 _JUMP = 10.0  # how far the secant may go, in steps of the method without it
 
@@ -37,6 +44,20 @@ class _Line(NamedTuple):
     num_passes: int
 
 
+class _Rows(NamedTuple):
+    """Training rows as machines see them."""
+
+    features: csr_matrix  # N x p
+    gram: np.ndarray | None  # N x N products of features, the kernel; of few rows
+
+    def select(self, chosen: np.ndarray) -> _Rows:
+        """Some of the rows; the same object for all of them."""
+        if len(chosen) == self.features.shape[0]:
+            return self
+        gram = None if self.gram is None else self.gram[np.ix_(chosen, chosen)]
+        return _Rows(self.features[chosen], gram)
+
+
 class _PartitionSVM(KernelMachine):
     """What the classifier and the regressor share: linear machines on sparse features."""
 
@@ -45,19 +66,19 @@ class _PartitionSVM(KernelMachine):
     max_iter: int
 
     def _check_parameters(self) -> None:
-        for name in ("C", "tol"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value < np.inf:
-                raise ValueError(f"expected {name} to be a positive number, got {value!r}")
+        check_positive(self.C, "C")
+        check_positive(self.tol, "tol")
         check_count(self.max_iter, "max_iter")
 
-    def _fit_features(self, rows: np.ndarray, targets: Tensor) -> csr_matrix:
-        """Build the kernel: the features (`N x p`) of the training rows."""
+    @torch.no_grad()
+    def _fit_features(self, rows: np.ndarray, targets: Tensor) -> _Rows:
+        """Build the kernel, and what machines see of the training rows."""
         x = self._build(rows, targets)
         self._features = ClusterFeatures(self.kernel_, x)
         features = self._features(x)
         self._entries_per_row = features.nnz // len(x) + 1
-        return features
+        is_small = len(x) <= _MOST_DENSE_ROWS
+        return _Rows(features, self.kernel_(x).to_dense().double().numpy() if is_small else None)
 
     def _set(self, lines: list[_Line]) -> None:
         self.coef_ = np.stack([line.coefficients for line in lines])
@@ -81,7 +102,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     coordinate descent (liblinear; Hsieh et al. 2008) on the kernel's sparse features
     (:class:`~gpytorch_partition.models.ClusterFeatures`), whose products are exactly the kernel. liblinear penalizes
     the intercept; a proximal point iteration around it, of some three to five solves, of which the first are rough,
-    takes that away. Up to 2,000 rows it is libsvm on the matrix itself, which is faster there. (Where no support vector
+    takes that away. Up to 5,000 rows it is libsvm on the matrix itself, which is faster there. (Where no support vector
     is on the margin, for very small C, a range of intercepts is optimal, and another one may be found.)
 
     With k > 2 classes it is one against one, as in `SVC`: k (k - 1) / 2 machines, each on the rows of two classes.
@@ -114,7 +135,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     - `classes_`: the `k` classes.
     - `coef_`, `intercept_`: the linear functions of the features, `1 x p` for two classes, positive for the second, or
       one for each pair. There are no dual coefficients: liblinear does not keep them.
-    - `n_iter_`: passes over the rows in all, for each of them (steps of libsvm up to 2,000 rows).
+    - `n_iter_`: passes over the rows in all, for each of them (steps of libsvm up to 5,000 rows).
     - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -167,24 +188,23 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(f"expected two classes or more, got {len(self.classes_)} class: {self.classes_.tolist()}")
-        features = self._fit_features(rows, class_indicators(numbers))
+        seen = self._fit_features(rows, class_indicators(numbers))
         costs = self.C * compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
         seed = random_state_of(self.random_state).randint(2**31)
         pairs = combinations(range(len(self.classes_)), 2)
         lines = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-            delayed(self._separated)(features, numbers, costs, pair, seed) for pair in pairs
+            delayed(self._separated)(seen, numbers, costs, pair, seed) for pair in pairs
         )
         self._set(lines)
         return self
 
     def _separated(
-        self, features: csr_matrix, numbers: np.ndarray, costs: np.ndarray, pair: tuple[int, int], seed: int
+        self, seen: _Rows, numbers: np.ndarray, costs: np.ndarray, pair: tuple[int, int], seed: int
     ) -> _Line:
         """The line that separates two classes, positive for the second."""
         chosen = np.flatnonzero(np.isin(numbers, pair))
-        rows = features if len(chosen) == len(numbers) else features[chosen]
         signs = np.where(numbers[chosen] == pair[1], 1.0, -1.0)
-        return _classifying_line(rows, signs, costs[numbers[chosen]], self.tol, self.max_iter, seed)
+        return _classifying_line(seen.select(chosen), signs, costs[numbers[chosen]], self.tol, self.max_iter, seed)
 
     def _fit_with_sigmoids(self, X: Any, labels: np.ndarray) -> PartitionSVC:
         """Take over what a machine of all rows has learned, and the sigmoids of decision values of held-out rows."""
@@ -244,7 +264,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
-        are more than 2,000 rows. (Default: 1e-3.)
+        are more than 5,000 rows. (Default: 1e-3.)
     :param max_iter: Passes over the rows of one solve, at most. (Default: 10,000.)
     :param random_state: Seed of the partitions and of the order of rows in descent.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
@@ -252,7 +272,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     Fitted attributes:
 
     - `coef_`, `intercept_`: the linear function of the features, `1 x p` and `1`.
-    - `n_iter_`: passes over the rows in all (steps of libsvm up to 2,000 rows).
+    - `n_iter_`: passes over the rows in all (steps of libsvm up to 5,000 rows).
     - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -295,14 +315,14 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         :raises TypeError: If the kernel is of another kind, or X is sparse.
         """
         self._check_parameters()
-        if not isinstance(self.epsilon, int | float) or not 0 <= self.epsilon < np.inf:
+        if not isinstance(self.epsilon, Real) or not 0 <= float(self.epsilon) < np.inf:
             raise ValueError(f"expected epsilon to be 0 or a positive number, got {self.epsilon!r}")
         rows, targets = self._checked(X, y, y_numeric=True)
-        check_magnitudes(targets, "y")
         targets = targets.astype(np.float64)
-        features = self._fit_features(rows, torch.from_numpy(targets))
+        check_magnitudes(targets, "y")
+        seen = self._fit_features(rows, torch.from_numpy(targets))
         seed = random_state_of(self.random_state).randint(2**31)
-        line = _regression_line(features, targets, self.C, self.epsilon, self.tol, self.max_iter, seed)
+        line = _regression_line(seen, targets, self.C, self.epsilon, self.tol, self.max_iter, seed)
         self._set([line])
         return self
 
@@ -315,13 +335,11 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         return self._values(X)[:, 0]
 
 
-def _classifying_line(
-    features: csr_matrix, signs: np.ndarray, costs: np.ndarray, tol: float, max_iter: int, seed: int
-) -> _Line:
+def _classifying_line(seen: _Rows, signs: np.ndarray, costs: np.ndarray, tol: float, max_iter: int, seed: int) -> _Line:
     """The minimum of half the squared length of the coefficients plus the rows' costs (`N`) of hinge loss."""
-    if len(signs) <= _MOST_DENSE_ROWS:
-        dense = SVC(kernel="precomputed", C=1.0, tol=tol).fit((features @ features.T).toarray(), signs, costs)
-        return _line_of_dual(features, dense)
+    features = seen.features
+    if seen.gram is not None:
+        return _line_of_dual(features, SVC(kernel="precomputed", C=1.0, tol=tol).fit(seen.gram, signs, costs))
     bias = _typical_length(features)
     # A last row of the bias alone, which is always on the wrong side: its loss is linear, and draws b to the center.
     last = csr_matrix(([1.0], ([0], [features.shape[1]])), shape=(1, features.shape[1] + 1))
@@ -340,12 +358,13 @@ def _classifying_line(
 
 
 def _regression_line(
-    features: csr_matrix, targets: np.ndarray, C: float, epsilon: float, tol: float, max_iter: int, seed: int
+    seen: _Rows, targets: np.ndarray, C: float, epsilon: float, tol: float, max_iter: int, seed: int
 ) -> _Line:
     """The minimum of half the squared length of the coefficients plus C times the epsilon-insensitive losses."""
-    if len(targets) <= _MOST_DENSE_ROWS:
-        dense = SVR(kernel="precomputed", C=C, epsilon=epsilon, tol=tol).fit((features @ features.T).toarray(), targets)
-        return _line_of_dual(features, dense)
+    features = seen.features
+    if seen.gram is not None:
+        machine = SVR(kernel="precomputed", C=C, epsilon=epsilon, tol=tol).fit(seen.gram, targets)
+        return _line_of_dual(features, machine)
     bias, unit = _typical_length(features), float(targets.std()) or 1.0
     rows = _with_column(features, bias)
 
@@ -355,7 +374,8 @@ def _regression_line(
         ).fit(rows, targets - center)
         return _Line(machine.coef_[:-1], center + bias * machine.coef_[-1], int(machine.n_iter_))
 
-    return _with_free_intercept(around, float(np.median(targets)), tol, tol * unit)
+    # Its tolerance is of the sum of all violations, relative to that at the start.
+    return _with_free_intercept(around, float(np.median(targets)), 0.1 * tol, tol * unit)
 
 
 def _with_free_intercept(around: Callable[[float, float], _Line], start: float, tol: float, shift_tol: float) -> _Line:

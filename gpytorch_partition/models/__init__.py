@@ -7,4 +7,5 @@ from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP as Feature
 from gpytorch_partition.models.feature_space_gp import array_chunks as array_chunks
 from gpytorch_partition.models.spectral import SpectralTruncation as SpectralTruncation
 from gpytorch_partition.models.spectral import kernel_distance as kernel_distance
+from gpytorch_partition.models.spectral import spectral_embedding as spectral_embedding
 from gpytorch_partition.models.spectral import spectral_truncation as spectral_truncation

@@ -1,4 +1,4 @@
-"""What a kernel's largest eigenvalues say: its low-rank truncation, kernel principal components; and its distance."""
+"""A kernel's largest eigenvalues: low-rank truncation, principal components, cuts; and its distance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.linalg.eigenpairs import largest_eigenpairs
+from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
 
 _ROUNDING = 1e-12  # eigenvalues of so little beside the largest are rounding errors of zeros
@@ -112,15 +112,64 @@ def spectral_truncation(
         >>> bool(error < truncation.eigenvalues[-1])  # it is the next eigenvalue
         True
     """
-    if isinstance(rank, bool) or not isinstance(rank, Integral) or not 1 <= rank <= len(x):
-        raise ValueError(f"expected a rank from 1 to the number of rows, {len(x)}, got {rank!r}")
+    _check_rank(rank, len(x), "rank")
     covariance = _Covariance(kernel, x, x)
-    total, matmul = covariance.trace(), covariance.matmul
+    total = float(covariance.diagonal().sum())
+    matmul: Callable[[Tensor], Tensor] = covariance.matmul
     if is_centred:
-        total, matmul = total - float(covariance.matmul(_ones(x)).mean()), _centred(covariance.matmul)
-    generator = solver_generator(random_state_of(random_state).randint(2**31), "sketch", x.device)
-    pairs = largest_eigenpairs(matmul, len(x), int(rank), generator=generator, tolerance=tolerance)
+        total, matmul = total - float(matmul(_ones(x)).mean()), _centred(matmul)
+    pairs = largest_eigenpairs(matmul, len(x), int(rank), generator=_generator(x, random_state), tolerance=tolerance)
     return SpectralTruncation(kernel, x.detach(), pairs.values, pairs.vectors, total, is_centred)
+
+
+@torch.no_grad()
+def spectral_embedding(
+    kernel: Kernel, x: Tensor, num_components: int, *, tolerance: float = 1e-6, random_state: Any = None
+) -> Eigenpairs:
+    r"""
+    Coordinates in which rows that the kernel takes for alike are close: the relaxed normalized cut (Shi & Malik 2000).
+
+    They are the leading eigenvectors of :math:`D^{-1/2} A D^{-1/2}`, divided by :math:`D^{1/2}`, with A the kernel
+    matrix without its diagonal and D its row sums: those of :func:`sklearn.manifold.spectral_embedding` on the affinity
+    K, whose first, constant coordinate is kept. A itself is not formed: costs are those of
+    :func:`spectral_truncation`.
+
+    :param kernel: As in :func:`spectral_truncation`, with entries that are not negative.
+    :param x: `N x D` rows.
+    :param num_components: Number k of coordinates, from 1 to N.
+    :param tolerance: Residual of each eigenvector, relative to the largest eigenvalue, 1. (Default: 1e-6.)
+    :param random_state: Seed of the first vectors. (Default: None, a fresh one.)
+    :return: `k` eigenvalues, largest first, and the coordinates (`N x k`).
+    :raises ValueError: If the number is no such one, rows cannot be used, or a row's sum is negative.
+
+    Example:
+        >>> from gpytorch_partition import PartitionKernel
+        >>> kernel = PartitionKernel(lambda x: torch.cat([x.floor(), (x / 2).floor()], -1).long())
+        >>> embedding = spectral_embedding(kernel, torch.tensor([[0.1], [0.2], [1.5], [7.0], [7.5]]), 2)
+        >>> embedding.values.numpy().round(3)
+        array([1., 1.])
+        >>> bool((embedding.vectors[:3] - embedding.vectors[0]).abs().max() < 1e-6)
+        True
+    """
+    _check_rank(num_components, len(x), "num_components")
+    covariance = _Covariance(kernel, x, x)
+    own = covariance.diagonal().unsqueeze(-1)
+    degrees = covariance.matmul(_ones(x)) - own
+    degrees = degrees.where(degrees.abs() > _ROUNDING * own, 0.0)  # of rows that are like no other
+    if bool((degrees < 0).any()):
+        raise ValueError(
+            f"expected affinities that are not negative, got a row whose sum is {float(degrees.min()):.3g}"
+        )
+    root = degrees.where(degrees > 0, 1.0).sqrt()
+
+    def product(columns: Tensor) -> Tensor:
+        columns = columns / root
+        return (covariance.matmul(columns) - own * columns) / root
+
+    pairs = largest_eigenpairs(
+        product, len(x), int(num_components), generator=_generator(x, random_state), tolerance=tolerance
+    )
+    return Eigenpairs(pairs.values, pairs.vectors / root)
 
 
 @torch.no_grad()
@@ -161,9 +210,9 @@ class _Covariance:
         """K V (`N x t`)."""
         return self._operator.matmul(columns.to(self._operator.dtype)).double()
 
-    def trace(self) -> float:
-        """The sum of the diagonal."""
-        return float(self._operator.diagonal(dim1=-2, dim2=-1).double().sum())
+    def diagonal(self) -> Tensor:
+        """The variances (`N`) of the points."""
+        return self._operator.diagonal(dim1=-2, dim2=-1).double()
 
 
 def _centred(matmul: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
@@ -174,6 +223,15 @@ def _centred(matmul: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         return image - image.mean(0)
 
     return product
+
+
+def _check_rank(rank: Any, num_rows: int, name: str) -> None:
+    if isinstance(rank, bool) or not isinstance(rank, Integral) or not 1 <= int(rank) <= num_rows:
+        raise ValueError(f"expected {name} to be from 1 to the number of rows, {num_rows}, got {rank!r}")
+
+
+def _generator(x: Tensor, random_state: Any) -> torch.Generator:
+    return solver_generator(random_state_of(random_state).randint(2**31), "sketch", x.device)
 
 
 def _ones(x: Tensor) -> Tensor:

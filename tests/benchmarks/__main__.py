@@ -27,6 +27,7 @@ from .issue_bars import issue_bars
 from .kernels_and_ensembles import kernels_and_ensembles
 from .labelling import labelling
 from .mondrian_classification import mondrian_classification
+from .machines import machines
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
 from .one_pass import one_pass
@@ -49,6 +50,7 @@ FUNCTIONS = (
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
     *(diagnosis, weights_by_folds, mondrian_classification),
+    machines,
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

@@ -52,6 +52,7 @@ TABLES = [
     "weights_by_folds",
     "mondrian_classification",
     "mondrian_classification_speed",
+    *("machines", "machines_agreement", "machines_errors", "machines_kernel_pca"),
     "summary",
 ]
 

@@ -115,6 +115,7 @@ class TestKernelPCA:
             ({"n_components": 0}, "n_components to be a whole number, 1 or more, got 0"),
             ({"n_components": 2.5}, "got 2.5"),
             ({"n_components": 401}, "from 1 to the number of rows, 400, got 401"),
+            ({"tol": "small"}, "tol to be a positive number, got 'small'"),
             ({"kernel": "rbf"}, "got 'rbf'"),
             ({"num_partitions": 0}, "num_partitions=0"),
         ],
@@ -145,7 +146,7 @@ class TestTruncation:
 
     def test_the_rank_is_checked(self):
         for rank in (0, 401, 1.5, True):
-            with pytest.raises(ValueError, match="expected a rank from 1 to the number of rows, 400"):
+            with pytest.raises(ValueError, match="expected rank to be from 1 to the number of rows, 400"):
                 spectral_truncation(CLUSTERS, ROWS, rank)
 
 

@@ -63,7 +63,7 @@ def test_scikit_learn_accepts_them(machine, is_sparse):
 
 class TestClassifier:
     @pytest.mark.parametrize("y", [TWO, RARE], ids=["balanced", "rare"])
-    @pytest.mark.parametrize("C", [0.01, 1.0, 30.0])
+    @pytest.mark.parametrize("C", [0.01, 10.0])
     @pytest.mark.parametrize("name", KERNELS)
     def test_it_is_that_of_scikit_learn_on_the_precomputed_kernel(self, name, C, y, is_sparse):
         kernel, tolerance = KERNELS[name], 5e-3  # SVC itself is up to 2e-3 off at its default tolerance
@@ -127,12 +127,12 @@ class TestClassifier:
 
 
 class TestRegressor:
-    @pytest.mark.parametrize("C", [0.01, 1.0, 30.0])
+    @pytest.mark.parametrize("C", [0.01, 10.0])
     @pytest.mark.parametrize("name", KERNELS)
     def test_it_is_that_of_scikit_learn_on_the_precomputed_kernel(self, name, C, is_sparse):
         kernel, y = KERNELS[name], 7 + 3 * SIGNAL
         exact = SVR(C=C, kernel="precomputed", tol=1e-8).fit(dense(kernel, ROWS, ROWS), y)
-        machine = PartitionSVR(C, kernel=kernel, random_state=0, tol=1e-4).fit(X, y)
+        machine = PartitionSVR(C, kernel=kernel, random_state=0).fit(X, y)
         expected = exact.predict(dense(kernel, POINTS, ROWS))
         np.testing.assert_allclose(machine.predict(NEW), expected, atol=5e-3 * y.std())
 
@@ -144,6 +144,8 @@ class TestRegressor:
     def test_bad_parameters_are_told(self):
         with pytest.raises(ValueError, match="epsilon to be 0 or a positive number, got -1"):
             PartitionSVR(epsilon=-1).fit(X, SIGNAL)
+        with pytest.raises(ValueError, match="could not convert"):
+            PartitionSVR().fit(X, TWO)
 
 
 @pytest.mark.parametrize(("kind", "y"), [(PartitionSVC, THREE), (PartitionSVR, SIGNAL)])
