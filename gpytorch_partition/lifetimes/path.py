@@ -26,6 +26,9 @@ from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.models.cluster_features import cluster_columns, one_hot
 from gpytorch_partition.progress import progress
 
+# Columns of the entries of features (N x m, -1 for none), and how many columns there are.
+Columns = tuple[np.ndarray, int]
+
 
 @dataclass(frozen=True, eq=False)
 class LifetimeCells:
@@ -61,18 +64,25 @@ class LifetimeCells:
         :return: `N2 x p`; at the first lifetime, cells without training rows have no entry.
         :raises ValueError: If x is not a finite floating point matrix of the right width.
         """
-        return one_hot(*self._columns(x))
+        return one_hot(*self.columns(x))
 
-    def _columns(self, x: Tensor) -> tuple[np.ndarray, int]:
+    def columns(self, x: Tensor, before: Columns | None = None) -> Columns:
+        """
+        The columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns.
+
+        :param x: `N2 x D` points.
+        :param before: What the previous lifetime gave for them. (Default: None, computed for those that need it.)
+        """
         columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
         if self.previous is None:
             return columns, num_columns
         unseen = (columns < 0).any(1)
         # Called even if no row is unseen, for the number of columns.
-        before, num_before = self.previous._columns(x[torch.from_numpy(unseen)])
-        before = np.where(before >= 0, before + num_columns, -1)
-        columns[unseen] = np.where(columns[unseen] >= 0, columns[unseen], before)
-        return columns, num_columns + num_before
+        earlier, num_earlier = self.previous.columns(x[torch.from_numpy(unseen)]) if before is None else before
+        earlier = np.where(earlier >= 0, earlier + num_columns, -1)
+        earlier = earlier if before is None else earlier[unseen]
+        columns[unseen] = np.where(columns[unseen] >= 0, columns[unseen], earlier)
+        return columns, num_columns + num_earlier
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,13 +219,17 @@ def fit_along_lifetimes(
     models: list[LifetimeModel] = []
     cells: LifetimeCells | None = None
     before: csr_matrix | None = None
+    held_out: Columns | None = None
     for lifetime in progress(lifetimes, "lifetimes"):
         cells = LifetimeCells(kernel, lifetime, x, cells)
         features = cells.features(x)
         if before is not None:
             inherit_weights(learner, before, features)
         _train(learner, features, y, epochs, random)
-        score = None if validation is None else float(learner.score(cells.features(validation[0]), validation[1]))
+        score = None
+        if validation is not None:
+            held_out = cells.columns(validation[0], held_out)
+            score = float(learner.score(one_hot(*held_out), validation[1]))
         models.append(LifetimeModel(cells, deepcopy(learner), score))
         before = features
     return LifetimePath(tuple(models))
