@@ -23,7 +23,7 @@ from gpytorch_partition.models.growing_features import GrowingFeatures
 LOSSES = ("log_loss", "hinge")
 
 # The lifetimes tried, in units of 1 / the median L1 distance of two rows.
-_SHORTEST, _LONGEST = 0.25, 8.0
+_SHORTEST, _LONGEST = 0.25, 16.0
 _FEWEST_ROWS = 20  # rows with which a width is chosen by error; with fewer it is _USUAL
 _USUAL = 4.0  # the lifetime then
 _ROWS_AT_ONCE = 10_000  # rows whose features are held at a time
@@ -60,8 +60,8 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         (Default: `"log_loss"`.)
     :param alpha: Penalty of the squared weights, as in :class:`sklearn.linear_model.SGDClassifier`. (Default: 1e-4.)
     :param lifetime: The lifetime, in units of 1 / standard deviations of the columns. (Default: None, chosen.)
-    :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 8 over the median L1
-        distance of two rows. (Default: 8.)
+    :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 16 over the median L1
+        distance of two rows. (Default: 10.)
     :param validation_fraction: Share of the rows that choose, held out. (Default: 0.2.)
     :param max_choosing_rows: Rows that the lifetime is chosen by, held-out ones included. (Default: 10,000.)
     :param epochs: Passes over the rows. (Default: 10.)
@@ -93,7 +93,7 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         loss: str = "log_loss",
         alpha: float = 1e-4,
         lifetime: float | None = None,
-        num_lifetimes: int = 8,
+        num_lifetimes: int = 10,
         validation_fraction: float = 0.2,
         max_choosing_rows: int = 10_000,
         epochs: int = 10,
