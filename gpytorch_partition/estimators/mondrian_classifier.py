@@ -48,7 +48,10 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
     the model of the best lifetime is trained on all rows, and goes on as rows arrive (:meth:`partial_fit`, section 5).
 
     It suits classes with boundaries along and across columns, and many rows; it is not invariant to rotations, and on
-    dozens of columns of which few matter, trees that look at the targets are better.
+    dozens of columns of which few matter, trees that look at the targets are better. Columns with heavy tails make
+    cells of single rows, slowly: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline).
+    On spambase (57 columns, 50 trees) the test error was 6.9 % with ranks, 10 % without, in a third of the time; a
+    random forest has 5 %.
 
     Fitting costs about `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, labels of all rows
     (:class:`~gpytorch_partition.MondrianKernel` says what they cost) and `epochs` passes over these, each
