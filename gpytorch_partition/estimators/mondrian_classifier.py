@@ -17,12 +17,13 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.path import fit_along_lifetimes, pad_weights
-from gpytorch_partition.models.growing_features import GrowingFeatures, one_hot
+from gpytorch_partition.models.cluster_columns import one_hot
+from gpytorch_partition.models.growing_features import GrowingFeatures
 
 LOSSES = ("log_loss", "hinge")
 
 # The lifetimes tried, in units of 1 / the median L1 distance of two rows.
-_SHORTEST, _LONGEST = 0.25, 8.0
+_SHORTEST, _LONGEST = 0.25, 16.0
 _FEWEST_ROWS = 20  # rows with which a width is chosen by error; with fewer it is _USUAL
 _USUAL = 4.0  # the lifetime then
 _ROWS_AT_ONCE = 10_000  # rows whose features are held at a time
@@ -47,7 +48,10 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
     the model of the best lifetime is trained on all rows, and goes on as rows arrive (:meth:`partial_fit`, section 5).
 
     It suits classes with boundaries along and across columns, and many rows; it is not invariant to rotations, and on
-    dozens of columns of which few matter, trees that look at the targets are better.
+    dozens of columns of which few matter, trees that look at the targets are better. Columns with heavy tails make
+    cells of single rows, slowly: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline).
+    On spambase (57 columns, 50 trees) the test error was 6.9 % with ranks, 10 % without, in a third of the time; a
+    random forest has 5 %.
 
     Fitting costs about `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, labels of all rows
     (:class:`~gpytorch_partition.MondrianKernel` says what they cost) and `epochs` passes over these, each
@@ -59,8 +63,8 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         (Default: `"log_loss"`.)
     :param alpha: Penalty of the squared weights, as in :class:`sklearn.linear_model.SGDClassifier`. (Default: 1e-4.)
     :param lifetime: The lifetime, in units of 1 / standard deviations of the columns. (Default: None, chosen.)
-    :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 8 over the median L1
-        distance of two rows. (Default: 8.)
+    :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 16 over the median L1
+        distance of two rows. (Default: 10.)
     :param validation_fraction: Share of the rows that choose, held out. (Default: 0.2.)
     :param max_choosing_rows: Rows that the lifetime is chosen by, held-out ones included. (Default: 10,000.)
     :param epochs: Passes over the rows. (Default: 10.)
@@ -92,7 +96,7 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         loss: str = "log_loss",
         alpha: float = 1e-4,
         lifetime: float | None = None,
-        num_lifetimes: int = 8,
+        num_lifetimes: int = 10,
         validation_fraction: float = 0.2,
         max_choosing_rows: int = 10_000,
         epochs: int = 10,
@@ -127,6 +131,9 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> MondrianClassifier:
         """
         Go on with more rows: one pass over them, in a random order. Cells that open begin with the weight 0.
+
+        A pass over each batch learns less than ten passes over all rows: of the first 1,050 rows of spambase, in four
+        batches, 14 % errors, where a fit to all of them at once had 10 %. Give batches again where rows are few.
 
         The first call, if :meth:`fit` was not called, does what :meth:`fit` does: columns are standardized by, and the
         lifetime is chosen from, its rows, which should be some hundreds, like those to come.

@@ -17,14 +17,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_matrix, hstack
+from scipy.sparse import csr_matrix
 from sklearn.base import clone, is_classifier
 from torch import Tensor
 
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
-from gpytorch_partition.models.cluster_features import ClusterFeatures
+from gpytorch_partition.models.cluster_columns import cluster_columns, one_hot
 from gpytorch_partition.progress import progress
+
+# Columns of the entries of features (N x m, -1 for none), and how many columns there are.
+Columns = tuple[np.ndarray, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,28 +64,25 @@ class LifetimeCells:
         :return: `N2 x p`; at the first lifetime, cells without training rows have no entry.
         :raises ValueError: If x is not a finite floating point matrix of the right width.
         """
-        own = self._own(x)
+        return one_hot(*self.columns(x))
+
+    def columns(self, x: Tensor, before: Columns | None = None) -> Columns:
+        """
+        The columns of the entries of :meth:`features` (`N2 x m`, -1 for none), and the number of columns.
+
+        :param x: `N2 x D` points.
+        :param before: What the previous lifetime gave for them. (Default: None, computed for those that need it.)
+        """
+        columns, num_columns = cluster_columns(self.kernel, x, self.train_x)
         if self.previous is None:
-            return own
+            return columns, num_columns
+        unseen = (columns < 0).any(1)
         # Called even if no row is unseen, for the number of columns.
-        unseen = np.flatnonzero(np.diff(own.indptr) < self.kernel.num_partitions)
-        before = self.previous.features(x[torch.from_numpy(unseen)]).tocoo()
-        is_seen = np.zeros((len(unseen), self.kernel.num_partitions), dtype=bool)
-        found = own[unseen].tocoo()
-        is_seen[found.row, self._own.partitions[found.col]] = True
-        kept = ~is_seen[before.row, self.previous._trees[before.col]]
-        entries = before.data[kept], (unseen[before.row[kept]], before.col[kept])
-        return hstack([own, csr_matrix(entries, shape=(own.shape[0], before.shape[1]))], format="csr")
-
-    @cached_property
-    def _own(self) -> ClusterFeatures:
-        """The features of this lifetime's cells alone."""
-        return ClusterFeatures(self.kernel, self.train_x)
-
-    @cached_property
-    def _trees(self) -> np.ndarray:
-        """The tree that each column belongs to."""
-        return np.concatenate([self._own.partitions, *([] if self.previous is None else [self.previous._trees])])
+        earlier, num_earlier = self.previous.columns(x[torch.from_numpy(unseen)]) if before is None else before
+        earlier = np.where(earlier >= 0, earlier + num_columns, -1)
+        earlier = earlier if before is None else earlier[unseen]
+        columns[unseen] = np.where(columns[unseen] >= 0, columns[unseen], earlier)
+        return columns, num_columns + num_earlier
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,13 +219,17 @@ def fit_along_lifetimes(
     models: list[LifetimeModel] = []
     cells: LifetimeCells | None = None
     before: csr_matrix | None = None
+    held_out: Columns | None = None
     for lifetime in progress(lifetimes, "lifetimes"):
         cells = LifetimeCells(kernel, lifetime, x, cells)
         features = cells.features(x)
         if before is not None:
             inherit_weights(learner, before, features)
         _train(learner, features, y, epochs, random)
-        score = None if validation is None else float(learner.score(cells.features(validation[0]), validation[1]))
+        score = None
+        if validation is not None:
+            held_out = cells.columns(validation[0], held_out)
+            score = float(learner.score(one_hot(*held_out), validation[1]))
         models.append(LifetimeModel(cells, deepcopy(learner), score))
         before = features
     return LifetimePath(tuple(models))

@@ -140,15 +140,15 @@ def lifetime_sweep(
 
     **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
     misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and targets that have less noise than that can only be
-    explained by smaller cells. On draws of a Laplace process of lifetime 10 (1,000 rows, two columns, a noise of 1e-4
-    outputscales), the likelihood with outputscale and noise as they were is largest at 58 to 69 with 20 trees, 19 to
-    23 with 50, 11 with 200 and 9.3 with 800, where the exact kernel's is largest at 9.3. Without `outputscale` and
-    `noise`, which are then the most likely ones at each lifetime, the noise makes up for the missing trees: 13 to 16
-    with 20 trees, 11 to 13 with 50, 9 to 11 with 200. Use 200 trees or more (the kernel's default), or leave both out.
+    explained by smaller cells. Of a draw of a Laplace process of lifetime 10 (1,000 rows, two columns, a noise of 1e-4
+    outputscales; `python -m tests.benchmarks mondrian_figures`) the likelihood with outputscale and noise as they were
+    is largest at 83 with 20 trees, 28 with 50, 19 with 100 and 9.3 with 200, where the exact kernel's is largest at
+    9.3. Without `outputscale` and `noise`, which are then the most likely ones at each lifetime, the noise makes up for
+    the missing trees: 19, 9.3, 13 and 9.3. Use 200 trees or more (the kernel's default), or leave both out.
 
-    The error of validation rows has a peak on the way, where there are as many cells as training rows (twice as large
-    as beside it with a small given noise): the regression interpolates there ("double descent"). With more trees the
-    peak moves to shorter lifetimes; with the most likely noise there is none.
+    With little given noise the error of validation rows has a peak on the way, about where there are as many cells as
+    training rows: the regression interpolates there ("double descent"). With more trees the peak moves to shorter
+    lifetimes; with the most likely noise there is none.
 
     :param kernel: The kernel, whose `max_lifetime` is the longest that is tried; its :attr:`~MondrianKernel.lifetime`
         is set to the best.

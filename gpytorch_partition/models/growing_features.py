@@ -7,6 +7,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.models.cluster_columns import one_hot
 
 
 class GrowingFeatures:
@@ -82,11 +83,3 @@ class GrowingFeatures:
 
     def _labels_of(self, x: Tensor) -> np.ndarray:
         return self.kernel.cluster_ids(x).cpu().numpy()
-
-
-def one_hot(columns: np.ndarray, num_columns: int) -> csr_matrix:
-    r"""The sparse matrix (`N x p`) with entries :math:`1 / \sqrt m` in the given columns (`N x m`, -1 for none)."""
-    kept = columns >= 0
-    starts = np.concatenate([[0], np.cumsum(kept.sum(1))])
-    values = np.full(starts[-1], columns.shape[1] ** -0.5)
-    return csr_matrix((values, columns[kept], starts), shape=(len(columns), num_columns))

@@ -26,8 +26,8 @@ from .evidence import evidence
 from .issue_bars import issue_bars
 from .kernels_and_ensembles import kernels_and_ensembles
 from .labelling import labelling
-from .mondrian_classification import mondrian_classification
 from .machines import machines
+from .mondrian_classification import mondrian_classification
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
 from .one_pass import one_pass

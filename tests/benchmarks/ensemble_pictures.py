@@ -10,8 +10,7 @@ import numpy as np
 
 from gpytorch_partition.estimators.lago import ALPHAS
 
-from .mondrian_pictures import _finish as finish
-from .mondrian_pictures import _if_possible as if_possible
+from .drawing import finish, if_possible
 from .report import Row
 
 # Okabe & Ito's colors, told apart with any color vision; markers and dashes tell lines apart in print.

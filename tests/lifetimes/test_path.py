@@ -91,6 +91,15 @@ class TestInheritance:
 
 
 class TestPath:
+    def test_columns_follow_from_those_of_the_lifetime_before(self):
+        cells, before = None, None
+        for lifetime in LIFETIMES:
+            cells = LifetimeCells(kernel_of("Mondrian"), lifetime, X, cells)
+            columns, before = cells.columns(TEST), cells.columns(TEST, before)
+            assert np.array_equal(before[0], columns[0])
+            assert before[1] == columns[1]
+        assert (before[0] < 0).any()  # the rows far away have none at any lifetime
+
     def test_a_warm_start_has_learned_more_after_one_epoch_than_a_cold_one(self):
         def loss(model):
             return np.mean((model.predict(X) - Y.numpy()) ** 2)
