@@ -1,4 +1,4 @@
-r"""The features of flat partitions as columns of their entries, of which there are m in a row, all :math:`1 / \sqrt m`."""
+"""The sparse features of flat partitions by the columns of their entries, m in a row, which are all the same."""
 
 from __future__ import annotations
 

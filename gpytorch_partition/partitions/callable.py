@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition.partitions.clustering import ClusteringPartition
@@ -117,12 +118,18 @@ def partition_of(source: Any) -> Partition:
         or a list of fitted clusterers. Where the clusterers' rule for new points is known
         (:meth:`ClusteringPartition.of_fitted`), it is read into buffers.
     :raises TypeError: If it is anything else, or a fitted clusterer that has no `predict`.
+    :raises sklearn.exceptions.NotFittedError: If a clusterer is not fitted.
     """
     if isinstance(source, Partition):
         return source
     clusterers = [_estimator(each) for each in source] if isinstance(source, (list, tuple)) else [_estimator(source)]
+    for clusterer in clusterers:
+        if clusterer is not None:
+            check_is_fitted(clusterer)
     if clusterers and all(clusterer is not None and is_known(clusterer) for clusterer in clusterers):
         return ClusteringPartition.of_fitted(clusterers)
+    if isinstance(source, type):
+        raise TypeError(f"expected a fitted clusterer or a function, got the class {source.__name__}")
     if isinstance(source, (list, tuple)):
         names = [type(each).__name__ for each in source]
         raise TypeError(f"expected fitted clusterers whose rule for new points is known, got a list of {names}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
@@ -138,6 +138,11 @@ def _check_clusterer(clusterer: Any) -> None:
 
 
 def _checked_distributions(distributions: Any, clusterer: Any) -> dict[str, Any]:
+    if distributions is not None and not isinstance(distributions, Mapping):
+        raise ValueError(
+            "expected param_distributions to map names of parameters to what they are drawn from, such as "
+            f"{{'n_clusters': (2, 20)}}, got {distributions!r}"
+        )
     names = [*clusterer.get_params(), *([CUT] if hasattr(clusterer, "dbscan_clustering") else [])]
     for name, values in (distributions or {}).items():
         if name not in names:

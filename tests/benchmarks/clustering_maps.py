@@ -28,7 +28,7 @@ PLACES = ("isolation (16 centers)", "fast cluster", *SOURCES)
 
 def clustering_maps(options: Options) -> Iterator[Table]:
     """RMSE and negative log predictive density of each set, and maps of similarities."""
-    most, partitions = options.pick(1_000, 500, 100), options.pick(100, 30, 3)
+    most, partitions = options.pick(500, 300, 100), options.pick(50, 30, 3)
     names = options.pick(SETS, SETS[:2], SETS[:1]) if options.data else ("diabetes",)
     splits = {name: split_of(read_data(options, name), 0, most) for name in names}
     rows: list[Row] = []

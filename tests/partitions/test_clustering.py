@@ -23,6 +23,7 @@ from sklearn.cluster import (
     MeanShift,
     MiniBatchKMeans,
 )
+from sklearn.exceptions import NotFittedError
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -124,6 +125,10 @@ class TestClusterersThatPredict:
             PartitionKernel(AgglomerativeClustering().fit(ARRAY))
         with pytest.raises(TypeError, match="whose rule for new points is known"):
             PartitionKernel([BisectingKMeans().fit(ARRAY)])
+        with pytest.raises(TypeError, match="got the class KMeans"):
+            PartitionKernel(KMeans)
+        with pytest.raises(NotFittedError):
+            PartitionKernel(KMeans().predict)
         with pytest.raises(ValueError, match="same columns"):
             PartitionKernel([KMeans(2).fit(ARRAY), KMeans(2).fit(ARRAY[:, :2])])
         with pytest.raises(ValueError, match="same columns|numbers of columns"):
@@ -320,6 +325,7 @@ class TestErrors:
             ({"param_distributions": {"eps": (1, 2)}}, "no parameter 'eps'"),
             ({"param_distributions": {"n_clusters": (0, 2)}}, "positive numbers"),
             ({"param_distributions": {"n_clusters": 3}}, "positive numbers"),
+            ({"param_distributions": 3}, "to map names"),
             ({"random_state": "seed"}, "seed"),
         ],
     )
