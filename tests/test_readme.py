@@ -14,7 +14,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def test_ci_runs_the_readmes_test_command_as_written():
-    command = 'pip install -c constraints.txt ".[test]" && pytest\n'
+    command = 'pip install -c constraints.txt ".[test]" && pytest -n 2\n'
     assert command in README
     assert command in (ROOT / ".ci" / "run").read_text()
 
