@@ -51,7 +51,6 @@ def test_a_function_gets_rows_and_targets():
         (lambda x, y: x, TypeError, "function to return a gpytorch Kernel, got Tensor"),
         (FastClusterKernel(X, 5, batch_shape=(2,)), ValueError, r"got batch shape \(2,\)"),
     ],
-    ids=str,
 )
 def test_anything_else_is_refused(kernel, error, message):
     with pytest.raises(error, match=message):
