@@ -321,7 +321,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             raise TypeError(
                 f"expected kernel to be one of {NAMES} or a function, got a {name} that is built already: the kernel "
                 f"is built on columns and targets as fit standardizes them, so give kernel=lambda x, y: {name}(...), a "
-                "function of these"
+                "function of these; kernels of categories or items, whose columns must not be standardized, go into an "
+                "ExactGP of GPyTorch, fitted by fit_exact_gp"
             )
         check_name(self.kernel, NAMES)
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:

@@ -67,7 +67,7 @@ class GroupKernel(PartitionMixtureKernel):
         learn_weights: bool = True,
         batch_shape: torch.Size | tuple[int, ...] = (),
     ) -> None:
-        chosen = tuple(Columns(columns).numbers.tolist())
+        chosen = tuple(Columns(() if columns is None else columns).numbers.tolist())  # None is no choice here
         levels = [chosen[: level + 1] if nested else (column,) for level, column in enumerate(chosen)]
         kernels = [PartitionKernel(GroupPartition(), active_dims=level) for level in levels]
         super().__init__(kernels, weights, learn_weights=learn_weights, batch_shape=batch_shape)

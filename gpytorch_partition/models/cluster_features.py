@@ -31,8 +31,9 @@ class ClusterFeatures:
     kernel where every cluster holds a training row, as those of forests and fast clusters that are built on these rows
     do.
 
-    Costs the labels of the rows, and their entries: m in each row, or m times the mean depth of a leaf for all heights;
-    memory is 12 bytes per entry.
+    Costs the labels of the rows, and their entries: m in each row, or m times the mean depth of a leaf for all heights,
+    or for a :class:`~gpytorch_partition.MembershipKernel` one for each of its sets (with `members_only` for each set
+    that the item is in); memory is 12 bytes per entry.
 
     :param kernel: A kernel of this package, a sum of such ones, or a :class:`gpytorch.kernels.ScaleKernel` around them.
     :param train_x: `N x D` training rows.

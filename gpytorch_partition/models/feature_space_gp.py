@@ -65,7 +65,7 @@ class FeatureSpaceGP:
         a mixture) are taken as they are when the model is fitted.
     :param max_clusters: Largest number of clusters: rows that would open more are refused with an error, and nothing
         changes. (Default: 65,536.)
-    :raises ValueError: If it is a mixture with Mondrian trees, or with a user's function, or a
+    :raises ValueError: If it is a mixture with Mondrian trees, groups or a user's function, or a
         :class:`~gpytorch_partition.GammaMondrianKernel`.
 
     Example:
@@ -85,7 +85,7 @@ class FeatureSpaceGP:
         if isinstance(kernel, PartitionMixtureKernel) and kernel.partition.cluster_counts is None:
             raise ValueError(
                 "expected a mixture of kernels whose numbers of clusters are known (forests, fast clusters), got one "
-                "with Mondrian trees or a function of yours: use the kernels one at a time, or a PartitionGP"
+                "with Mondrian trees, groups or a function of yours: use the kernels one at a time, or a PartitionGP"
             )
         if isinstance(kernel, GammaMondrianKernel):
             raise ValueError(

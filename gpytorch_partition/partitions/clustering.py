@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from joblib import Parallel, delayed
 from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
@@ -104,8 +104,7 @@ class ClusteringPartition(Partition):
             return
         points = checked_rows(x, type(self).__name__)
         drawing = Drawing.checked(points.shape, clusterer, param_distributions, rows, columns, projection, noise)
-        if not isinstance(num_partitions, Integral) or num_partitions < 1:
-            raise ValueError(f"expected a number of clusterings, 1 or more, got num_partitions={num_partitions}")
+        num_partitions = checked_count(num_partitions, "clusterings", "num_partitions")
         if num_partitions > 1 and not drawing.is_random:
             raise ValueError(
                 f"all {num_partitions} clusterings by {clusterer} would be the same: randomize rows, columns, "

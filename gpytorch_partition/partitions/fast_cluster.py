@@ -12,6 +12,7 @@ from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
@@ -93,8 +94,7 @@ class FastClusterPartition(Partition):
             _check_options(rows.shape[0], height, num_centers, columns)
             projection = checked_projection(projection)
             height = _checked_height(height, rows.shape[0])
-            if not isinstance(num_partitions, Integral) or num_partitions < 1:
-                raise ValueError(f"expected a number of partitions, 1 or more, got num_partitions={num_partitions}")
+            num_partitions = checked_count(num_partitions, "partitions", "num_partitions")
             warn_about_unequal_scales(rows, type(self).__name__)
             random = random_state_of(random_state)
             self._draw(rows, num_partitions, height, num_centers, columns == "all", random)
@@ -189,12 +189,12 @@ def _checked_height(height: int | None, num_rows: int) -> int:
     largest = num_rows.bit_length() - 1
     if height is None:
         return default_height(num_rows)
-    if not 0 <= height <= largest:
+    if isinstance(height, bool) or not isinstance(height, Integral) or not 0 <= int(height) <= largest:
         raise ValueError(
-            f"expected height between 0 and {largest}, got {height}: "
+            f"expected height to be a whole number between 0 and {largest}, got {height!r}: "
             f"2^height different rows are drawn, and there are only {num_rows}"
         )
-    return height
+    return int(height)
 
 
 def _check_options(num_rows: int, height: int | None, num_centers: Any, columns: str) -> None:
@@ -206,5 +206,6 @@ def _check_options(num_rows: int, height: int | None, num_centers: Any, columns:
             raise ValueError(
                 "expected height, for random numbers of centers, or num_centers, for a fixed one, got both"
             )
-        if not isinstance(num_centers, Integral) or not 1 <= int(num_centers) <= num_rows:
+        is_number = isinstance(num_centers, Integral) and not isinstance(num_centers, bool)
+        if not is_number or not 1 <= int(num_centers) <= num_rows:
             raise ValueError(f"expected num_centers from 1 to the number of rows, {num_rows}, got {num_centers!r}")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of
+from gpytorch_partition.inputs.counts import largest_exact
 from gpytorch_partition.partitions.keyed_random import hashed
 from gpytorch_partition.partitions.partition import Partition
 
@@ -34,9 +35,20 @@ class GroupPartition(Partition):
 
     def _check_values(self, x: Tensor) -> None:
         super()._check_values(x)
+        self._check_exact(x)
         is_whole = x == x.round()
         if not is_whole.all():
             raise ValueError(
                 f"{type(self).__name__} expected whole numbers, the codes of categories, got {float(x[~is_whole][0])}: "
                 "give columns of codes that are not standardized, such as OrdinalEncoder of scikit-learn returns"
+            )
+
+    def _check_exact(self, x: Tensor) -> None:
+        """Refuse codes so large that neighbours of them are the same number."""
+        largest = largest_exact(x.dtype)
+        if x.numel() and not float(x.abs().max()) < largest:
+            raise ValueError(
+                f"{type(self).__name__} expected codes of categories below {largest:,.0f}, got {float(x.abs().max())}: "
+                f"larger ones are not told apart in {x.dtype}. Number the categories 0, 1, ..., such as OrdinalEncoder "
+                "of scikit-learn does, or give float64"
             )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.memberships import Memberships
 from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.counts import largest_exact
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -103,6 +104,11 @@ class MembershipPartition(Partition):
 
     def _check_values(self, x: Tensor) -> None:
         super()._check_values(x)
+        if self.num_items > largest_exact(x.dtype):
+            raise ValueError(
+                f"{type(self).__name__} expected points of a dtype that tells {self.num_items:,} items apart, got "
+                f"{x.dtype}, which does so up to {largest_exact(x.dtype):,.0f}: give float64"
+            )
         is_item = (x >= 0) & (x < self.num_items) & (x == x.round())
         if not is_item.all():
             raise ValueError(
@@ -127,7 +133,10 @@ def _checked_memberships(memberships: Any) -> csr_array:
     try:
         matrix = csr_array(memberships)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"expected a matrix of items by sets, got {type(memberships).__name__}") from error
+        raise ValueError(
+            f"expected a matrix of items by sets, a sparse one of SciPy or an array of numbers, got "
+            f"{type(memberships).__name__}"
+        ) from error
     if matrix.ndim != 2 or matrix.dtype.kind not in "buif" or not np.isfinite(matrix.data).all():
         raise ValueError(
             f"expected a matrix of finite numbers, items by sets, got {matrix.dtype} of shape {matrix.shape}: an entry "
@@ -144,7 +153,10 @@ def _checked_memberships(memberships: Any) -> csr_array:
 def _checked_weights(weights: Any, num_sets: int) -> np.ndarray:
     if weights is None:
         return np.full(num_sets, 1 / num_sets)
-    values = torch.as_tensor(weights).detach().double().cpu().numpy()
+    try:
+        values = torch.as_tensor(weights).detach().double().cpu().numpy()
+    except (TypeError, ValueError, RuntimeError):  # no numbers
+        values = np.empty(0)
     if values.shape != (num_sets,) or not (np.isfinite(values) & (values >= 0)).all() or not values.any():
         raise ValueError(f"expected {num_sets} weights of sets, 0 or more and not all 0, got {weights}")
     return values / values.sum()

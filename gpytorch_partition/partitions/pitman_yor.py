@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -64,13 +65,7 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
         :raises ValueError: If the rows or a parameter cannot be used.
         """
         X = validate_data(self, X, dtype=np.float64)
-        if not (0 <= self.discount < 1 and self.concentration > -self.discount):
-            raise ValueError(
-                "expected a discount from 0 to below 1 and a concentration above minus the discount, got "
-                f"{self.discount} and {self.concentration}"
-            )
-        if not (self.scale > 0 and self.spread > 0 and self.num_sweeps >= 0):
-            raise ValueError("expected scale and spread above 0, and num_sweeps of 0 or more")
+        self._check_parameters()
         random, rows = random_state_of(self.random_state), X - X.mean(0)
         labels, counts, sums = np.full(len(X), -1), np.zeros(0, dtype=int), np.zeros((0, X.shape[1]))
         for _ in range(1 + self.num_sweeps):
@@ -83,6 +78,20 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
                 sums[labels[row]] += rows[row]
         self.labels_ = np.unique(labels, return_inverse=True)[1]
         return self
+
+    def _check_parameters(self) -> None:
+        numbers = (self.discount, self.concentration, self.scale, self.spread)
+        is_real = all(isinstance(number, Real) and math.isfinite(number) for number in numbers)
+        if not is_real or not (0 <= self.discount < 1 and self.concentration > -self.discount):
+            raise ValueError(
+                "expected finite numbers, a discount from 0 to below 1 and a concentration above minus the discount, "
+                f"got discount={self.discount!r}, concentration={self.concentration!r}, scale={self.scale!r} and "
+                f"spread={self.spread!r}"
+            )
+        if not (self.scale > 0 and self.spread > 0):
+            raise ValueError(f"expected scale and spread above 0, got {self.scale!r} and {self.spread!r}")
+        if not isinstance(self.num_sweeps, Integral) or self.num_sweeps < 0:
+            raise ValueError(f"expected num_sweeps to be a whole number, 0 or more, got {self.num_sweeps!r}")
 
     def _drawn(self, row: np.ndarray, counts: np.ndarray, sums: np.ndarray, random: np.random.RandomState) -> int:
         """The cluster of a row, by its weight in the prior times its predictive density of the row."""

@@ -11,13 +11,13 @@ their own, so that their kernels multiply.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
@@ -77,8 +77,7 @@ class RandomBinningPartition(Partition):
         self.register_buffer("lengthscale_bits", torch.empty(0, dtype=torch.int64))
         if x is not None:
             rows = checked_rows(x, type(self).__name__)
-            if not isinstance(num_partitions, Integral) or num_partitions < 1:
-                raise ValueError(f"expected a number of grids, 1 or more, got num_partitions={num_partitions}")
+            num_partitions = checked_count(num_partitions, "grids", "num_partitions")
             random = random_state_of(random_state)
             self._draw(_lengthscales(rows, lengthscale, random), num_partitions, random)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from joblib import Parallel, delayed
+from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.partitions.callable import labels_by
+from gpytorch_partition.partitions.callable import CallablePartition, partition_of
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -25,8 +26,9 @@ class SampledPartition(Partition):
     is the same program, on the same data; that is for the caller to see to.
 
     :param draw: Maps a seed, an int, to a function from points (`n x D` torch tensor) to integer labels, torch or
-        NumPy, of shape `n` or `n x 1`; to a method of a scikit-learn estimator, such as `predict`, which is given
-        float64 NumPy arrays; or to a fitted estimator that has one. All that is random must come from the seed. For
+        NumPy, of shape `n` or `n x 1`; or to a fitted clusterer of scikit-learn or its `predict`, whose rule for new
+        points is read where it is known, as :class:`~gpytorch_partition.PartitionKernel` does (others are given
+        float64 NumPy arrays). All that is random must come from the seed. For
         pickles it must be a module-level function, or an instance of a class that can be pickled. A
         :class:`torch.nn.Module` has its own buffers saved as well.
     :param num_partitions: Number m of seeds. (Default: 200.)
@@ -62,29 +64,28 @@ class SampledPartition(Partition):
         super().__init__()
         if not callable(draw):
             raise TypeError(f"expected a function from a seed to a function of points, got {type(draw).__name__}")
-        if not isinstance(num_partitions, Integral) or int(num_partitions) < 1:
-            raise ValueError(f"expected a number of partitions, 1 or more, got num_partitions={num_partitions!r}")
+        num_partitions = checked_count(num_partitions, "partitions", "num_partitions")
         self.draw, self.n_jobs = draw, n_jobs
-        seeds = random_state_of(random_state).randint(2**31 - 1, size=int(num_partitions))
+        seeds = random_state_of(random_state).randint(2**31 - 1, size=num_partitions)
         self.register_buffer("seeds", torch.from_numpy(seeds.astype(np.int64)))
-        self._drawn: tuple[list[int], list[Any]] = ([], [])
-        self._functions()
+        self._drawn: tuple[list[int], list[Partition]] = ([], [])
+        self._partitions()
 
     @property
     def num_partitions(self) -> int:
         """Number m of seeds."""
         return self.seeds.numel()
 
-    def _functions(self) -> list[Any]:
-        """The functions of the seeds, drawn when the seeds have changed."""
+    def _partitions(self) -> list[Partition]:
+        """The partitions of the seeds, drawn when the seeds have changed."""
         seeds = self.seeds.tolist()
         if self._drawn[0] != seeds:
             drawn = Parallel(n_jobs=self.n_jobs)(delayed(self.draw)(seed) for seed in seeds)
-            self._drawn = (seeds, [_function(each) for each in drawn])
+            self._drawn = (seeds, [_partition(each) for each in drawn])
         return self._drawn[1]
 
     def _labels(self, x: Tensor) -> Tensor:
-        return torch.cat([labels_by(function, x, 1) for function in self._functions()], -1)
+        return torch.cat([partition.to(x.device).labels(x) for partition in self._partitions()], -1)
 
     def _check_values(self, x: Tensor) -> None:
         """Accept all values: the functions handle NaN."""
@@ -93,13 +94,14 @@ class SampledPartition(Partition):
         return {**super().__getstate__(), "_drawn": ([], [])}
 
 
-def _function(drawn: Any) -> Callable[[Any], Any]:
-    """What labels points, of what a program has drawn."""
-    if callable(getattr(drawn, "predict", None)):
-        return drawn.predict
-    if not callable(drawn):
+def _partition(drawn: Any) -> Partition:
+    """What a program has drawn, as one partition."""
+    try:
+        is_other = not isinstance(drawn, (type, BaseEstimator)) and callable(getattr(drawn, "predict", None))
+        partition = partition_of(drawn.predict if is_other else drawn)
+    except TypeError as error:
         raise TypeError(
-            f"expected draw(seed) to return a function from points to labels, or a fitted clusterer with predict, got "
-            f"{type(drawn).__name__}"
-        )
-    return drawn
+            "expected draw(seed) to return a function from points to labels, or a fitted clusterer whose rule for new "
+            f"points is known: {error}"
+        ) from error
+    return CallablePartition(partition.function, 1) if isinstance(partition, CallablePartition) else partition

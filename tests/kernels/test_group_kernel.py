@@ -141,6 +141,8 @@ def test_what_is_saved_and_copied():
     ("make", "message"),
     [
         (lambda x: GroupKernel((1, 1)), "distinct numbers of columns"),
+        (lambda x: GroupKernel(None), "distinct numbers of columns"),
+        (lambda x: GroupKernel((1,))(x.float() + 2.0**24), "below 16,777,216.*not told apart in torch.float32"),
         (lambda x: GroupKernel(()), "distinct numbers of columns"),
         (lambda x: GroupKernel((1, 2), weights=(1.0,)), "expected 2 positive weights"),
         (lambda x: GroupKernel((0, 1))(x), "expected whole numbers"),

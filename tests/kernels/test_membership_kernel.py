@@ -14,6 +14,7 @@ from scipy.sparse import coo_array, csc_matrix, csr_array
 
 import gpytorch_partition
 from gpytorch_partition import MembershipKernel, PartitionKernel, PartitionMixtureKernel
+from gpytorch_partition.models import ClusterFeatures
 from gpytorch_partition.operators import PartitionLinearOperator
 
 ITEMS, SETS = 400, 90
@@ -191,6 +192,28 @@ def test_what_is_saved_copied_and_pickled():
         torch.testing.assert_close(other(x).to_dense(), expected)
 
 
+@pytest.mark.parametrize("members_only", [False, True])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_sparse_features_are_a_root(members_only, weights):
+    kernel = MembershipKernel(TABLE, members_only=members_only, set_weights=weights).double()
+    x, new = rows(70), rows(30, 1)
+    i, j = x.long().squeeze(-1), new.long().squeeze(-1)
+    features = ClusterFeatures(kernel, x)
+    expected = oracle(members_only, weights).numpy()
+    np.testing.assert_allclose((features(x) @ features(x).T).toarray(), expected[i][:, i], atol=1e-12)
+    np.testing.assert_allclose((features(new) @ features(x).T).toarray(), expected[j][:, i], atol=1e-12)
+    assert features(x).nnz == (TABLE[i].sum() if members_only else 70 * SETS)
+    names = features.names()
+    assert len(set(names)) == len(names) == features(new).shape[1]
+
+
+def test_dense_features_of_many_sets_are_refused_before_they_are_made():
+    many = csr_array((np.ones(1), ([0], [0])), shape=(60_000, 60_000))
+    x = torch.arange(60_000.0).unsqueeze(-1)
+    with pytest.raises(ValueError, match=r"fewer than 2\^31 entries.*members_only=True"):
+        ClusterFeatures(MembershipKernel(many), x)
+
+
 def test_the_matrix_that_was_given_stays_as_it_is():
     unsorted = csr_array((np.ones(3), np.array([2, 0, 1]), np.array([0, 2, 3])), shape=(2, 3))
     MembershipKernel(unsorted)
@@ -200,16 +223,19 @@ def test_the_matrix_that_was_given_stays_as_it_is():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MembershipKernel("films"), "expected a matrix of items by sets, got str"),
+        (lambda: MembershipKernel("films"), "expected a matrix of items by sets, a sparse one.*got str"),
         (lambda: MembershipKernel(csr_array((4, 3))), "expected items that are in sets, got none"),
         (lambda: MembershipKernel(np.array([[1.0, np.nan]])), "finite numbers"),
         (lambda: MembershipKernel(np.ones((2, 2, 2))), "items by sets"),
         (lambda: MembershipKernel(TABLE, set_weights=[1.0]), f"expected {SETS} weights of sets"),
         (lambda: MembershipKernel(TABLE, set_weights=-WEIGHTS), "0 or more"),
+        (lambda: MembershipKernel(TABLE, set_weights=["rare"] * SETS), f"expected {SETS} weights of sets"),
+        (lambda: MembershipKernel(TABLE, set_weights=[None] * SETS), f"expected {SETS} weights of sets"),
         (lambda: MembershipKernel(TABLE)(torch.tensor([[0.5]])), "0 to 399, got 0.5"),
         (lambda: MembershipKernel(TABLE)(torch.tensor([[400.0]])), "0 to 399, got 400"),
         (lambda: MembershipKernel(TABLE)(torch.tensor([[torch.nan]])), "NaN or infinity"),
         (lambda: MembershipKernel(TABLE)(torch.zeros(3, 2)), "built on 1 columns"),
+        (lambda: MembershipKernel(np.ones((2100, 1)))(torch.zeros(3, 1).half()), "tells 2,100 items apart.*float64"),
     ],
 )
 def test_clear_errors(make, message):

@@ -161,11 +161,26 @@ LEAF = [-1, -1]
         (([[1, 2], LEAF, LEAF], [0], [1.0, 0, 0]), "3 columns and thresholds"),
         (([[1.0, 2.0], LEAF, LEAF], [0] * 3, [1.0, 0, 0]), "integers in 2 dimension"),
         (([LEAF, [2, 3], [1, 4], LEAF, LEAF], [0] * 5, [1.0] * 5), "to be below node 0"),
+        (([[1, 2], LEAF, LEAF], [0, 0, 0], [1.0, 0]), "a row for each of 3 nodes"),
+        (([[1, 2], LEAF, LEAF], [0, 0, 0], ["a"] * 3), "thresholds of tree 0 as numbers"),
+        (([[1, 2], LEAF, LEAF], [0, 0, 0]), r"tree 0 as \(children, columns, thresholds\)"),
     ],
 )
 def test_clear_errors(tree, message):
     with pytest.raises(ValueError, match=message):
         RandomForestKernel.from_arrays([tree], 3)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0] * 9, 2.0])
+def test_other_numbers_of_weights_than_trees(weights):
+    with pytest.raises(ValueError, match=f"expected {len(TREES)} weights, one for each tree"):
+        RandomForestKernel.from_arrays(TREES, 3, weights=weights)
+
+
+@pytest.mark.parametrize("num_columns", [0, 1.5, True, "3"])
+def test_other_numbers_of_columns_than_whole_ones(num_columns):
+    with pytest.raises(ValueError, match="expected a number of columns"):
+        RandomForestKernel.from_arrays(TREES, num_columns)
 
 
 def test_no_trees_and_missing_values():

@@ -80,8 +80,11 @@ def test_estimators_are_read():
 
 def test_clear_errors(model):
     pandas = pytest.importorskip("pandas")
-    with pytest.raises(ValueError, match="from 0 to 3, got"):
-        bart_trees(model, draws=[4])
+    for draws in ([4], [0.5], 3, []):
+        with pytest.raises(ValueError, match="from 0 to 3, got"):
+            bart_trees(model, draws=draws)
+    with pytest.raises(TypeError, match="expected a BARTModel of stochtree.*got int"):
+        bart_trees(3)
     with pytest.raises(ValueError, match="expected 4 weights"):
         bart_trees(model, draw_weights=[1.0])
     with pytest.raises(ValueError, match="0 or more"):

@@ -121,7 +121,7 @@ class TestClusterersThatPredict:
             )
 
     def test_those_that_cannot_are_refused(self):
-        with pytest.raises(TypeError, match="expected a function"):
+        with pytest.raises(TypeError, match="expected a function.*ClusteringKernel"):
             PartitionKernel(AgglomerativeClustering().fit(ARRAY))
         with pytest.raises(TypeError, match="whose rule for new points is known"):
             PartitionKernel([BisectingKMeans().fit(ARRAY)])
@@ -322,6 +322,7 @@ class TestErrors:
             ({"projection": 0}, "projection"),
             ({"noise": "some"}, "noise"),
             ({"num_partitions": 0}, "1 or more"),
+            ({"num_partitions": True}, "1 or more"),
             ({"param_distributions": {"eps": (1, 2)}}, "no parameter 'eps'"),
             ({"param_distributions": {"n_clusters": (0, 2)}}, "positive numbers"),
             ({"param_distributions": {"n_clusters": 3}}, "positive numbers"),

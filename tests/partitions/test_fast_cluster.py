@@ -291,7 +291,7 @@ class TestErrors:
         with pytest.raises(ValueError, match=message):
             FastClusterPartition(x)
 
-    @pytest.mark.parametrize("height", [-1, 4])
+    @pytest.mark.parametrize("height", [-1, 4, 1.5, "2", True])
     def test_height_out_of_range(self, height):
         with pytest.raises(ValueError, match="between 0 and 3"):
             FastClusterPartition(normal(15, 2), height=height)

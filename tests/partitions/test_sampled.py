@@ -8,7 +8,8 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from sklearn.cluster import KMeans
+from sklearn.cluster import DBSCAN, KMeans
+from sklearn.mixture import GaussianMixture
 
 from gpytorch_partition import PartitionKernel
 from gpytorch_partition.partitions import SampledPartition
@@ -55,6 +56,20 @@ def test_fitted_clusterers_and_their_methods(draw):
     assert np.array_equal(partition.labels(X).numpy(), np.stack(labels, -1))
 
 
+def test_fitted_clusterers_are_read_as_those_given_to_a_partition_kernel():
+    """Labels of a Gaussian mixture's own predict depend on the other rows of a call; DBSCAN has no predict."""
+
+    def draw(seed):
+        random = np.random.RandomState(seed)
+        rows = X.double().numpy()[random.permutation(60)[:40]]
+        return DBSCAN(0.5 + random.rand()).fit(rows) if seed % 2 else GaussianMixture(3, random_state=seed).fit(rows)
+
+    partition = SampledPartition(draw, 6, random_state=0)
+    assert 0 < (partition.seeds % 2).sum() < 6
+    expected = [PartitionKernel(draw(seed)).cluster_ids(X) for seed in partition.seeds.tolist()]
+    assert torch.equal(partition.labels(X), torch.cat(expected, -1))
+
+
 def test_columns_of_active_dims():
     kernel = PartitionKernel.from_sampler(halves, 3, random_state=0, active_dims=(3, 1))
     wide = torch.stack([X[:, 0] + 9, X[:, 1], X[:, 0] - 9, X[:, 0]], -1)
@@ -81,6 +96,9 @@ def test_state_is_the_seeds():
         (halves, {"num_partitions": 0}, "1 or more"),
         (halves, {"random_state": "seed"}, "seed"),
         (lambda seed: seed, {}, "expected draw"),
+        (lambda seed: KMeans, {}, "expected draw.*got the class KMeans"),
+        (lambda seed: KMeans(3), {}, "not fitted"),
+        (halves, {"num_partitions": True}, "1 or more"),
     ],
 )
 def test_errors_before_any_work(draw, options, message):

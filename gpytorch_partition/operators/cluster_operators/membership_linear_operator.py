@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from linear_operator.operators import LinearOperator
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
@@ -49,6 +50,29 @@ class MembershipLinearOperator(ClusterOperator):
         return MembershipRootLinearOperator(
             self.weights.sqrt(), memberships=self.memberships, item_scales=self.item_scales
         )
+
+    def root_rows(self, clusters: Tensor) -> csr_matrix:
+        r"""
+        With `item_scales` an entry :math:`a_i \sqrt{w_s}` for each set that an item is in; else an entry
+        :math:`\sqrt{w_s}` for each of the m sets, in one column for members and in the next for all others.
+
+        :raises ValueError: If there would be 2^31 entries or more.
+        """
+        values, members = self.weights.detach().double().sqrt().cpu().numpy(), self.memberships.rows(clusters)
+        if self.item_scales is not None:
+            scales = self.item_scales.detach().double()[clusters].cpu().numpy()
+            entries = values[members.indices] * np.repeat(scales, np.diff(members.indptr))
+            return csr_matrix((entries, members.indices, members.indptr), shape=members.shape)
+        num_items, num_sets = members.shape
+        if num_items * num_sets >= 2**31:
+            raise ValueError(
+                f"expected features with fewer than 2^31 entries, got {num_items:,} items with an entry for each of "
+                f"{num_sets:,} sets: give members_only=True, of which items have entries only for sets that they are in"
+            )
+        columns = np.tile(np.arange(1, 2 * num_sets, 2, dtype=np.int32), (num_items, 1))
+        columns[np.repeat(np.arange(num_items), np.diff(members.indptr)), members.indices] -= 1
+        starts = np.arange(num_items + 1) * num_sets
+        return csr_matrix((np.tile(values, num_items), columns.ravel(), starts), shape=(num_items, 2 * num_sets))
 
     @property
     def structure(self) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, joined
 
 
@@ -36,22 +37,36 @@ def array_trees(
         >>> trees.children.tolist(), trees.threshold.tolist()
         ([[1, 2], [1, 1], [3, 4], [3, 3], [4, 4]], [0.5, inf, 1.5, inf, inf])
     """
-    checked = [_Tree(number, num_columns, *arrays) for number, arrays in enumerate(trees)]
+    num_columns = checked_count(num_columns, "columns of the data", "num_columns")
+    checked = [_Tree(number, num_columns, arrays) for number, arrays in enumerate(_listed(trees, weights))]
     binary = [tree.binary() for tree in checked]
     is_auxiliary = np.concatenate([np.zeros(0, bool), *(part for _, part in binary)])
     found = joined([tree for tree, _ in binary], num_columns, weights=weights, handles_missing=False)
     return found._replace(is_auxiliary=is_auxiliary) if is_auxiliary.any() else found
 
 
+def _listed(trees: Any, weights: Any) -> list[Any]:
+    """The trees, as many as there are weights."""
+    if not isinstance(trees, Iterable):
+        raise TypeError(f"expected a list of trees, (children, columns, thresholds) each, got {type(trees).__name__}")
+    listed = list(trees)
+    if weights is not None and np.shape(weights) != (len(listed),):
+        raise ValueError(f"expected {len(listed)} weights, one for each tree, got shape {np.shape(weights)}")
+    return listed
+
+
 class _Tree:
     """A tree that was given, checked."""
 
-    def __init__(self, number: int, num_columns: int, children: Any, column: Any, threshold: Any) -> None:
+    def __init__(self, number: int, num_columns: int, arrays: Any) -> None:
         self.name = f"tree {number}"
+        if not isinstance(arrays, (tuple, list)) or len(arrays) != 3:
+            raise ValueError(f"expected {self.name} as (children, columns, thresholds), got {type(arrays).__name__}")
+        children, column, threshold = arrays
         self.children = self._integers(children, "children", 2)
         size = len(self.children)
         self.column = self._integers(column, "columns", 1)
-        self.threshold = np.asarray(threshold, np.float64).reshape(size, -1) if size else np.empty((0, 1))
+        self.threshold = self._thresholds(threshold, size)
         self.counts = (self.children >= 0).sum(1)
         if self.column.shape != (size,) or self.threshold.shape[1] < max(1, self.counts.max(initial=0) - 1):
             raise ValueError(
@@ -71,6 +86,15 @@ class _Tree:
                 f"shape {array.shape}: fill rows of children up with -1"
             )
         return array.astype(np.int64)
+
+    def _thresholds(self, values: Any, size: int) -> NDArray[np.float64]:
+        try:
+            return np.asarray(values, np.float64).reshape(size, -1)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"expected the thresholds of {self.name} as numbers, a row for each of {size} nodes: fill rows up "
+                "with 0"
+            ) from error
 
     def _check_nodes(self, num_columns: int) -> None:
         size, inner, is_child = len(self.children), self.counts > 0, self.children >= 0

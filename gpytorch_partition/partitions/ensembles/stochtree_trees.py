@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,30 @@ def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: 
     :param model: A `BARTModel` of stochtree, or its `StochTreeBARTRegressor` or `StochTreeBARTBinaryClassifier`.
     :param draws: Numbers of the draws that are read, from 0. (Default: all that the model keeps.)
     :param draw_weights: A weight for each of them, 0 or more, such as of importance sampling. (Default: all the same.)
+    :raises TypeError: If it is no such model.
     :raises ValueError: If the model is not sampled or has no trees of the mean, columns hold other values than
         numbers, or draws or their weights do not fit.
     """
     container = _container(model)
-    chosen = [*range(container.num_samples())] if draws is None else [*draws]
-    if not chosen or not all(0 <= draw < container.num_samples() for draw in chosen):
-        raise ValueError(f"expected numbers of draws from 0 to {container.num_samples() - 1}, got {chosen}")
-    if draw_weights is not None and len(draw_weights) != len(chosen):
-        raise ValueError(f"expected {len(chosen)} weights, one for each draw, got {len(draw_weights)}")
+    chosen = _chosen(draws, container.num_samples())
+    if draw_weights is not None and np.shape(draw_weights) != (len(chosen),):
+        raise ValueError(
+            f"expected {len(chosen)} weights, one for each draw, got {draw_weights!r} of shape {np.shape(draw_weights)}"
+        )
     forests = json.loads(container.dump_json_string())
     members = [forests[f"forest_{draw}"] for draw in chosen]
     trees = [_tree(forest[f"tree_{number}"]) for forest in members for number in range(forest["num_trees"])]
     shares = np.ones(len(members)) if draw_weights is None else np.asarray(draw_weights, float)
     weights = np.repeat(shares, [forest["num_trees"] for forest in members])
     return joined(trees, _model(model).num_covariates, weights=weights)
+
+
+def _chosen(draws: Any, num_draws: int) -> list[int]:
+    """Numbers of draws, checked."""
+    chosen = [*range(num_draws)] if draws is None else list(draws) if isinstance(draws, Iterable) else []
+    if not chosen or not all(isinstance(draw, Integral) and 0 <= int(draw) < num_draws for draw in chosen):
+        raise ValueError(f"expected a list of numbers of draws from 0 to {num_draws - 1}, got {draws!r}")
+    return [int(draw) for draw in chosen]
 
 
 def _model(model: Any) -> Any:
@@ -49,6 +59,8 @@ def _model(model: Any) -> Any:
 
 def _container(model: Any) -> Any:
     model = _model(model)
+    if not hasattr(model, "is_sampled"):
+        raise TypeError(f"expected a BARTModel of stochtree or one of its estimators, got {type(model).__name__}")
     if not model.is_sampled():
         raise ValueError("expected a BARTModel with posterior draws: call sample(X_train, y_train) first")
     if not model.include_mean_forest:

@@ -1,0 +1,37 @@
+"""Numbers of things, checked."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import torch
+
+
+def checked_count(number: Any, things: str, name: str) -> int:
+    """
+    A whole number from 1, as an int.
+
+    :param number: What a parameter was given.
+    :param things: What is counted, for the error.
+    :param name: The parameter's name, for the error.
+    :raises ValueError: If it is anything else, `True` among it.
+
+    Example:
+        >>> checked_count(3, "trees", "num_trees")
+        3
+    """
+    if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 1:
+        raise ValueError(f"expected a number of {things}, 1 or more, got {name}={number!r}")
+    return int(number)
+
+
+def largest_exact(dtype: torch.dtype) -> float:
+    """
+    The number up to which a floating point type tells all whole numbers apart.
+
+    Example:
+        >>> largest_exact(torch.float32) == 2**24
+        True
+    """
+    return 2 / torch.finfo(dtype).eps
