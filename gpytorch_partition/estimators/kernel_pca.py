@@ -83,6 +83,10 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         check_count(self.n_components, "n_components")
         check_positive(self.tol, "tol")
         rows = self._checked(X)
+        if self.n_components > len(rows):
+            raise ValueError(
+                f"expected n_components to be from 1 to the number of rows, {len(rows)}, got {self.n_components}"
+            )
         x = self._build(rows, optional_targets(y, len(rows)))
         found = spectral_truncation(
             self.kernel_, x, self.n_components, is_centred=True, tolerance=self.tol, random_state=self.random_state

@@ -115,9 +115,11 @@ def optional_targets(y: Any, num_rows: int) -> Tensor | None:
     if y is None:
         return None
     values = np.asarray(y)
-    if len(values) != num_rows:
-        raise ValueError(f"expected one target for each of {num_rows} rows, got {len(values)}")
+    if values.shape[:1] != (num_rows,):
+        raise ValueError(f"expected one target for each of {num_rows} rows, got targets of shape {values.shape}")
     if values.dtype.kind not in "fiub":
+        if any(value is None or value != value for value in values.flat):
+            raise ValueError("expected labels of classes, got None or NaN: drop such rows")
         return class_indicators(np.unique(values, return_inverse=True)[1])
     if not np.isfinite(values).all():
         raise ValueError("expected finite targets, got NaN or infinity: drop such rows")

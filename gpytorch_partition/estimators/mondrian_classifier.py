@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from gpytorch_partition.estimators.machine import check_count, check_positive
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
@@ -280,12 +281,10 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         if self.loss not in LOSSES:
             raise ValueError(f"expected loss to be one of {LOSSES}, got {self.loss!r}")
         for name in ("num_trees", "num_lifetimes", "max_choosing_rows", "epochs"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"expected {name} as a whole number of 1 or more, got {value!r}")
-        if not 0 < self.validation_fraction < 1:
+            check_count(getattr(self, name), name)
+        check_positive(self.alpha, "alpha")
+        check_positive(self.validation_fraction, "validation_fraction")
+        if self.validation_fraction >= 1:
             raise ValueError(f"expected a validation_fraction between 0 and 1, got {self.validation_fraction!r}")
-        if not self.alpha > 0:
-            raise ValueError(f"expected an alpha above 0, got {self.alpha!r}")
-        if self.lifetime is not None and not 0 < self.lifetime < np.inf:
-            raise ValueError(f"expected a positive lifetime, or None to choose it, got {self.lifetime!r}")
+        if self.lifetime is not None:
+            check_positive(self.lifetime, "lifetime")

@@ -102,3 +102,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         self.eigenvalues_, self.embedding_ = found.values.numpy(), found.vectors.numpy()
         self.labels_ = KMeans(self.n_clusters, n_init=self.n_init, random_state=random).fit_predict(self.embedding_)
         return self
+
+    def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:
+        """The clusters (`N`) of the rows that the machine is fitted on (:meth:`fit`), y included."""
+        return self.fit(X, y).labels_

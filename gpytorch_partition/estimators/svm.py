@@ -32,6 +32,7 @@ from gpytorch_partition.models.cluster_features import ClusterFeatures
 
 _ENTRIES = 2**26  # entries of features made at once in predictions: a GiB
 _MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
+_FOLDS = 5  # of the rows whose held-out decision values sigmoids are fitted to
 _ROUNDS = 20  # of the search for the intercept, at most; mostly 3 to 5 are needed
 _JUMP = 10.0  # how far the secant may go, in steps of the method without it
 
@@ -93,6 +94,24 @@ class _PartitionSVM(KernelMachine):
         return np.concatenate(blocks)
 
 
+def _check_folds(classes: np.ndarray, counts: np.ndarray) -> None:
+    """Refuse classes of which a fold would hold out all rows, and too few rows for five folds."""
+    if counts.min() < 2 or counts.max() < _FOLDS:
+        raise ValueError(
+            f"expected two rows of each class or more, and {_FOLDS} of one, whose held-out decision values make "
+            f"probabilities, got {dict(zip(classes.tolist(), counts.tolist()))}: give more rows, or probability=False"
+        )
+
+
+def _gives_probabilities(machine: PartitionSVC) -> bool:
+    """Whether the machine was made, and if it is fitted, fitted, with sigmoids."""
+    if not machine.probability:
+        raise AttributeError("probabilities need probability=True, got False: use decision_function")
+    if hasattr(machine, "kernel_") and not hasattr(machine, "_sigmoids"):
+        raise AttributeError("probabilities need probability=True in fit, which had False: fit again")
+    return True
+
+
 class PartitionSVC(ClassifierMixin, _PartitionSVM):
     r"""
     Support vector classification with a partition kernel, at a cost linear in the number of rows.
@@ -120,13 +139,13 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         of this package that is built already, which sees X as it is
         (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
-    :param class_weight: Factors of C by class, `"balanced"` or None, as in `SVC`. (Default: None.)
+    :param class_weight: Positive factors of C by class, `"balanced"` or None, as in `SVC`. (Default: None.)
     :param probability: Whether `predict_proba` is there: Platt's sigmoids are fitted to decision values of held-out
         rows, by five more fits with kernels of their own (:class:`sklearn.calibration.CalibratedClassifierCV`), since
         a forest has seen the classes of its rows. (Default: False.)
     :param tol: Largest violation of the optimality conditions, as in `SVC`. (Default: 1e-3.)
     :param max_iter: Passes over the rows of one solve, at most; a `ConvergenceWarning` tells where they were not
-        enough. (Default: 10,000.)
+        enough. Up to 5,000 rows libsvm runs until it is done. (Default: 10,000.)
     :param random_state: Seed of the partitions and of the order of rows in descent.
     :param n_jobs: Trees grown, or pairs of classes fitted, at once, as scikit-learn counts them. (Default: None, one.)
 
@@ -183,13 +202,19 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         self._check_parameters()
         rows, labels = self._checked(X, y)
         check_classification_targets(labels)
+        classes, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        if len(classes) < 2:
+            raise ValueError(f"expected two classes or more, got {len(classes)} class: {classes.tolist()}")
+        costs = self.C * compute_class_weight(self.class_weight, classes=classes, y=labels)
+        if not np.all((costs > 0) & (costs < np.inf)):
+            raise ValueError(
+                f"expected class_weight to be positive, got {self.class_weight}: to leave a class out, drop its rows"
+            )
         if self.probability:
+            _check_folds(classes, counts)
             return self._fit_with_sigmoids(X, labels)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(f"expected two classes or more, got {len(self.classes_)} class: {self.classes_.tolist()}")
+        self.classes_ = classes
         seen = self._fit_features(rows, class_indicators(numbers))
-        costs = self.C * compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
         seed = random_state_of(self.random_state).randint(2**31)
         pairs = combinations(range(len(self.classes_)), 2)
         lines = Parallel(n_jobs=self.n_jobs, prefer="threads")(
@@ -209,7 +234,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     def _fit_with_sigmoids(self, X: Any, labels: np.ndarray) -> PartitionSVC:
         """Take over what a machine of all rows has learned, and the sigmoids of decision values of held-out rows."""
         plain = clone(self).set_params(probability=False)
-        (calibrated,) = CalibratedClassifierCV(plain, ensemble=False).fit(X, labels).calibrated_classifiers_
+        (calibrated,) = CalibratedClassifierCV(plain, cv=_FOLDS, ensemble=False).fit(X, labels).calibrated_classifiers_
         learned = vars(calibrated.estimator).items()
         self.__dict__.update({name: value for name, value in learned if name not in self.get_params()})
         self._sigmoids = calibrated.calibrators
@@ -233,7 +258,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         values = self.decision_function(X)
         return self.classes_[(values > 0).astype(int) if values.ndim == 1 else values.argmax(1)]
 
-    @available_if(lambda self: self.probability)
+    @available_if(_gives_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """
         Probabilities of the classes (`N2 x k`), if `probability`; they may rank rows otherwise than `predict` does.
@@ -265,7 +290,8 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
         are more than 5,000 rows. (Default: 1e-3.)
-    :param max_iter: Passes over the rows of one solve, at most. (Default: 10,000.)
+    :param max_iter: Passes over the rows of one solve, at most; up to 5,000 rows libsvm runs until it is done.
+        (Default: 10,000.)
     :param random_state: Seed of the partitions and of the order of rows in descent.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
 

@@ -130,6 +130,7 @@ def diagnosis(
         raise ValueError("expected two or more partitions, whose differences tell a standard error, got one")
     y, targets = _checked_targets(y, covariance.right.num_rows, "x"), _checked_targets(targets, num_points, "points")
     are_classes = not np.issubdtype(y.dtype, np.floating) if are_classes is None else are_classes
+    _check_kinds(y, targets, are_classes)
     judged = torch.from_numpy(random.permutation(num_points)[:_MOST_POINTS])
     if are_classes:
         names, numbers = np.unique(np.concatenate([y, targets]), return_inverse=True)
@@ -149,11 +150,29 @@ def _checked_targets(values: Any, number: int, name: str) -> np.ndarray:
     found = values.detach().cpu().numpy() if torch.is_tensor(values) else np.asarray(values)
     if found.shape != (number,):
         raise ValueError(f"expected one target for each of the {number} rows of {name}, got shape {found.shape}")
-    if np.issubdtype(found.dtype, np.floating) and not np.isfinite(found).all():
-        raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
+    is_floating = np.issubdtype(found.dtype, np.floating)
+    if (is_floating and not np.isfinite(found).all()) or (
+        found.dtype == object and any(_is_missing(each) for each in found)
+    ):
+        raise ValueError("expected finite targets, got None, NaN or infinity: drop these rows")
     if len(np.unique(found)) < 2:
         raise ValueError(f"expected targets of {name} that vary, which the partitions are to tell, got one value only")
     return found
+
+
+def _is_missing(label: Any) -> bool:
+    return label is None or label != label
+
+
+def _check_kinds(y: np.ndarray, targets: np.ndarray, are_classes: bool) -> None:
+    """Refuse names where there must be numbers, as strings that are compared with numbers are all different."""
+    are_names = [values.dtype.kind not in "fiub" for values in (y, targets)]
+    if are_names[0] != are_names[1]:
+        raise ValueError(
+            f"expected targets of x and points of one kind, got {y.dtype} and {targets.dtype}: name classes alike"
+        )
+    if are_names[0] and not are_classes:
+        raise ValueError(f"expected numbers as targets, got {y.dtype}: give classes=True, or None")
 
 
 def _pairs(covariance: PartitionLinearOperator, judged: Tensor, random: np.random.RandomState) -> tuple[Tensor, Tensor]:
@@ -213,9 +232,9 @@ def class_quality(
     r"""
     Strength and correlation for classes (Breiman 2001, section 2.2).
 
-    A member votes for the class that is heaviest in the point's cluster; ties, and clusters without other rows, go to
-    the class that is more frequent among all rows. With the shares of the votes, the margin of a point is that of its
-    class less the largest of the others, :math:`\hat\jmath`; s is its mean, and
+    A member votes for the class that is heaviest in the point's cluster; ties, of votes too, and clusters without other
+    rows go to the class that is more frequent among all rows. With the shares of the votes, the margin of a point is
+    that of its class less the largest of the others, :math:`\hat\jmath`; s is its mean, and
     :math:`\bar\rho = \mathrm{var}(\text{margin}) / \bar\sigma^2`, :math:`\sigma_r` the standard deviation of the raw
     margin :math:`1[h_r = y] - 1[h_r = \hat\jmath]` of a member. Costs a product for C columns and :math:`O(n m C)`.
 
@@ -238,7 +257,8 @@ def class_quality(
     correlation = float(margins.var(correction=0)) / deviation**2 if deviation else 1.0
     bound = correlation * (1 - strength**2) / strength**2 if strength > 0 else math.inf
     member_error = float((votes != targets.unsqueeze(-1)).double().mean())
-    return EnsembleQuality(strength, correlation, member_error, float((margins < 0).double().mean()), bound)
+    majority = order[_first_largest(shares[:, order])]
+    return EnsembleQuality(strength, correlation, member_error, float((majority != targets).double().mean()), bound)
 
 
 def standard_errors(covariance: PartitionLinearOperator, first: Tensor, second: Tensor) -> Tensor:

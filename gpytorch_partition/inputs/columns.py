@@ -34,8 +34,13 @@ class Columns(torch.nn.Module):
         """
         The columns `*batch x N x k` of points `*batch x N x D` (`N` stands for `N x 1`): a copy, or x itself for all.
 
+        :raises TypeError: If x is no tensor.
         :raises ValueError: If x has too few columns.
         """
+        if not torch.is_tensor(x):
+            raise TypeError(
+                f"expected points as a tensor, got {type(x).__name__}: torch.from_numpy makes one of an array"
+            )
         x = x.unsqueeze(-1) if x.dim() == 1 else x
         if not self.numbers.numel() or not x.dim():
             return x

@@ -217,6 +217,8 @@ class PartitionKernel(ClusterKernel):
             partitions for a largest standard error .01  2,500
         """
         _check_matrix(x, "x")
+        if points is not None and (torch.is_tensor(points) or len(points) != 2):
+            raise ValueError("expected points as a pair: rows (N2 x D), and their targets to judge by")
         judged, targets = (x, y) if points is None else points
         _check_matrix(judged, "points")
         covariance = self(x) if points is None else self(judged, x)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -208,7 +209,7 @@ def fit_along_lifetimes(
         >>> path.best.predict(torch.tensor([[0.1, 0.1], [0.1, 0.4]]))
         array([0, 1])
     """
-    lifetimes = [float(lifetime) for lifetime in lifetimes]
+    lifetimes = _numbers(lifetimes)
     _check_lifetimes(kernel, x, lifetimes)
     _check_training(estimator, epochs)
     y = _checked_targets(x, y, "x")
@@ -288,6 +289,13 @@ def _train(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, ran
         estimator.partial_fit(features[order], y[order], **options)
 
 
+def _numbers(lifetimes: Any) -> list[float]:
+    try:
+        return [float(lifetime) for lifetime in lifetimes]
+    except (TypeError, ValueError):
+        raise ValueError(f"expected lifetimes as several numbers, got {lifetimes!r}") from None
+
+
 def _check_lifetimes(kernel: Any, x: Tensor, lifetimes: list[float]) -> None:
     if not isinstance(kernel, MondrianKernel):
         raise TypeError(f"only the trees of a MondrianKernel have lifetimes, got a {type(kernel).__name__}")
@@ -306,12 +314,14 @@ def _check_training(estimator: Any, epochs: int) -> None:
             "expected an estimator with partial_fit, such as scikit-learn's SGDClassifier or SGDRegressor, got a "
             f"{type(estimator).__name__}"
         )
-    if epochs < 1:
-        raise ValueError(f"expected at least one pass over the rows, got epochs={epochs}")
+    if not isinstance(epochs, Integral) or epochs < 1:
+        raise ValueError(f"expected epochs, passes over the rows, as a whole number, 1 or more, got {epochs!r}")
 
 
 def _checked_targets(x: Tensor, y: Any, name: str) -> np.ndarray:
-    """One target per row."""
+    """One target per row of a matrix."""
+    if x.dim() != 2:
+        raise ValueError(f"expected {name} as a matrix (N x D), got shape {tuple(x.shape)}")
     targets = y.detach().cpu().numpy() if torch.is_tensor(y) else np.asarray(y)
     if targets.shape != (len(x),):
         raise ValueError(f"expected one target for each of the {len(x)} {name}, got targets of shape {targets.shape}")

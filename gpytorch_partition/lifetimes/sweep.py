@@ -162,7 +162,8 @@ def lifetime_sweep(
     :param validation: Points (`N_val x D`) and targets (`N_val`) to compute errors of at every lifetime. Between cuts
         of the training rows the likelihood is constant, but errors may change where other points leave the cells.
     :return: The likelihoods, the posterior over the lifetime, and predictions averaged over it.
-    :raises TypeError: If the kernel is not a :class:`~gpytorch_partition.MondrianKernel`.
+    :raises TypeError: If the kernel is not a :class:`~gpytorch_partition.MondrianKernel`, or rows or targets are no
+        tensors.
     :raises RuntimeError: If the kernel is unfitted.
     :raises ValueError: If rows and targets do not match or are not finite, outputscale or noise are not positive or
         only one of them is given, or lifetimes are none, not positive, or longer than the kernel's `max_lifetime`; for
@@ -458,6 +459,8 @@ def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: 
         raise TypeError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
     pairs = [(x, y)] if validation is None else [(x, y), validation]
     for points, targets in pairs:
+        if not torch.is_tensor(targets):
+            raise TypeError(f"expected targets as a tensor, got {type(targets).__name__}")
         kernel.partition.check_points(kernel.columns.select(points))
         if points.dim() != 2 or targets.shape != points.shape[:1] or not len(targets):
             shapes = f"{tuple(points.shape)} and {tuple(targets.shape)}"

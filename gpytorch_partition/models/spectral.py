@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
 
-_ROUNDING = 1e-12  # eigenvalues of so little beside the largest are rounding errors of zeros
+_ROUNDING = 1e-12  # eigenvalues of so little beside the trace are rounding errors of zeros
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +31,7 @@ class SpectralTruncation:
 
     :param kernel: k.
     :param x: `N x D` rows.
-    :param eigenvalues: `r` eigenvalues :math:`\lambda_1 \ge \lambda_2 \ge \ldots`
+    :param eigenvalues: `r` eigenvalues :math:`\lambda_1 \ge \lambda_2 \ge \ldots`, 0 where only rounding is left.
     :param eigenvectors: `N x r` orthonormal eigenvectors U.
     :param total: The sum of all N eigenvalues, exactly: the trace of the (centred) matrix.
     :param is_centred: Whether the matrix is centred.
@@ -60,8 +61,7 @@ class SpectralTruncation:
     @cached_property
     def _weights(self) -> Tensor:
         r""":math:`U \Lambda^{-1/2}` (`N x r`)."""
-        is_positive = self.eigenvalues > _ROUNDING * self.eigenvalues[0].abs()
-        return self.eigenvectors * torch.where(is_positive, self.eigenvalues.clamp_min(1e-300).rsqrt(), 0.0)
+        return self.eigenvectors * torch.where(self.eigenvalues > 0, self.eigenvalues, math.inf).rsqrt()
 
     @cached_property
     def _offset(self) -> Tensor:
@@ -115,11 +115,14 @@ def spectral_truncation(
     _check_rank(rank, len(x), "rank")
     covariance = _Covariance(kernel, x, x)
     total = float(covariance.diagonal().sum())
+    negligible = _ROUNDING * total
     matmul: Callable[[Tensor], Tensor] = covariance.matmul
     if is_centred:
         total, matmul = total - float(matmul(_ones(x)).mean()), _centred(matmul)
     pairs = largest_eigenpairs(matmul, len(x), int(rank), generator=_generator(x, random_state), tolerance=tolerance)
-    return SpectralTruncation(kernel, x.detach(), pairs.values, pairs.vectors, total, is_centred)
+    values = pairs.values.where(pairs.values.abs() > negligible, 0.0)
+    total = total if abs(total) > negligible else 0.0  # of rows that are the same to the kernel, centred
+    return SpectralTruncation(kernel, x.detach(), values, pairs.vectors, total, is_centred)
 
 
 @torch.no_grad()

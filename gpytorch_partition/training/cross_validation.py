@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from numbers import Integral
 from operator import add
 from typing import Any, TypeAlias
 
@@ -114,6 +115,7 @@ def fit_weights_by_cross_validation(
     for number, source in enumerate(sources):
         _refuse_seen_targets(number, source)
     _check_data(x, y, folds, max_rows)
+    x, y = x.detach(), y.detach()
     random = random_state_of(random_state)
     rows = torch.from_numpy(random.permutation(len(y))[:max_rows])
     unit = Standardization.of(y.double())
@@ -151,11 +153,13 @@ def _divided(fold: Fold, sizes: Tensor) -> Fold:
 
 
 def _built(source: KernelSource, x: Tensor, y: Tensor) -> Kernel:
-    if isinstance(source, Kernel):
-        return source
-    kernel = source(x, y)
+    kernel = source if isinstance(source, Kernel) else source(x, y)
     if not isinstance(kernel, Kernel):
         raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(kernel).__name__}")
+    if kernel.batch_shape:
+        raise ValueError(
+            f"expected kernels without batch shapes, got a {type(kernel).__name__} of {kernel.batch_shape}"
+        )
     return kernel
 
 
@@ -206,5 +210,9 @@ def _check_data(x: Any, y: Any, folds: int, max_rows: int) -> None:
         raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
     if len(y) < _FEWEST_ROWS or bool((y == y[0]).all()):
         raise ValueError(f"expected {_FEWEST_ROWS} rows or more with targets that vary, got {len(y)}")
-    if max_rows < _FEWEST_ROWS or not 2 <= folds <= min(max_rows, len(y)):
-        raise ValueError(f"expected 2 folds or more, and 10 max_rows or more, got folds={folds}, max_rows={max_rows}")
+    are_whole = all(isinstance(number, Integral) for number in (folds, max_rows))
+    if not are_whole or max_rows < _FEWEST_ROWS or not 2 <= folds <= min(max_rows, len(y)):
+        raise ValueError(
+            f"expected max_rows to be {_FEWEST_ROWS} or more, and folds from 2 to the number of rows that choose, got "
+            f"folds={folds!r}, max_rows={max_rows!r}"
+        )

@@ -33,12 +33,14 @@ _MOST_ROWS = 2_000  # with which the likelihood is trained: by L-BFGS, on four d
 
 def weights_by_folds(options: Options) -> Iterator[Table]:
     """Predictive densities of test rows with weights by both, small and large sets."""
-    names = (("autompg", None), ("concrete", None), ("kin40k", 1_500), ("kin40k", 20_000))
-    if options.data is None:
-        names = (("diabetes", None),)
+    few = options.pick(None, 300, 60)
+    sets = [("diabetes", few)]
+    if options.data is not None:
+        large = [("kin40k", few)] if few else [("kin40k", 1_500), ("kin40k", 20_000)]
+        sets = [("autompg", few), ("concrete", few), *large]
     rows = []
-    for name, most in names:
-        split = split_of(read_data(options, name), 0, options.pick(most, 300, 60))
+    for name, most in sets:
+        split = split_of(read_data(options, name), 0, most)
         rows += [{"set": name, "rows": len(split.y), **row} for row in _compared(split)]
     yield Table(
         "weights_by_folds", "A forest, clusters, a smooth and a linear kernel: weights by folds or likelihood", rows

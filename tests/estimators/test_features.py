@@ -71,7 +71,7 @@ def test_copies_give_the_same():
 def test_forests_need_targets_and_rows_their_columns():
     with pytest.raises(ValueError, match=r"Call fit\(X, y\)"):
         PartitionFeatures("forest").fit(X)
-    with pytest.raises(ValueError, match="one target for each of 150 rows, got 3"):
+    with pytest.raises(ValueError, match=r"one target for each of 150 rows, got targets of shape \(3,\)"):
         PartitionFeatures("forest").fit(X, Y[:3])
     with pytest.raises(ValueError, match="finite targets"):
         PartitionFeatures("forest").fit(X, np.where(Y > 0, np.nan, Y))

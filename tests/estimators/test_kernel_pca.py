@@ -144,6 +144,13 @@ class TestTruncation:
         np.testing.assert_allclose(features @ features.T, best, atol=1e-6 * values[-1])
         assert truncation.total == pytest.approx(values.sum(), rel=1e-6)
 
+    @pytest.mark.parametrize("number", [30, 3_000], ids=["dense", "Lanczos"])
+    def test_what_is_left_of_rows_that_are_the_same_is_zero(self, number):
+        """The centred matrix is rounding, which eigenvectors divided by its root would make coordinates of."""
+        machine = PartitionKernelPCA(2, random_state=0).fit(np.ones((number, 2)))
+        for found in (machine.transform(NEW[:, :2]), machine.eigenvalues_, machine.explained_variance_ratio_):
+            np.testing.assert_array_equal(found, 0)
+
     def test_the_rank_is_checked(self):
         for rank in (0, 401, 1.5, True):
             with pytest.raises(ValueError, match="expected rank to be from 1 to the number of rows, 400"):

@@ -140,11 +140,11 @@ def test_hinge_has_no_probabilities():
     ("options", "message"),
     [
         ({"loss": "squared"}, "loss to be one of"),
-        ({"num_trees": 0}, "num_trees as a whole number"),
-        ({"epochs": 1.5}, "epochs as a whole number"),
+        ({"num_trees": 0}, "num_trees to be a whole number"),
+        ({"epochs": 1.5}, "epochs to be a whole number"),
         ({"validation_fraction": 1.0}, "validation_fraction between"),
-        ({"alpha": 0.0}, "alpha above 0"),
-        ({"lifetime": -1.0}, "positive lifetime"),
+        ({"alpha": "small"}, "alpha to be a positive number"),
+        ({"lifetime": -1.0}, "lifetime to be a positive number"),
     ],
 )
 def test_bad_parameters(options, message):

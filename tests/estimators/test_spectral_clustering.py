@@ -51,6 +51,16 @@ def test_it_is_that_of_scikit_learn_on_the_precomputed_kernel(name):
     assert adjusted_rand_score(TRUE, machine.labels_) > 0.6
 
 
+def test_supervised_kernels_get_their_targets():
+    machine = PartitionSpectralClustering(3, "forest", 20, random_state=0)
+    labels = machine.fit_predict(X, TRUE.astype(str))
+    np.testing.assert_array_equal(labels, machine.fit(X, TRUE.astype(str)).labels_)
+    with pytest.raises(ValueError, match="one target for each of 450 rows, got targets of shape \\(\\)"):
+        machine.fit(X, "targets")
+    with pytest.raises(ValueError, match="labels of classes, got None or NaN"):
+        machine.fit(X, [None] * 450)
+
+
 def test_eigenvalues_are_those_of_the_normalized_affinity():
     affinity = KERNELS["clusters"](ROWS).to_dense().detach().numpy()
     np.fill_diagonal(affinity, 0)

@@ -97,7 +97,16 @@ class TestClassifier:
         three = PartitionSVC(num_partitions=20, probability=True, random_state=0).fit(X, THREE).predict_proba(NEW)
         np.testing.assert_allclose(three.sum(1), 1)
         assert three.shape == (len(NEW), 3)
-        assert not hasattr(plain, "predict_proba")
+        for machine in (plain, clone(plain), plain.set_params(probability=True)):
+            assert hasattr(machine, "predict_proba") == (machine.probability and machine is not plain)
+        with pytest.raises(AttributeError) as error:
+            plain.predict_proba(X)
+        assert "fit again" in str(error.value.__cause__)
+
+    def test_probabilities_need_rows_of_each_class_in_all_folds(self):
+        few = np.where(np.arange(400) == 7, "yes", "no")
+        with pytest.raises(ValueError, match="two rows of each class or more.*{'no': 399, 'yes': 1}"):
+            PartitionSVC(probability=True).fit(X, few)
 
     def test_default_forests_learn_classes(self):
         assert cross_val_score(PartitionSVC(random_state=0), X, THREE, cv=3).mean() > 0.55  # .36 by chance
@@ -111,6 +120,7 @@ class TestClassifier:
             ({"max_iter": 0}, "max_iter to be a whole number"),
             ({"kernel": "rbf"}, "got 'rbf'"),
             ({"class_weight": "equal"}, "class_weight"),
+            ({"class_weight": {"yes": 0.0}}, "class_weight to be positive"),
         ],
     )
     def test_bad_parameters_are_told(self, options, message):

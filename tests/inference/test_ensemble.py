@@ -109,12 +109,13 @@ def test_classes_are_breimans(make, are_new):
     frequency = np.bincount(train, minlength=4)
     scores = np.stack([weights @ (train == c) for c in range(4)], -1)
     votes = (np.round(scores, 9) + 1e-10 * frequency).argmax(-1)  # ties: the more frequent class
-    margins, raw = [], []
+    margins, raw, wrong = [], [], []
     for i, right in enumerate(truth):
         shares = np.array([(votes[:, i] == c).mean() for c in range(4)])
         others = [c for c in range(4) if c != right]
         other = others[int(np.argmax(shares[others]))]
         margins.append(shares[right] - shares[other])
+        wrong.append((shares + 1e-10 * frequency).argmax() != right)
         raw.append((votes[:, i] == right).astype(float) - (votes[:, i] == other))
     margins, raw = np.array(margins), np.array(raw)
     found = diagnosed(kernel, x, classes, are_new)
@@ -122,7 +123,7 @@ def test_classes_are_breimans(make, are_new):
     assert found.strength == pytest.approx(margins.mean())
     assert found.correlation == pytest.approx(margins.var() / raw.std(0).mean() ** 2)
     assert found.member_error == pytest.approx((votes != truth).mean())
-    assert found.ensemble_error == pytest.approx((margins < 0).mean())
+    assert found.ensemble_error == pytest.approx(np.mean(wrong))
     bound = found.correlation * (1 - found.strength**2) / found.strength**2
     assert found.error_bound == pytest.approx(bound if found.strength > 0 else np.inf)
 
@@ -158,6 +159,20 @@ def test_classes_by_name_and_by_argument():
     by_name, by_number = kernel.diagnose(x, names), kernel.diagnose(x, (y > 0.5).double(), classes=True)
     assert by_name == by_number
     assert not kernel.diagnose(x, (y > 0.5).double()).are_classes
+
+
+def test_targets_that_do_not_fit_are_told():
+    x, y = rows()
+    kernel, _ = flat(x, y)
+    names = np.where(y > 0.5, "spam", "ham")
+    with pytest.raises(ValueError, match="x and points of one kind, got <U4 and int64"):  # all would be wrong
+        kernel.diagnose(x, names, points=(x, (y > 0.5).long()))
+    with pytest.raises(ValueError, match="expected numbers as targets, got <U4: give classes=True"):
+        kernel.diagnose(x, names, classes=False)
+    with pytest.raises(ValueError, match="got None, NaN or infinity"):
+        kernel.diagnose(x, [None, *names[1:]])
+    with pytest.raises(ValueError, match="points as a pair"):
+        kernel.diagnose(x, names, points=x[:2])
 
 
 def test_the_same_seed_gives_the_same_numbers():

@@ -43,9 +43,9 @@ def regressor(**options):
     return SGDRegressor(**{"alpha": 1e-4, "learning_rate": "constant", "eta0": 0.3} | options)
 
 
-def path_of(estimator=None, y=Y, lifetimes=LIFETIMES, **options):
+def path_of(estimator=None, y=Y, lifetimes=LIFETIMES, x=X, **options):
     options = {"random_state": 0} | options
-    return fit_along_lifetimes(kernel_of("Mondrian"), estimator or regressor(), X, y, lifetimes, **options)
+    return fit_along_lifetimes(kernel_of("Mondrian"), estimator or regressor(), x, y, lifetimes, **options)
 
 
 def cells():
@@ -168,7 +168,11 @@ class TestPath:
             ({"lifetimes": [0.0, 0.2]}, ValueError, "positive"),
             ({"lifetimes": [float("nan")]}, ValueError, "positive"),
             ({"lifetimes": [0.5, 1.5]}, ValueError, "at most 1"),
-            ({"epochs": 0}, ValueError, "epochs=0"),
+            ({"lifetimes": 0.5}, ValueError, "several numbers, got 0.5"),
+            ({"epochs": 0}, ValueError, "epochs.*got 0"),
+            ({"epochs": 2.5}, ValueError, "epochs.*got 2.5"),
+            ({"x": X.numpy()}, TypeError, "points as a tensor, got ndarray"),
+            ({"x": X.expand(len(Y), *X.shape)}, ValueError, "x as a matrix"),
             ({"y": Y[:5]}, ValueError, "one target"),
             ({"validation": (TEST, Y[:5])}, ValueError, "validation"),
             ({"validation": (X[:, :2], Y)}, ValueError, "was built on 3"),

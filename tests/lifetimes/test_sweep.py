@@ -379,5 +379,8 @@ class TestBadInput:
         for x, y in ((X, Y[:-1]), (X[:, :1], Y), (X, Y.clone().fill_(math.nan)), (X[:0], Y[:0])):
             with pytest.raises(ValueError, match="expected|built on"):
                 lifetime_sweep(kernel_of(), x, y, outputscale=1.0, noise=1.0)
+        for x, y in ((X.numpy(), Y), (X, Y.numpy())):
+            with pytest.raises(TypeError, match="as a tensor, got ndarray"):
+                lifetime_sweep(kernel_of(), x, y)
         with pytest.raises(ValueError, match="as many targets"):
             sweep_of(validation=(NEW, NEW_Y[:3]))

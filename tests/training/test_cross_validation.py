@@ -162,8 +162,10 @@ def test_bad_input():
     for x, y in ((X, Y[:-1]), (X[0], Y), (X, Y * math.nan), (X, torch.ones(100).double()), (X[:5], Y[:5])):
         with wrong(ValueError, match="expected"):
             fit([LinearKernel()], x, y)
-    for options in ({"folds": 1}, {"folds": 101}, {"max_rows": 3}):
-        with wrong(ValueError, match="folds or more"):
+    with wrong(ValueError, match="without batch shapes, got a RBFKernel"):
+        fit([RBFKernel(batch_shape=torch.Size([2]))], X, Y)
+    for options in ({"folds": 1}, {"folds": 101}, {"folds": 2.5}, {"max_rows": 3}, {"max_rows": math.inf}):
+        with wrong(ValueError, match="folds from 2 to the number of rows that choose"):
             fit([LinearKernel()], X, Y, **options)
     with wrong(ValueError, match="NaN"):
         fit([LinearKernel()], X * math.nan, Y)
