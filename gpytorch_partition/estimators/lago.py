@@ -216,10 +216,10 @@ class LAGORanker(ClassifierMixin, BaseEstimator):
             target = type_of_target(y, input_name="y", raise_unknown=True)
             raise ValueError(f"Only binary classification is supported. The type of the target is {target}.")
         if len(self.classes_) < 2:
-            raise ValueError(f"expected y of two classes, got one class, {self.classes_[0]!r}")
+            raise ValueError(f"expected y of two classes, got one class, {self.classes_.tolist()[0]!r}")
         rare = self.classes_[1 - int(np.argmin(counts[::-1]))] if self.rare_class is None else self.rare_class
-        if rare not in self.classes_:
-            raise ValueError(f"expected rare_class to be one of the labels {list(self.classes_)}, got {rare!r}")
+        if rare not in self.classes_.tolist():
+            raise ValueError(f"expected rare_class to be one of the labels {self.classes_.tolist()}, got {rare!r}")
         self.rare_class_ = rare
         return y == rare
 
@@ -326,7 +326,7 @@ def _candidates(value: Any, name: str, expected: str) -> list[float]:
         numbers = np.atleast_1d(np.asarray(value, dtype=float))
     except (TypeError, ValueError):
         raise error from None
-    if isinstance(value, bool) or numbers.ndim != 1 or not len(numbers) or not np.all(np.isfinite(numbers)):
+    if isinstance(value, bool | str) or numbers.ndim != 1 or not len(numbers) or not np.all(np.isfinite(numbers)):
         raise error
     if numbers.min() <= 0:
         raise error
