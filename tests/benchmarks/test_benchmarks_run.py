@@ -79,7 +79,8 @@ def test_all_benchmarks_run(tmp_path):
     figures = [f"mondrian_figure_{number}" for number in range(5, 11)]
     figures += [f"paper_figure_{number}" for number in range(1, 7)]
     zhu = [name for name in TABLES if name.startswith(("kernels_and_ensembles", "rare_class"))]
-    for name in ("sizes", "evidence_ranks", "mondrian_classification", *figures, *zhu):
+    maps = ("clustering_maps", "machines_kernel_pca", "mondrian_classification", "mondrian_figure_7_trees")
+    for name in ("sizes", "evidence_ranks", *maps, *figures, *zhu):
         assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 
