@@ -203,7 +203,7 @@ class LAGORanker(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"expected {name} to be one of {words}, got {value!r}")
         alpha = ALPHAS if isinstance(self.alpha, str) and self.alpha == "auto" else self.alpha
         numbers = _candidates(self.n_neighbors, "n_neighbors", "positive integers")
-        alphas = _candidates(alpha, "alpha", "'auto' or positive finite numbers")
+        alphas = _candidates(alpha, "alpha", "'auto' or numbers from 1e-100 to 1e+100")
         if any(number != int(number) for number in numbers):
             raise ValueError(f"expected n_neighbors to be positive integers, got {self.n_neighbors!r}")
         return sorted(int(number) for number in numbers), sorted(alphas, reverse=True)
@@ -326,9 +326,9 @@ def _candidates(value: Any, name: str, expected: str) -> list[float]:
         numbers = np.atleast_1d(np.asarray(value, dtype=float))
     except (TypeError, ValueError):
         raise error from None
-    if isinstance(value, bool | str) or numbers.ndim != 1 or not len(numbers) or not np.all(np.isfinite(numbers)):
+    if isinstance(value, bool | str) or numbers.ndim != 1 or not len(numbers):
         raise error
-    if numbers.min() <= 0:
+    if not np.all((numbers >= 1e-100) & (numbers <= 1e100)):  # their squares are finite
         raise error
     return numbers.tolist()
 
