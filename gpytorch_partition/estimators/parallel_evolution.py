@@ -42,7 +42,7 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=numeric, ensure_min_samples=3)
         check_magnitudes(X, "X")
         if numeric:
-            check_magnitudes(y := y.astype(np.float64), "y")
+            check_magnitudes(y := _numbers(y), "y")
         seeds = random_state_of(self.random_state).randint(2**31, size=self._num_members)
         vote = self._voter(X, y)
         self.votes_ = np.array(Parallel(n_jobs=self.n_jobs)(delayed(vote)(seed) for seed in seeds), dtype=float)
@@ -106,9 +106,9 @@ class ParallelEvolutionSelector(_VotingSelector):
         select a column even where none matters. (Default: `"gap"`.)
     :param estimator: An estimator of scikit-learn whose cross-validated score is maximized instead. (Default: None.)
     :param scoring: Its scorer, by name or as a function. (Default: None, its `score`.)
-    :param cv: Its folds, as scikit-learn takes them; integers and None leave the rows' order alone, so that subsets
-        are compared on the same folds. (Default: None, five.)
-    :param random_state: Seed, as in scikit-learn.
+    :param cv: Its folds, as scikit-learn takes them, split once: all subsets are compared on the same ones.
+        (Default: None, five.)
+    :param random_state: Seed, as in scikit-learn; an `estimator` or a `cv` that is random has one of its own.
     :param n_jobs: Universes evolved at once, as joblib counts them. (Default: None, one.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
@@ -344,6 +344,16 @@ def supported(importances: np.ndarray, threshold: str | float) -> np.ndarray:
     if not len(gaps) or gaps.max() <= 1e-12:
         return np.ones(len(importances), bool)
     return importances > order[np.argmax(gaps)]
+
+
+def _numbers(y: np.ndarray) -> np.ndarray:
+    try:
+        return y.astype(np.float64)
+    except ValueError:
+        raise ValueError(
+            f"expected y of numbers, got {y[0]!s}: encode two classes as 0 and 1, "
+            "or give ParallelEvolutionSelector a classifier as its estimator"
+        ) from None
 
 
 def _check_word(value: Any, name: str, words: tuple[str, ...]) -> None:

@@ -32,9 +32,9 @@ def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     with the same score count as in a random order, on average. :math:`O(N \log N)` time.
 
     :param y: `N` booleans, or numbers of which those above zero are hits.
-    :param scores: `N` finite scores.
+    :param scores: `N` scores; infinite ones are first or last.
     :return: `N` mean numbers of hits, never decreasing; the last one is the number of all.
-    :raises ValueError: If the shapes differ, or a score is not a number.
+    :raises ValueError: If the shapes differ, y is no numbers, or one of y or scores is NaN.
 
     Example:
         >>> hit_curve(np.array([0, 1, 1, 0, 1]), np.array([0.1, 0.9, 0.5, 0.5, 0.2]))
@@ -43,10 +43,13 @@ def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     y, scores = np.asarray(y), np.asarray(scores, dtype=float)
     if y.ndim != 1 or y.shape != scores.shape:
         raise ValueError(f"expected y and scores of one and the same length, got shapes {y.shape} and {scores.shape}")
+    if y.dtype.kind not in "biuf" or np.isnan(y).any():
+        raise ValueError(f"expected y of booleans or numbers, got {y[:3].tolist()!r}: give y == the rare class")
     if np.isnan(scores).any():
         raise ValueError("expected scores that are numbers, got NaN: drop these rows, or rank them last")
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(y[order] > 0)
-    last_of_ties = np.append(np.flatnonzero(np.diff(scores[order])), len(y) - 1)[: len(y)]
+    ranked = scores[order]  # compared, not subtracted: they may be infinite
+    last_of_ties = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(y) - 1)[: len(y)]
     counts = np.arange(1, len(y) + 1)
     return np.interp(counts, np.append(0, counts[last_of_ties]), np.append(0, hits[last_of_ties]))

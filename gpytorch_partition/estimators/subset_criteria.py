@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from sklearn.base import clone
-from sklearn.model_selection import cross_val_score
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import check_cv, cross_val_score
 
 # Numbers in the matrices solved at once (32 MiB).
 _BLOCK_NUMEL = 2**22
@@ -109,7 +109,8 @@ class EstimatorCriterion:
     :param y: `N` targets.
     :param estimator: An estimator of scikit-learn; clones are fitted.
     :param scoring: A scorer's name or function, of which more is better. (None: the estimator's `score`.)
-    :param cv: Folds, as :func:`sklearn.model_selection.cross_val_score` takes them.
+    :param cv: Folds, as :func:`sklearn.model_selection.cross_val_score` takes them. They are split once, so that all
+        subsets are compared on the same ones.
 
     Example:
         >>> from sklearn.linear_model import LinearRegression
@@ -122,7 +123,8 @@ class EstimatorCriterion:
 
     def __init__(self, X: np.ndarray, y: np.ndarray, estimator: Any, scoring: Any, cv: Any) -> None:
         self.x, self.y = X, y
-        self.estimator, self.scoring, self.cv = estimator, scoring, cv
+        self.estimator, self.scoring = clone(estimator), scoring
+        self.folds = list(check_cv(cv, y, classifier=is_classifier(estimator)).split(X, y))
         self._known: dict[bytes, float] = {}
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
@@ -136,8 +138,8 @@ class EstimatorCriterion:
         return self._known[key]
 
     def _score(self, mask: np.ndarray) -> float:
-        options = {"scoring": self.scoring, "cv": self.cv, "error_score": "raise"}
-        return float(cross_val_score(clone(self.estimator), self.x[:, mask], self.y, **options).mean())
+        options = {"scoring": self.scoring, "cv": self.folds, "error_score": "raise"}
+        return float(cross_val_score(self.estimator, self.x[:, mask], self.y, **options).mean())
 
 
 def _standardized(values: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from .report import Row
 
 # Okabe & Ito's colors, told apart with any color vision; markers and dashes tell lines apart in print.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MORE_COLORS = ("#882255", "#8C6D31")
 _MARKERS = "osD^vPX"
 
 
@@ -139,8 +140,8 @@ def hits(curves: Mapping[str, Mapping[str, np.ndarray]]) -> Any:
         number = round(next(iter(lines.values()))[-1])
         most = min(5 * number, len(next(iter(lines.values()))))
         panel.plot([0, number, most], [0, 100, 100], color="#BDBDBD", lw=1, label="perfect")
-        for (method, curve), color in zip(lines.items(), _COLORS):
-            style = "-" if "LAGO" in method else "--"
+        for (method, curve), color in zip(lines.items(), (*_COLORS, *_MORE_COLORS)):
+            style = "-" if "LAGO" in method else "-." if "partition" in method else "--"
             panel.plot(
                 range(most + 1), 100 * np.append(0, curve[:most]) / number, style, color=color, lw=1.5, label=method
             )
@@ -152,7 +153,7 @@ def hits(curves: Mapping[str, Mapping[str, np.ndarray]]) -> Any:
     for panel in panels[-min(3, len(panels)) :]:
         panel.set_xlabel("rows looked at (test half)")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
     return figure
 
 

@@ -82,7 +82,7 @@ def _error(split: Split) -> str:
         with torch.no_grad(), settings.iterative():
             entries = build(x, y, NUM_PARTITIONS, 0)(x).to_dense()
         variances = entries * (1 - entries) / NUM_PARTITIONS
-        words.append(f"{variances.mean():.2g} on average and {variances.max():.2g} at most for {method}")
+        words.append(f"{variances.mean():.2g} on average and {variances.max():.3g} at most for {method}")
     bound = 1 / (4 * NUM_PARTITIONS)
     return (
         f"The variance of an entry at m = {NUM_PARTITIONS}, k (1 - k) / m, which the paper puts at .002, is at most "

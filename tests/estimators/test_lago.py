@@ -185,8 +185,11 @@ BAD_PARAMETERS = [
     ({"alpha": -1.0}, "alpha"),
     ({"alpha": [1.0, np.nan]}, "alpha"),
     ({"alpha": "best"}, "alpha"),
+    ({"alpha": 1e-200}, "alpha"),
     ({"alpha": [[1.0]]}, "alpha"),
+    ({"n_neighbors": "5"}, "n_neighbors"),
     ({"rare_class": 2}, "rare_class"),
+    ({"rare_class": [0]}, "rare_class"),
 ]
 
 

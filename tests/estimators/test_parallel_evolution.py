@@ -11,7 +11,7 @@ from gpytorch.kernels import RBFKernel
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import LeaveOneOut, cross_val_score
+from sklearn.model_selection import KFold, LeaveOneOut, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
@@ -88,6 +88,13 @@ def test_an_estimators_criterion_is_its_cross_validated_score():
     expected = cross_val_score(LinearRegression(), X[:, mask], Y, cv=4, scoring="neg_mean_absolute_error").mean()
     np.testing.assert_allclose(criterion(np.array([mask, mask, ~mask | mask]))[:2], -expected)
     assert criterion(np.zeros((1, 10), bool))[0] == np.inf
+
+
+@pytest.mark.parametrize("cv", [KFold(3, shuffle=True), KFold(3).split(X)], ids=["shuffled", "a generator"])
+def test_all_subsets_are_compared_on_the_same_folds(cv):
+    criterion = EstimatorCriterion(X[:, :1].repeat(2, 1), Y, LinearRegression(), None, cv)
+    first, second = criterion(np.eye(2, dtype=bool))
+    assert first == second
 
 
 class TestEvolution:
@@ -245,7 +252,7 @@ class TestBadInput:
         selector = ParallelEvolutionSelector(n_universes=2)
         with pytest.raises(ValueError, match="NaN"):
             selector.fit(np.where(X > 2, np.nan, X), Y)
-        with pytest.raises(ValueError, match="convert string"):
+        with pytest.raises(ValueError, match="encode two classes as 0 and 1"):
             selector.fit(X, np.repeat(["a", "b"], 25))
         with pytest.raises(ValueError, match="minimum of 3"):
             selector.fit(X[:2], Y[:2])

@@ -34,7 +34,15 @@ class TestHitCurve:
         np.testing.assert_array_equal(hit_curve([1, 0, 1, 0], [4.0, 3.0, 2.0, 1.0]), [1, 1, 2, 2])
         assert hit_curve([], []).shape == (0,)
 
+    def test_infinite_scores_are_tied_with_each_other(self):
+        infinite, finite = [np.inf, 0.0, -np.inf, -np.inf, np.inf], [1.0, 0.0, -1.0, -1.0, 1.0]
+        y = [True, False, True, False, False]
+        np.testing.assert_array_equal(hit_curve(y, infinite), hit_curve(y, finite))
+
     def test_bad_input(self):
+        for y in (["rare", "not"], [1.0, np.nan]):
+            with pytest.raises(ValueError, match="y of booleans or numbers"):
+                hit_curve(y, [1.0, 2.0])
         with pytest.raises(ValueError, match="one and the same length"):
             hit_curve([1, 0], [1.0])
         with pytest.raises(ValueError, match="got NaN"):
