@@ -17,9 +17,10 @@ from gpytorch_partition.estimators.machine import check_count, check_positive
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
-from gpytorch_partition.lifetimes.path import fit_along_lifetimes, pad_weights
+from gpytorch_partition.lifetimes.path import pad_weights
 from gpytorch_partition.models.cluster_columns import one_hot
 from gpytorch_partition.models.growing_features import GrowingFeatures
+from gpytorch_partition.progress import progress
 
 LOSSES = ("log_loss", "hinge")
 
@@ -44,9 +45,10 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
     standardized columns (logistic regression, or a support vector machine), at a cost of m per row and pass. The
     lifetime :math:`\lambda`, one over the width of the kernel, is chosen by the error of held-out rows, from one set of
-    trees: each lifetime goes on from the weights of the last, in which a cell begins with the weight of the cell that
-    it was cut from (Balog et al. 2016, section 4.2.2; :func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`). Then
-    the model of the best lifetime is trained on all rows, and goes on as rows arrive (:meth:`partial_fit`, section 5).
+    trees (Balog et al. 2016, section 4): at each lifetime by the model that would be kept. A model at a longer lifetime
+    that remembers the cells of shorter ones (:func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`) predicts better
+    in cells without rows, and would choose too long a lifetime for one that does not. The model of the best lifetime is
+    trained on all rows, and goes on as rows arrive (:meth:`partial_fit`, section 5).
 
     It suits classes with boundaries along and across columns, and many rows; it is not invariant to rotations, and on
     dozens of columns of which few matter, trees that look at the targets are better. Columns with heavy tails make
@@ -152,7 +154,8 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
             return self._begin(X, y, np.unique(y if classes is None else classes))
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"expected the classes of the first call, {self.classes_}, got {np.unique(classes)}")
-        self._train(self._columns.apply_array(X), self._numbers(y), 1)
+        x, numbers = self._columns.apply_array(X), self._numbers(y)
+        self._train(self.features_, self._learner, x, numbers, 1)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -206,7 +209,7 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
             kernel = kernel.cut(self._chosen_lifetime(kernel, x, numbers))
         self.lifetime_, self.features_ = kernel.lifetime, GrowingFeatures(kernel)
         self._learner = self._new_learner()
-        self._train(x, numbers, self.epochs)
+        self._train(self.features_, self._learner, x, numbers, self.epochs)
         return self
 
     def _new_kernel(self, x: Tensor) -> MondrianKernel:
@@ -219,47 +222,50 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
 
     def _chosen_lifetime(self, kernel: MondrianKernel, x: Tensor, numbers: np.ndarray) -> float:
         """The lifetime of the least error of held-out rows; of equal ones, the shortest."""
-        rows = self._random.permutation(len(x))[: self.max_choosing_rows]
+        split = self._held_out_rows(numbers)
+        if split is None:
+            return min(_USUAL * kernel.lifetime, kernel.max_lifetime)
+        train, held_out = split
+        lifetimes = np.geomspace(_SHORTEST / _LONGEST, 1.0, self.num_lifetimes) * kernel.max_lifetime
+        lifetimes[-1] = kernel.max_lifetime
+        errors = []
+        for lifetime in progress(lifetimes.tolist(), "lifetimes"):
+            features, learner = GrowingFeatures(kernel.cut(lifetime)), self._new_learner()
+            self._train(features, learner, x[train], numbers[train], self.epochs)
+            errors.append(1 - learner.score(features.features(x[held_out]), numbers[held_out]))
+        self.lifetimes_, self.validation_errors_ = lifetimes, np.array(errors)
+        return float(lifetimes[np.argmin(errors)])
+
+    def _held_out_rows(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Row numbers to train on and to hold out; None if there are too few of the classes."""
+        rows = self._random.permutation(len(numbers))[: self.max_choosing_rows]
         counts = np.bincount(numbers[rows])
         if len(rows) < _FEWEST_ROWS or counts[counts > 0].min() < 2 or (counts > 0).sum() < 2:
-            return min(_USUAL * kernel.lifetime, kernel.max_lifetime)
+            return None
         options = {"test_size": self.validation_fraction, "random_state": self._random}
         try:
             train, held_out = train_test_split(rows, stratify=numbers[rows], **options)
         except ValueError:  # too few held-out rows for one of each class
             train, held_out = train_test_split(rows, **options)
-        if len(np.unique(numbers[train])) < 2:
-            return min(_USUAL * kernel.lifetime, kernel.max_lifetime)
-        lifetimes = np.geomspace(_SHORTEST / _LONGEST, 1.0, self.num_lifetimes) * kernel.max_lifetime
-        lifetimes[-1] = kernel.max_lifetime
-        path = fit_along_lifetimes(
-            kernel,
-            self._new_learner(),
-            x[train],
-            numbers[train],
-            lifetimes,
-            epochs=self.epochs,
-            validation=(x[held_out], numbers[held_out]),
-            random_state=self._random,
-        )
-        self.lifetimes_, self.validation_errors_ = path.lifetimes, 1 - path.scores
-        return path.best.lifetime
+        return (train, held_out) if len(np.unique(numbers[train])) > 1 else None
 
     def _new_learner(self) -> SGDClassifier:
         seed = self._random.randint(2**31)
         return SGDClassifier(self.loss, alpha=self.alpha, average=True, shuffle=False, random_state=seed)
 
-    def _train(self, x: Tensor, numbers: np.ndarray, epochs: int) -> None:
+    def _train(
+        self, features: GrowingFeatures, learner: SGDClassifier, x: Tensor, numbers: np.ndarray, epochs: int
+    ) -> None:
         """Passes over the rows, whose features are made for some of them at a time."""
-        columns = self.features_.grow(x)
-        if hasattr(self._learner, "coef_"):
-            pad_weights(self._learner, self.features_.num_columns)
+        columns = features.grow(x)
+        if hasattr(learner, "coef_"):
+            pad_weights(learner, features.num_columns)
         for _ in range(epochs):
             order = self._random.permutation(len(x))
             for start in range(0, len(x), _ROWS_AT_ONCE):
                 rows = order[start : start + _ROWS_AT_ONCE]
-                features = one_hot(columns[rows], self.features_.num_columns)
-                self._learner.partial_fit(features, numbers[rows], classes=np.arange(len(self.classes_)))
+                block = one_hot(columns[rows], features.num_columns)
+                learner.partial_fit(block, numbers[rows], classes=np.arange(len(self.classes_)))
 
     def _features_of(self, X: Any) -> Any:
         check_is_fitted(self, "features_")
