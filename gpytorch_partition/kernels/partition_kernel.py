@@ -209,7 +209,7 @@ class PartitionKernel(ClusterKernel):
             strength (mean margin)                       0.665
             correlation of the partitions' margins       0.187
             error of one partition                       0.167
-            error of all together                        0.032
+            error of all together                        0.042
             Breiman's bound for infinitely many          0.236
             standard error of the kernel, mean           0.046
             standard error of the kernel, largest        0.071

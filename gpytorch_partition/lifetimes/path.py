@@ -276,9 +276,10 @@ def _replace_weights(estimator: Any, replaced: Callable[[np.ndarray], np.ndarray
 
 
 def _unfitted_copy(estimator: Any) -> Any:
-    """An unfitted copy that does not shuffle rows."""
+    """An unfitted copy that does not shuffle rows, and whose seed is no draw of NumPy's global random state."""
     copied = clone(estimator)
-    return copied.set_params(shuffle=False) if "shuffle" in copied.get_params() else copied
+    ours = {"shuffle": False, "random_state": 0}
+    return copied.set_params(**{name: value for name, value in ours.items() if name in copied.get_params(deep=False)})
 
 
 def _train(estimator: Any, features: csr_matrix, y: np.ndarray, epochs: int, random: np.random.RandomState) -> None:
