@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
-from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
+from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, MaskedLinearOperator
+from torch import Tensor
 
 from gpytorch_partition.composition.claims import claim
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
@@ -27,5 +29,19 @@ def _own_strategy(
     return object.__new__(PartitionPredictionStrategy) if is_own else None
 
 
+def _own_observed_rows(
+    base: LinearOperator, row_mask: Tensor, col_mask: Tensor
+) -> PartitionAddedDiagLinearOperator | None:
+    """
+    The covariance plus noise of the rows with a target, which a likelihood of `observation_nan_policy("mask")` takes.
+
+    A mask around all rows would be solved by linear_operator, at a residual of 1 and without a preconditioner.
+    """
+    if not isinstance(base, PartitionAddedDiagLinearOperator) or not torch.equal(row_mask, col_mask):
+        return None
+    return base.restricted_to(row_mask.nonzero().squeeze(-1))
+
+
 claim(AddedDiagLinearOperator, _own_sum_with_noise)
+claim(MaskedLinearOperator, _own_observed_rows)
 claim(DefaultPredictionStrategy, _own_strategy)

@@ -25,6 +25,7 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from linear_operator.operators import MaskedLinearOperator
 
 from gpytorch_partition import FastClusterKernel, LandmarkKernel, PartitionKernel, RandomForestKernel, fit_exact_gp
 
@@ -218,6 +219,18 @@ def test_is_exact_without_a_cholesky_factor(name, fast_pred_var):
     for key in ("variance", "observed"):
         torch.testing.assert_close(got[key], expected[key], rtol=0.01, atol=0)
     assert torch.equal(got["covariance"], got["covariance"].mT)
+
+
+@pytest.mark.parametrize("name", ["one kernel", "smooth kernel first", "tasks"])
+def test_a_mask_leaves_out_rows(name):
+    """So that this package solves for the rows with a target, and not linear_operator around all of them."""
+    model = build(name)
+    noisy = model.likelihood(model(*model.train_inputs)).lazy_covariance_matrix
+    kept = torch.arange(noisy.size(-1)) % 5 > 0
+    masked = MaskedLinearOperator(noisy, kept, kept)
+    assert type(masked) is type(noisy)
+    torch.testing.assert_close(masked.to_dense(), noisy.to_dense()[kept][:, kept])
+    assert MaskedLinearOperator(noisy, kept, ~kept).shape == (int(kept.sum()), int((~kept).sum()))
 
 
 @pytest.mark.parametrize("name", MODELS)
