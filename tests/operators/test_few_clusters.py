@@ -57,7 +57,7 @@ def test_log_likelihoods_and_gradients(make, noise, num_rows):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
     gradients = [torch.autograd.grad(value, [*leaves, mean], retain_graph=True) for value in (found, expected)]
     for ours, theirs in zip(*gradients):
-        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9 * float(expected.abs()))
+        torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-9 * expected.abs().item())
 
 
 def test_float32_is_as_right_as_its_products():
