@@ -44,6 +44,7 @@ class KernelMachine(BaseEstimator):
 
         :param targets: `N` numbers or `N x k` indicators, where there are any.
         """
+        check_count(self.num_partitions, "num_partitions")
         check_magnitudes(rows, "X")
         self._columns = None if is_built(self.kernel) else Standardization.of_array(rows)
         x = self._seen_by_kernel(rows)

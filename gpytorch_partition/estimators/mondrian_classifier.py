@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ LOSSES = ("log_loss", "hinge")
 # The lifetimes tried, in units of 1 / the median L1 distance of two rows.
 _SHORTEST, _LONGEST = 0.25, 16.0
 _FEWEST_ROWS = 20  # rows with which a width is chosen by error; with fewer it is _USUAL
+_FEWEST_HELD_OUT = 2  # of these; one row alone is right or wrong by chance
 _USUAL = 4.0  # the lifetime then
 _ROWS_AT_ONCE = 10_000  # rows whose features are held at a time
 
@@ -68,7 +70,8 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
     :param lifetime: The lifetime, in units of 1 / standard deviations of the columns. (Default: None, chosen.)
     :param num_lifetimes: Number of lifetimes tried, evenly in the logarithm, from a quarter to 16 over the median L1
         distance of two rows. (Default: 10.)
-    :param validation_fraction: Share of the rows that choose, held out. (Default: 0.2.)
+    :param validation_fraction: Share of the rows that choose, held out: two rows at least, while one for each class is
+        left. (Default: 0.2.)
     :param max_choosing_rows: Rows that the lifetime is chosen by, held-out ones included. (Default: 10,000.)
     :param epochs: Passes over the rows. (Default: 10.)
     :param random_state: Seed of trees, held-out rows and the order of rows, as in scikit-learn.
@@ -200,6 +203,7 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         if len(classes) < 2:
             raise ValueError(f"expected two classes or more, got {len(classes)} class")
+        self._check_shares(len(y), len(np.unique(y)))
         self.classes_, self._columns = classes, Standardization.of_array(X)
         self._random = np.random.RandomState(random_state_of(self.random_state).randint(2**31))
         x, numbers = self._columns.apply_array(X), self._numbers(y)
@@ -211,6 +215,18 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         self._learner = self._new_learner()
         self._train(self.features_, self._learner, x, numbers, self.epochs)
         return self
+
+    def _check_shares(self, num_rows: int, num_classes: int) -> None:
+        """Refuse a `validation_fraction` that leaves too few rows on one side."""
+        rows = min(num_rows, self.max_choosing_rows)
+        held_out = math.ceil(self.validation_fraction * rows)
+        is_split = self.lifetime is None and rows >= _FEWEST_ROWS
+        if is_split and (held_out < _FEWEST_HELD_OUT or rows - held_out < num_classes):
+            raise ValueError(
+                f"expected a validation_fraction that leaves {num_classes} rows or more to train on, one for each "
+                f"class, and {_FEWEST_HELD_OUT} rows or more to choose by, got {self.validation_fraction!r}, which "
+                f"makes {rows - held_out} and {held_out} of {rows} rows"
+            )
 
     def _new_kernel(self, x: Tensor) -> MondrianKernel:
         seed = self._random.randint(2**31)

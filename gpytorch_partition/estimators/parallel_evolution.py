@@ -15,7 +15,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_partition.estimators.regressor import check_magnitudes
-from gpytorch_partition.estimators.subset_criteria import CRITERIA, EstimatorCriterion, LinearCriterion
+from gpytorch_partition.estimators.subset_criteria import CRITERIA, EstimatorCriterion, LinearCriterion, standardized
 from gpytorch_partition.inputs.seeds import random_state_of
 
 VOTES = ("best", "population")
@@ -32,7 +32,7 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
         Choose columns.
 
         :param X: `N x D` rows, finite, at least three.
-        :param y: `N` targets: numbers, or what the estimator takes.
+        :param y: `N` targets that vary: numbers, or what the estimator takes.
         :return: The selector itself.
         :raises ValueError: If the data or a parameter cannot be used.
         :raises TypeError: If X is sparse.
@@ -43,6 +43,7 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
         check_magnitudes(X, "X")
         if numeric:
             check_magnitudes(y := _numbers(y), "y")
+        _check_variation(y)
         seeds = random_state_of(self.random_state).randint(2**31, size=self._num_members)
         vote = self._voter(X, y)
         self.votes_ = np.array(Parallel(n_jobs=self.n_jobs)(delayed(vote)(seed) for seed in seeds), dtype=float)
@@ -354,6 +355,12 @@ def _numbers(y: np.ndarray) -> np.ndarray:
             f"expected y of numbers, got {y[0]!s}: encode two classes as 0 and 1, "
             "or give ParallelEvolutionSelector a classifier as its estimator"
         ) from None
+
+
+def _check_variation(y: np.ndarray) -> None:
+    """Refuse targets that no column could tell apart; the columns with the most votes would be chance."""
+    if not (standardized(y.astype(np.float64)).any() if y.dtype.kind in "fiub" else (y != y[0]).any()):
+        raise ValueError(f"expected targets that vary, got one value only, {y[0]}: no column can matter to them")
 
 
 def _check_word(value: Any, name: str, words: tuple[str, ...]) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
-from gpytorch_partition.estimators.machine import LARGEST, check_magnitudes
+from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import RandomForestKernel
@@ -325,6 +325,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
                 "ExactGP of GPyTorch, fitted by fit_exact_gp"
             )
         check_name(self.kernel, NAMES)
+        check_count(self.num_partitions, "num_partitions")
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 

@@ -53,7 +53,7 @@ class LinearCriterion:
 
     def __init__(self, X: np.ndarray, y: np.ndarray, name: str) -> None:
         self.name = name
-        x, targets = _standardized(X), _standardized(y)
+        x, targets = standardized(X), standardized(y)
         self.num_rows = len(X)
         self.variance = float(np.mean(targets**2))
         self.correlations = x.T @ x / len(X)
@@ -142,8 +142,17 @@ class EstimatorCriterion:
         return float(cross_val_score(self.estimator, self.x[:, mask], self.y, **options).mean())
 
 
-def _standardized(values: np.ndarray) -> np.ndarray:
-    """Mean 0 and standard deviation 1; constant columns become zero."""
+def standardized(values: np.ndarray) -> np.ndarray:
+    """
+    Mean 0 and standard deviation 1; what is constant but for rounding becomes zero.
+
+    :param values: `N`, or `N x D` columns.
+
+    Example:
+        >>> standardized(np.array([[0.0, 0.1], [2.0, 0.1]]))
+        array([[-1.,  0.],
+               [ 1.,  0.]])
+    """
     centered = values - values.mean(0)
     scale = centered.std(0)
     constant = scale <= 1e-12 * np.abs(values).max(0)

@@ -30,10 +30,14 @@ class GroupKernel(PartitionMixtureKernel):
     so new shops are predicted from their towns. It is meant for sums with kernels of the other columns:
     `ScaleKernel(GroupKernel((0, 1, 2), nested=True)) + ScaleKernel(RandomForestKernel(x, y))`.
 
-    A product costs :math:`O(N L)` for L levels, and 8 bytes are held per row and level. Training the weights takes a
-    solve for each step: for many rows, train them on some 2,000 (by dense algebra, inside
-    :func:`gpytorch_partition.settings.iterative`), and give them to a kernel with `learn_weights=False`, which
-    :func:`~gpytorch_partition.fit_exact_gp` fits in one pass.
+    A product costs :math:`O(N L)` for L levels, and 8 bytes are held per row and level. A training step costs
+    :math:`O(N L + p^3)`, exactly, for p groups of all levels together that the rows are in, if there are at most half
+    as many groups as rows, and `max_cholesky_size` at most (2,000 in
+    :func:`gpytorch_partition.settings.iterative`): a fit of 2,000 rows in 828 groups took 1.5 seconds of one core. With
+    more groups, and in sums with other kernels, each step takes a solve. :func:`~gpytorch_partition.fit_exact_gp` stops
+    where a step gains little per row, which for very many rows is before the weights have moved (of 100,000 rows they
+    stayed nearly equal, 17 nats below the best): train them on some 2,000 rows, and give them to a kernel with
+    `learn_weights=False`, which it fits in one pass.
 
     :param columns: Numbers of the columns of categories, from 0, which hold whole numbers; with `nested`, from the
         coarsest to the finest.

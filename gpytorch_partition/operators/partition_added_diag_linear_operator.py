@@ -21,6 +21,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
+from gpytorch_partition.operators.few_clusters import FewClusters, few_clusters
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.independent_tasks import IndependentTasks, independent_tasks
 from gpytorch_partition.operators.preconditioners import (
@@ -45,6 +46,8 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     - probe vectors come from a generator of their own, the same at every call: the marginal likelihood is a
       deterministic function of the hyperparameters;
     - samples are those of K plus independent noise: exact where K's are;
+    - with flat partitions of few clusters whose weights are trained, likelihoods are exact, by p x p matrices
+      (:mod:`gpytorch_partition.operators.few_clusters`);
     - for all points on all of T tasks, solves and log determinants are those of T independent tasks
       (:mod:`gpytorch_partition.operators.independent_tasks`);
     - a dense factorization above `max_cholesky_size` rows raises a `RuntimeError`.
@@ -185,26 +188,28 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
     ) -> tuple[Tensor | None, Tensor | None]:
-        """linear_operator's quadratic form and log determinant, of independent tasks where there are such."""
-        tasks = None if self._has_dense_log_prob else self.independent_tasks
-        if tasks is None or inv_quad_rhs is None or not logdet:
+        """linear_operator's quadratic form and log determinant, by few clusters or independent tasks if possible."""
+        parts: FewClusters | IndependentTasks | None = few_clusters(self._linear_op, self._diag_tensor)
+        if parts is None and not self._has_dense_log_prob:
+            parts = self.independent_tasks
+        if parts is None or inv_quad_rhs is None or not logdet:
             return super().inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
-        forms = self._quadratic_forms(inv_quad_rhs, tasks)
-        return forms.sum(-1) if reduce_inv_quad else forms, tasks.log_determinant()
+        forms = self._quadratic_forms(inv_quad_rhs, parts)
+        return forms.sum(-1) if reduce_inv_quad else forms, parts.log_determinant()
 
     @property
     def _has_dense_log_prob(self) -> bool:
         is_small = self.size(-1) <= linear_settings.max_cholesky_size.value()
         return is_small or linear_settings.fast_computations.log_prob.off()
 
-    def _quadratic_forms(self, rhs: Tensor, tasks: IndependentTasks) -> Tensor:
+    def _quadratic_forms(self, rhs: Tensor, parts: FewClusters | IndependentTasks) -> Tensor:
         r"""
         :math:`2 v^\top w - w^\top A w` (`*batch x t`) for each column v (`*batch x NT x t`), with a constant w.
 
         At :math:`w = A^{-1} v` this is :math:`v^\top A^{-1} v`, and so are its derivatives.
         """
         columns = as_columns(rhs)
-        weights = tasks.solve(columns.detach())
+        weights = parts.solve(columns.detach())
         return ((2 * columns - self.matmul(weights)) * weights).sum(-2)
 
     def dense_solve(self, rhs: Tensor) -> Tensor:

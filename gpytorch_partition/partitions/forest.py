@@ -19,6 +19,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.tree_layout import TreeLayout, cut_at_depth, lay_out_trees
 from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
@@ -433,7 +434,7 @@ def grow_forest(
     tree = ExtraTreeRegressor(min_samples_leaf=min_samples_leaf, max_features=num_columns)
     forest = BaggingRegressor(
         tree,
-        num_trees,
+        checked_count(num_trees, "trees", "num_trees"),
         max_samples=_num_samples(max_samples, rows.shape[0]),
         bootstrap=False,
         random_state=random_state_of(random_state),

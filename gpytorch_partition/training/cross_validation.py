@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Integral
@@ -85,7 +86,8 @@ def fit_weights_by_cross_validation(
     returned: with many more rows than `max_rows` that one has finer trees than those that were judged.
 
     :param kernels: A sum of :class:`gpytorch.kernels.ScaleKernel`, or one of them, whose outputscales are then set in
-        place; or a list of kernels without weights and functions from rows (`n x D`) and targets (`n`) to kernels.
+        place; or a list of kernels without weights and functions from rows (`n x D`) and targets (`n`) to kernels,
+        which stay as they are: the sum returned is made of copies in the dtype of the rows.
     :param x: `N x D` rows, as the kernels take them.
     :param y: `N` targets, in any unit.
     :param folds: Number of folds. (Default: 5.)
@@ -125,7 +127,7 @@ def fit_weights_by_cross_validation(
     variance = float(unit.scale) ** 2
     outputscales = found.outputscales * variance / sizes
     if scaled is None:
-        scaled = [ScaleKernel(_built(source, x, y)).to(x) for source in sources]
+        scaled = [ScaleKernel(deepcopy(_built(source, x, y))).to(x) for source in sources]
     for term, outputscale in zip(scaled, outputscales):
         term.outputscale = outputscale.to(term.raw_outputscale)
     kernel = kernels if isinstance(kernels, Kernel) else reduce(add, scaled)

@@ -73,7 +73,7 @@ def _kernel(name: str, x: Tensor, y: Tensor | None, partitions: int) -> Partitio
 
 
 def _picture(options: Options, partitions: int) -> Any:
-    """A map for each kernel: how alike each place is to Los Angeles and to a place in the north (or two rows)."""
+    """A map for each kernel: how alike each place is to Los Angeles and to Sacramento (or two rows of diabetes)."""
     if find_spec("matplotlib") is None:
         print('[no picture: matplotlib is missing, pip install "gpytorch_partition[plot]"]', file=sys.stderr)
         return None
@@ -81,12 +81,19 @@ def _picture(options: Options, partitions: int) -> Any:
     from matplotlib.ticker import MaxNLocator
 
     data = read_data(options, "california") if options.data else read_data(options, "diabetes")
-    X = data.X[np.random.default_rng(0).permutation(len(data.X))[:3_000], :2]
+    shown = slice(0, 2) if options.data else slice(2, 4)
+    X = data.X[np.random.default_rng(0).permutation(len(data.X))[:3_000], shown]
     mean, scale = X.mean(0), X.std(0)
     x = torch.from_numpy((X - mean) / scale)
     places = np.array([[-118.25, 34.05], [-121.5, 38.6]]) if options.data else X[:2]
+    crosses = "Los Angeles,\nSacramento" if options.data else "two rows"
+    columns = (
+        ("longitude, degrees", "latitude, degrees")
+        if options.data
+        else ("body mass index, scaled", "blood pressure, scaled")
+    )
     points = torch.from_numpy((places - mean) / scale)
-    names = ["places and two of them", *PLACES]
+    names = ["the places" if options.data else "the rows", *PLACES]
     figure = Figure(figsize=(11, 8.6), layout="constrained", dpi=120)
     panels = figure.subplots(3, 4, sharex=True, sharey=True).ravel()
     for panel, name in zip(panels, names):
@@ -97,8 +104,11 @@ def _picture(options: Options, partitions: int) -> Any:
         else:
             alike = _kernel(name, x, None, partitions)(points, x).to_dense().amax(0)
             order = alike.argsort()
-            shown = panel.scatter(*X[order].T, s=3, c=alike[order], cmap="viridis", vmin=0, vmax=1, lw=0)
+            dots = panel.scatter(*X[order].T, s=3, c=alike[order], cmap="viridis", vmin=0, vmax=1, lw=0)
         panel.xaxis.set_major_locator(MaxNLocator(3))
-        panel.plot(*places.T, "+", color="#D55E00", ms=9, mew=1.6)
-    figure.colorbar(shown, ax=panels, shrink=0.5, label="similarity to the cross that is more alike")
+        panel.plot(*places.T, "+", color="#D55E00", ms=9, mew=1.6, label=crosses)
+    panels[0].legend(loc="lower left", fontsize=8, frameon=False, handletextpad=0)
+    figure.supxlabel(columns[0], fontsize=10)
+    figure.supylabel(columns[1], fontsize=10)
+    figure.colorbar(dots, ax=panels, shrink=0.5, label="similarity to the cross that is more alike")
     return figure

@@ -33,11 +33,10 @@ from gpytorch_partition.estimators import (
     svm,
 )
 
-from .measure import in_own_process, peak_gib, timed
+from .measure import in_own_process, in_this_process, peak_gib, timed
 from .problems import friedman
 from .report import Options, Row, Table
 
-NEW_ROWS = 10_000
 COSTS = [0.1, 1.0, 10.0, 100.0]
 
 
@@ -75,17 +74,19 @@ MACHINES: dict[str, Callable[[], Any]] = {
 
 def _sizes(options: Options) -> Iterator[Table]:
     sizes = options.pick([10_000, 100_000, 1_000_000], [2_500, 10_000], [300])
-    title = f"Kernel machines on Friedman's function (10 columns): fit and {NEW_ROWS:,} new rows"
+    num_new = options.pick(10_000, 10_000, 50)
+    run = options.pick(in_own_process, in_own_process, in_this_process)
+    title = f"Kernel machines on Friedman's function (10 columns): fit and {num_new:,} new rows"
     rows: list[Row] = []
     for size in sizes:
         for name in MACHINES:
-            rows.append(in_own_process(_measured, name, size))
+            rows.append(run(_measured, name, size, num_new))
             yield Table("machines", title, rows, complete=False)
     yield Table("machines", title, rows)
 
 
-def _measured(name: str, num_rows: int) -> Row:
-    x, y = (values.double().numpy() for values in friedman(num_rows + NEW_ROWS))
+def _measured(name: str, num_rows: int, num_new: int) -> Row:
+    x, y = (values.double().numpy() for values in friedman(num_rows + num_new))
     targets, machine = (y > 0 if "SVC" in name else y), MACHINES[name]()
     _, seconds = timed(lambda: machine.fit(x[:num_rows], targets[:num_rows]))
     row: Row = {"machine": name, "N": num_rows, "fit, s": seconds}
@@ -189,16 +190,22 @@ COMPARISONS: dict[str, Callable[..., Row]] = {
 
 def _errors(options: Options) -> Iterator[Table]:
     rows = [_compared_errors(*_classes(options, name), options) for name in ("spambase", "banana")]
-    title = f"Shares of test rows in the wrong class; C of SVMs among {COSTS} by 3 folds; two thirds of the rows train"
+    costs, folds = _choice_of_costs(options)
+    title = (
+        f"Shares of test rows in the wrong class; C of SVMs among {costs} by {folds} folds; two thirds of the rows "
+        "train"
+    )
     yield Table("machines_errors", title, rows)
 
 
 def _compared_errors(X: np.ndarray, y: np.ndarray, name: str, options: Options) -> Row:
     m = options.pick(200, 50, 5)
+    costs, folds = _choice_of_costs(options)
+    clusters = PartitionSVC(kernel="fast_cluster", num_partitions=m, random_state=0)
     contenders = {
-        "SVC, forest kernel": _tuned(PartitionSVC(num_partitions=m, random_state=0), "C"),
-        "SVC, fast cluster kernel": _tuned(PartitionSVC(kernel="fast_cluster", num_partitions=m, random_state=0), "C"),
-        "SVC, RBF kernel": _tuned(make_pipeline(StandardScaler(), SVC()), "svc__C"),
+        "SVC, forest kernel": GridSearchCV(PartitionSVC(num_partitions=m, random_state=0), {"C": costs}, cv=folds),
+        "SVC, fast cluster kernel": GridSearchCV(clusters, {"C": costs}, cv=folds),
+        "SVC, RBF kernel": GridSearchCV(make_pipeline(StandardScaler(), SVC()), {"svc__C": costs}, cv=folds),
         "random forest": RandomForestClassifier(m, random_state=0),
     }
     num_train = 2 * len(y) // 3
@@ -209,8 +216,9 @@ def _compared_errors(X: np.ndarray, y: np.ndarray, name: str, options: Options) 
     return row
 
 
-def _tuned(machine: Any, parameter: str) -> GridSearchCV:
-    return GridSearchCV(machine, {parameter: COSTS}, cv=3)
+def _choice_of_costs(options: Options) -> tuple[list[float], int]:
+    """The values of C that are tried, and by how many folds."""
+    return options.pick((COSTS, 3), (COSTS, 3), (COSTS[1:3], 2))
 
 
 def _classes(options: Options, name: str) -> tuple[np.ndarray, np.ndarray, str]:

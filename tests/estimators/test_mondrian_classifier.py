@@ -144,6 +144,11 @@ def test_hinge_has_no_probabilities():
         ({"num_trees": 0}, "num_trees to be a whole number"),
         ({"epochs": 1.5}, "epochs to be a whole number"),
         ({"validation_fraction": 1.0}, "validation_fraction between"),
+        ({"validation_fraction": 0.0}, "validation_fraction to be a positive number"),
+        ({"validation_fraction": 0.999}, "3 rows or more to train on.*got 0.999, which makes 0 and 350 of 350 rows"),
+        ({"validation_fraction": 0.994}, "got 0.994, which makes 2 and 348"),
+        ({"validation_fraction": 1e-9}, "2 rows or more to choose by.*got 1e-09, which makes 349 and 1"),
+        ({"validation_fraction": 0.96, "max_choosing_rows": 40}, "makes 1 and 39 of 40 rows"),
         ({"alpha": "small"}, "alpha to be a positive number"),
         ({"lifetime": -1.0}, "lifetime to be a positive number"),
     ],
@@ -151,6 +156,15 @@ def test_hinge_has_no_probabilities():
 def test_bad_parameters(options, message):
     with pytest.raises(ValueError, match=message):
         classifier(**options).fit(X[TRAIN], Y[TRAIN])
+
+
+def test_a_share_of_held_out_rows_that_is_not_needed_may_be_any():
+    assert classifier(validation_fraction=0.999, lifetime=2.0).fit(X[:50], Y[:50]).lifetime_ == 2.0
+    assert classifier(validation_fraction=0.999).fit(X[:6], ["a", "b"] * 3).validation_errors_ is None
+
+
+def test_the_largest_share_of_held_out_rows():
+    assert classifier(validation_fraction=0.99).fit(X[TRAIN], Y[TRAIN]).validation_errors_.shape == (5,)  # 3 rows train
 
 
 def test_bad_rows():

@@ -258,3 +258,14 @@ class TestBadInput:
             selector.fit(X[:2], Y[:2])
         with pytest.raises(NotFittedError):
             selector.get_support()
+
+    @pytest.mark.parametrize("y", [np.full(50, 0.1), 0.1 + 1e-15 * Y, np.ones(50, int)], ids=["one", "noise", "int"])
+    @pytest.mark.parametrize("selector", [ParallelEvolutionSelector(n_universes=2), BaggedStepwiseSelector()])
+    def test_a_constant_target(self, selector, y):
+        with pytest.raises(ValueError, match="expected targets that vary, got one value only"):
+            selector.fit(X, y)
+
+    def test_one_class(self):
+        selector = ParallelEvolutionSelector(n_universes=2, estimator=LogisticRegression(), cv=3)
+        with pytest.raises(ValueError, match="expected targets that vary, got one value only, yes"):
+            selector.fit(X, np.full(50, "yes"))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
@@ -427,8 +428,7 @@ def _groups(num_trees: int, num_rows: int) -> list[slice]:
 
 
 def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | None) -> None:
-    if not isinstance(num_trees, Integral) or num_trees < 1:
-        raise ValueError(f"expected a number of trees, 1 or more, got num_trees={num_trees}")
+    checked_count(num_trees, "trees", "num_trees")
     for value in (lifetime, max_lifetime):
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"expected a positive, finite lifetime, got {value}")
