@@ -71,7 +71,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         _NO_GRADIENT,
         "These kernels have no gradient by x: fix the inducing points (`learn_inducing_locations=False`, or "
         "`covar_module.inducing_points.requires_grad_(False)`), and train features of x with another kernel. "
-        "`LandmarkKernel` has such gradients: with it all is exact.",
+        "`LandmarkKernel` has such gradients.",
         quantities=TRAINING,
         not_of=("landmark",),
     ),
@@ -120,6 +120,51 @@ DEVIATIONS: tuple[Deviation, ...] = (
         modes=("default", "fast_pred_var"),
     ),
 )
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """
+    A tolerance of one cell that is wider than the others'.
+
+    :param client: The client.
+    :param kernel: The kernel.
+    :param quantity: What is less accurate.
+    :param tolerance: How far it may be.
+    :param note: Why, for the page.
+    """
+
+    client: str
+    kernel: str
+    quantity: str
+    tolerance: float
+    note: str
+
+
+ALLOWANCES = (
+    Allowance(
+        "deep kernel",
+        "landmark",
+        "gradient",
+        0.2,
+        "derivatives by the weights of features, up to 2.4 nats per datum here, are traces that 10 probe vectors leave "
+        "6 % off (200: 2 %, 2,000: 1 %): raise `num_trace_samples`.",
+    ),
+    Allowance(
+        "CIQ",
+        "landmark",
+        "mean",
+        2e-3,
+        "the inducing points' covariance is nearly singular, and GPyTorch's quadrature for its root is 7 to 15 % off, "
+        "with a dense matrix as well.",
+    ),
+)
+
+
+def tolerance_of(client: str, kernel: str, quantity: str, usual: float) -> float:
+    """How far a quantity may be from the oracle's."""
+    wider = {(each.client, each.kernel, each.quantity): each.tolerance for each in ALLOWANCES}
+    return wider.get((client, kernel, quantity), usual)
 
 
 def deviation(client: str, quantity: str, num_rows: int, mode: str, kernel: str | None = None) -> Deviation | None:

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition import settings
-from tests.clients.cases import SIZES, Deviation, deviation
+from tests.clients.cases import SIZES, Deviation, deviation, tolerance_of
 from tests.clients.client import Client, Recipe
 from tests.clients.problems import dense_algebra, dense_factory, kernel_factory, problem
 
@@ -184,7 +184,11 @@ def deviations(recipe: Recipe, kernel: str, num_rows: int, mode: str) -> list[st
     answers |= {"sample mean": got["samples"], "sample variance": got["samples"]} if "samples" in got else {}
     answers |= found
     complaints = (
-        _complaint(value, tolerances[name], deviation(recipe.name, name, num_rows, mode, kernel))
+        _complaint(
+            value,
+            tolerance_of(recipe.name, kernel, name, tolerances[name]) if num_rows == SIZES[-1] else tolerances[name],
+            deviation(recipe.name, name, num_rows, mode, kernel),
+        )
         for name, value in answers.items()
     )
     return [f"{name}: {words}" for name, words in zip(answers, complaints) if words]

@@ -66,6 +66,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         gradients.
     :param left_out: Tensors by which the covariance has gradients that it leaves out: asking for one is an error.
         (Default: none.)
+    :param is_symmetric: Whether left and right points are the same. (Default: None, if they are one object, which they
+        no longer are when linear_operator has taken an operator apart and built it anew, in sums and blocks.)
     """
 
     def __init__(
@@ -79,14 +81,17 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         residual: float,
         is_dense: bool,
         left_out: tuple[Tensor, ...] = (),
+        is_symmetric: bool | None = None,
     ) -> None:
         options = {"tolerance": tolerance, "residual": residual, "is_dense": is_dense, "left_out": left_out}
-        super().__init__(prior, left, right, noisy, **options)
-        self.prior, self.left, self.right, self.noisy = prior, left, right, noisy
+        is_symmetric = left is right if is_symmetric is None else is_symmetric
+        super().__init__(prior, left, right, noisy, **options, is_symmetric=is_symmetric)
+        self.prior, self.left, self.right, self.noisy = prior, left, left if is_symmetric else right, noisy
         self.tolerance, self.residual, self.is_dense, self.left_out = tolerance, residual, is_dense, left_out
 
     def _with(self, *parts: LinearOperator) -> PredictiveCovarianceLinearOperator:
-        return PredictiveCovarianceLinearOperator(*parts, **self._kwargs)
+        options = {**self._kwargs, "is_symmetric": parts[1] is parts[2]}
+        return PredictiveCovarianceLinearOperator(*parts, **options)
 
     def _size(self) -> torch.Size:
         return self.prior.shape
@@ -133,8 +138,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
-        weights = self._training_solve(self.right.mT @ columns)
-        product = self.prior @ columns - self.left @ weights
+        prior = self.prior @ columns
+        product = prior - self.left @ self._weights_for(self.right.mT @ columns, (columns * prior).sum(-2))
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     @cached(name="root_decomposition")
@@ -196,20 +201,36 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return self._refusing_gradients(0.5 * (dense + dense.mT) if is_symmetric else dense)
 
     def _solve_block(self, block: slice) -> Tensor:
-        r"""
-        Solutions for a block of test points.
-
-        By conjugate gradients, whose residual is orthogonal to what they have found, variances have an error of second
-        order: within `tolerance` squared. The error of a covariance is of first order.
-        """
+        """Solutions for a block of test points."""
         columns = self._columns(block)
+        if self.left is not self.right:
+            return self._training_solve(columns)
+        return self._weights_for(columns, self.prior.diagonal(dim1=-2, dim2=-1)[..., block])
+
+    def _weights_for(self, columns: Tensor, prior: Tensor) -> Tensor:
+        r"""
+        Solutions for columns :math:`K_{x2} v` (`*batch x N x t`) of points, or of combinations v of points.
+
+        By conjugate gradients, so accurate that covariances are within `tolerance` of the product of the two standard
+        deviations. With the error :math:`e = w - A^{-1} k`, that of a variance is of second order,
+        :math:`\|e\|_A^2`, and that of a covariance with another one of first order, up to :math:`\|e\|_A \|w'\|_A`,
+        where :math:`\|w'\|_A^2` is at most the other's prior variance.
+
+        :param columns: The columns.
+        :param prior: `*batch x t` prior variances of the combinations.
+        """
         if self.is_dense or self.left is not self.right:
             return self._training_solve(columns)
-        return self._certain_weights(columns, self.prior.diagonal(dim1=-2, dim2=-1)[..., block])
+        return self._certain_weights(columns, prior, of_pairs=True)
 
-    def _certain_weights(self, columns: Tensor, prior: Tensor) -> Tensor:
-        """Solutions (`*batch x N x t`) whose variances are certain to be within `tolerance` squared; no graph."""
-        return self._conjugate_gradients(columns, self._variances_within(self.tolerance**2, prior)).solution
+    def _certain_weights(self, columns: Tensor, prior: Tensor, of_pairs: bool) -> Tensor:
+        """
+        Solutions (`*batch x N x t`) whose variances are certain to be within `tolerance` squared; no graph.
+
+        :param of_pairs: Whether covariances between the columns are certain as well.
+        """
+        rule = self._variances_within(self.tolerance**2, prior, of_pairs)
+        return self._conjugate_gradients(columns, rule).solution
 
     @property
     def _carries_gradients(self) -> bool:
@@ -275,21 +296,25 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         if self.is_dense:
             return prior - (columns * self._training_solve(columns)).sum(-2)
         if self._carries_gradients:
-            weights = self._certain_weights(columns, prior)
+            weights = self._certain_weights(columns, prior, of_pairs=False)
             return prior - ((2 * columns - self.noisy.matmul(weights)) * weights).sum(-2)
         rule = self._variances_within(self.tolerance, prior)
         form = self._conjugate_gradients(columns, rule).quadratic_form.squeeze(-2)
         return (prior - form).clamp_min(0)
 
-    def _variances_within(self, tolerance: float, prior: Tensor) -> Callable[[CGState], Tensor]:
-        """The rule to stop where a point's variance is certain to be within a fraction of the exact one."""
+    def _variances_within(self, tolerance: float, prior: Tensor, of_pairs: bool = False) -> Callable[[CGState], Tensor]:
+        """
+        The rule to stop where a point's variance is certain to be within a fraction of the exact one; for pairs, within
+        a fraction of that fraction: the smallest share of a prior variance that any of the points has left.
+        """
         noise = self.noisy._diag_tensor._diagonal().unsqueeze(-1)
         noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
         prior, eps = prior.unsqueeze(-2), torch.finfo(prior.dtype).eps
 
         def is_certain(state: CGState) -> Tensor:
             variance = (prior - state.quadratic_form).clamp_min(eps * prior)
-            is_within = (state.residual.square() / noise).sum(-2, keepdim=True) <= tolerance * variance
+            share = torch.where(prior > 0, variance / prior, 1.0).amin(-1, keepdim=True) if of_pairs else 1.0
+            is_within = (state.residual.square() / noise).sum(-2, keepdim=True) <= tolerance * share * variance
             return is_within | (state.residual_norm <= _ROUNDOFFS * eps * state.rhs_norm)
 
         return is_certain

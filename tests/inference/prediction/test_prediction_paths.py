@@ -13,7 +13,7 @@ import linear_operator
 import pytest
 import torch
 from gpytorch.kernels import ConstantKernel, LinearKernel, RBFKernel, ScaleKernel
-from linear_operator.operators import LinearOperator
+from linear_operator.operators import BlockDiagLinearOperator, LinearOperator
 
 from gpytorch_partition import (
     FastClusterKernel,
@@ -708,6 +708,29 @@ def test_filling_targets_that_are_missing_differently_is_refused():
     without = Model(X[:300][kept], y[0, kept], gpytorch.likelihoods.GaussianLikelihood(), _cluster()).eval()(TEST)
     torch.testing.assert_close(posterior.mean[0], without.mean, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(posterior.variance[0], without.variance, rtol=1e-4, atol=1e-4)
+
+
+def test_covariances_are_right_where_little_is_left_of_the_variance():
+    """In units of standard deviations, which are a thirtieth of the prior's; products and sums solve as well."""
+    x = torch.rand(300, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kernel = LandmarkKernel(x, x.sum(-1), num_landmarks=30, random_state=0)
+    likelihood = gpytorch.likelihoods.GaussianLikelihood().double()
+    likelihood.noise = 0.01
+    covariances = {}
+    for size in (10_000, 20):
+        model = Model(x, x.sum(-1), likelihood, kernel).double().eval()
+        with torch.no_grad(), linear_operator.settings.max_cholesky_size(size):
+            covariance = model(x[:40] + 0.01).lazy_covariance_matrix
+            whole = covariance.to_dense()
+            covariances[size] = [whole, covariance @ torch.eye(40).double(), (covariance + covariance).to_dense() / 2]
+            covariances[size].append(
+                BlockDiagLinearOperator(covariance.unsqueeze(0).repeat(2, 1, 1)).to_dense()[:40, :40]
+            )
+    exact = covariances[10_000][0]
+    deviations = exact.diagonal().sqrt()
+    assert deviations.max() < 0.1
+    for found in covariances[20]:
+        assert ((found - exact) / torch.outer(deviations, deviations)).abs().max() < 0.01
 
 
 def test_parts_off_the_diagonal_of_the_predictive_covariance():
