@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +21,14 @@ from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_nam
 from gpytorch_partition.estimators.machine import KernelMachine, check_count
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.kernels import IterativeKernel
+from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.kernels.random_forest_kernel import OverconfidenceWarning
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.presets.classes import class_parts
-from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.progress import progress
-from gpytorch_partition.training.log_loss import ClassFit, ClassLink, calibrated, minimize_log_loss
+from gpytorch_partition.training.log_loss import ClassFit, minimize_log_loss
 from gpytorch_partition.training.predictive_density import Fold, dense_covariances
 
 NAMES = ("auto", *KERNELS)
@@ -33,10 +36,81 @@ NAMES = ("auto", *KERNELS)
 _FEWEST_ROWS = 20  # fewer choose nothing
 _MOST_CHOOSING_ROWS = 1_000  # rows that weights and link are chosen by
 _FOLDS, _FEW_ROWS, _FOLDS_OF_FEW = 3, 300, 5  # up to so many rows there are more folds
+_OPTIONS = Options(most_inducing_points=1_000)  # for each of two smooth parts: twice as many take four times as long
 _ROWS_AT_ONCE = 2**15  # rows predicted at a time
 
 
+class _Rows(NamedTuple):
+    """Rows as the kernel sees them, and their classes."""
+
+    x: Tensor  # N x D
+    indicators: Tensor  # N x q zeros and ones: of all classes, or of the second of two
+
+    @property
+    def targets(self) -> Tensor:
+        """What supervised kernels are grown on: `N` zeros and ones for two classes, else `N x C`."""
+        return self.indicators[:, 0] if self.indicators.shape[1] == 1 else self.indicators
+
+    def select(self, numbers: Tensor) -> _Rows:
+        """Some of the rows."""
+        return _Rows(self.x[numbers], self.indicators[numbers])
+
+
 class PartitionGPClassifier(ClassifierMixin, KernelMachine):
+    r"""
+    Calibrated probabilities of classes by Gaussian process regression on their indicators, linear in the rows.
+
+    Use it where probabilities matter: with its defaults its log loss was lower than those of a random forest, LightGBM,
+    CatBoost and logistic regression on most sets that it was tried on (`python -m tests.benchmarks gp_classification`).
+
+    Indicators of the classes, less their frequencies, are the targets of a Gaussian process with covariance
+    :math:`\sum_i s_i K_i + I`, one for all classes, so that all of them are columns of a single solve: C classes cost
+    what a product with C columns costs (Rasmussen & Williams 2006, section 6.5, on least-squares classification). A
+    link with two parameters, between the identity and a softmax (:class:`~gpytorch_partition.training.log_loss
+    .ClassLink`), makes probabilities of the means. The weights :math:`s_i` and the link are those with the least log
+    loss of held-out rows, by folds of up to 1,000 rows; each fold grows kernels of its own without its held-out rows,
+    as forests have seen the classes of theirs. Where the covariances with the training rows vanish, as for
+    `"mondrian"` far from all rows, probabilities are the classes' frequencies; forests and nearest centers answer
+    there as at the nearest rows, and the linear part of `"auto"` goes on.
+
+    Two alternatives were measured on five sets with the same kernels: the mode of a softmax likelihood (Laplace; ibid.,
+    section 3.5) by Newton's method, and regression on the logarithms of Dirichlet variables (Milios et al. 2018), both
+    with a temperature chosen on the folds. Their log loss differed from this one's by .01 and less, more often to the
+    worse, and they took 4 to 20 times as long.
+
+    Costs three to five sets of dense covariances of up to 1,000 rows with some 30 Cholesky factors each; then building
+    the kernel on all rows and a solve for C columns: dense up to 2,000 rows, above by preconditioned conjugate
+    gradients, whose iterations cost one product. With `"auto"` MEASURED. A prediction costs :math:`O(m C)` per row.
+    Memory: 8 bytes for each row and tree (200), and for each row and inducing point (2,000, of two smooth parts).
+
+    :param kernel: `"auto"`, a sum of forests of the classes' indicators, trees that do not look at them, Matern-3/2
+        kernels of two widths through up to 1,000 inducing points and a linear kernel, forests only where rows miss
+        values; `"forest"`, `"fast_cluster"`, `"mondrian"`; a function from the standardized rows and the classes'
+        indicators `(x, y)` (`N` zeros and ones, or `N x C`) to a kernel of this package, which is called in each fold
+        too; or a kernel of this package that is built already, which sees X as it is, and is only scaled
+        (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"auto"`.)
+    :param num_partitions: Number m of partitions of a named kernel; `"auto"` has its own. (Default: 200.)
+    :param random_state: Seed of folds and partitions: with the same integer, probabilities are the same to the last
+        bit.
+    :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
+
+    Fitted attributes:
+
+    - `classes_`: the `C` classes.
+    - `kernel_`: the weighted kernel; `outputscales_`: the weights by name, in variances of the noise (`"kernel"` for
+        others than `"auto"`).
+    - `link_`: the link. `log_loss_`: mean log loss of held-out rows, in nats, from at most 1,000; infinite for fewer
+        than 20 rows, which choose nothing.
+    - `n_features_in_`, `feature_names_in_`: as in scikit-learn.
+
+    Example:
+        >>> from sklearn.datasets import load_wine
+        >>> X, y = load_wine(return_X_y=True)
+        >>> machine = PartitionGPClassifier("forest", num_partitions=50, random_state=0).fit(X[::2], y[::2])
+        >>> machine.predict_proba(X[1:4:2]).shape, bool(machine.score(X[1::2], y[1::2]) > 0.9)
+        ((2, 3), True)
+    """
+
     def __init__(
         self,
         kernel: KernelLike = "auto",
@@ -51,98 +125,137 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any) -> PartitionGPClassifier:
+        """
+        Choose the weights of the kernel and the link, and solve for all rows.
+
+        :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value.
+        :param y: `N` classes, two or more: numbers, text or booleans.
+        :return: The classifier itself.
+        :raises ValueError: If the data or a parameter cannot be used, or there is one class only.
+        :raises TypeError: If the kernel is of another kind, or X is sparse.
+
+        An :class:`~gpytorch_partition.kernels.random_forest_kernel.OverconfidenceWarning` says that a kernel that was
+        given has seen targets.
+        """
         self._check_parameters()
-        rows, labels = self._checked(X, y)
+        table, labels = self._checked(X, y)
         check_classification_targets(labels)
         self.classes_, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
         if len(counts) < 2:
             raise ValueError(f"expected two classes or more, got 1 class: {self.classes_.tolist()}")
-        x, random = self._training_rows(rows), random_state_of(self.random_state)
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
-        frequencies = torch.from_numpy(counts / counts.sum())
-        indicators = indicators[:, 1:] if len(counts) == 2 else indicators
-        chosen = self._chosen(x, indicators, numbers, frequencies, random)
-        self.log_loss_, self._link = chosen.log_loss, chosen.link
-        self._set_model(x, indicators - frequencies[-indicators.shape[1] :], chosen.outputscales, random)
+        rows = _Rows(self._training_rows(table), indicators[:, 1:] if len(counts) == 2 else indicators)
+        self._misses_values, random = bool(rows.x.isnan().any()), random_state_of(self.random_state)
+        chosen = self._chosen(rows, numbers, torch.from_numpy(counts / counts.sum()), random)
+        self.log_loss_, self.link_ = chosen.log_loss, chosen.link
+        self._solve(rows, chosen, random)
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        found = self._log_probabilities(X)
+        """
+        Logarithms of the odds of the second of two classes (`N2`), or of the probabilities of all (`N2 x C`).
+
+        :param X: `N2 x D` rows, as in :meth:`fit`.
+        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+        """
+        found = self.predict_log_proba(X)
         return found[:, 1] - found[:, 0] if len(self.classes_) == 2 else found
 
-    def predict_proba(self, X: Any) -> np.ndarray:
-        return np.exp(self._log_probabilities(X))
-
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        return self._log_probabilities(X)
-
     def predict(self, X: Any) -> np.ndarray:
-        return self.classes_[self._log_probabilities(X).argmax(1)]
+        """The most probable classes (`N2`) of rows (`N2 x D`); of equally probable ones the first."""
+        return self.classes_[self.predict_log_proba(X).argmax(1)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Probabilities of the classes (`N2 x C`), in the order of `classes_`, of rows (`N2 x D`)."""
+        return np.exp(self.predict_log_proba(X))
+
+    @torch.no_grad()
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """
+        Logarithms of the probabilities of the classes (`N2 x C`) of rows (`N2 x D`).
+
+        :raises ValueError: If X cannot be used; with `"auto"`, if rows miss values where those of :meth:`fit` did not.
+        """
+        x = self._new_rows(X)
+        if self._is_auto and not self._misses_values and bool(x.isnan().any()):
+            raise ValueError(
+                "expected rows without missing values (NaN), as those of fit were: the smooth and linear parts do not "
+                'know them. Impute them, fit to rows that miss some as well, or use kernel="forest"'
+            )
+        blocks = x.split(_ROWS_AT_ONCE)
+        with settings.iterative():
+            return np.concatenate([self.link_.log_probabilities(self._excess(x)).numpy() for x in blocks])
 
     # Inside.
 
     def _check_parameters(self) -> None:
+        check_count(self.num_partitions, "num_partitions")
         if not is_built(self.kernel):
             check_name(self.kernel, NAMES)
-        check_count(self.num_partitions, "num_partitions")
+        elif any(isinstance(module, ClusterKernel) and module.has_seen_targets for module in self.kernel.modules()):
+            warnings.warn(
+                "the kernel that was given was built on targets: if these are the classes, held-out rows are not new "
+                "to it, and probabilities will be too sure. Give a function instead, which is called in each fold: "
+                f"kernel=lambda x, y: {type(self.kernel).__name__}(x, y)",
+                OverconfidenceWarning,
+                stacklevel=3,
+            )
 
-    def _parts(self, x: Tensor, indicators: Tensor, random: np.random.RandomState) -> dict[str, Kernel]:
-        """Kernels of unit scale, which are to be weighed, built on rows and indicators (`N x q`)."""
-        targets = indicators[:, 0] if indicators.shape[1] == 1 else indicators
-        if isinstance(self.kernel, str) and self.kernel == "auto":
-            return class_parts(x, targets, Setup(random, self.n_jobs))
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "auto"
+
+    def _parts(self, rows: _Rows, random: np.random.RandomState) -> dict[str, Kernel]:
+        """Kernels of unit scale by name, built on some rows, to be weighed."""
+        if self._is_auto:
+            setup = Setup(random, self.n_jobs, _OPTIONS)
+            return class_parts(rows.x, rows.targets, setup, is_complete=not self._misses_values)
         options = {"num_partitions": self.num_partitions, "random_state": random, "n_jobs": self.n_jobs}
-        return {"kernel": resolved_kernel(self.kernel, x, targets, **options)}
+        kernel = resolved_kernel(self.kernel, rows.x, rows.targets, **options)
+        if isinstance(self.kernel, str) and isinstance(kernel, PartitionKernel):
+            kernel.sum_dtype = torch.float32  # five times as fast; the noise is far above its rounding
+        return {"kernel": kernel}
 
-    def _chosen(
-        self,
-        x: Tensor,
-        indicators: Tensor,
-        numbers: np.ndarray,
-        frequencies: Tensor,
-        random: np.random.RandomState,
-    ) -> ClassFit:
-        """Weights and link, by folds of at most a thousand rows, in each of which classes have their shares."""
-        order = random.permutation(len(x))
+    def _chosen(self, rows: _Rows, numbers: np.ndarray, frequencies: Tensor, random: np.random.RandomState) -> ClassFit:
+        """Weights and link by folds of some rows, in each of which classes have their shares."""
+        order = random.permutation(len(numbers))
         order = order[np.argsort(numbers[order], kind="stable")]
-        size = min(len(x), _MOST_CHOOSING_ROWS)
-        rows = torch.from_numpy(order[np.linspace(0, len(x) - 1, size).round().astype(int)])
+        size = min(len(order), _MOST_CHOOSING_ROWS)
         if size < _FEWEST_ROWS:
-            parts = self._parts(x, indicators, random)
-            return ClassFit.usual(len(parts), frequencies)
+            return ClassFit.usual(len(self._parts(rows, random)), frequencies)
+        some = rows.select(torch.from_numpy(order[np.linspace(0, len(order) - 1, size).round().astype(int)]))
         num_folds = _FOLDS_OF_FEW if size <= _FEW_ROWS else _FOLDS
-        folds = []
-        for number in progress(range(num_folds), "choosing weights"):
-            is_held_out = torch.arange(size) % num_folds == number
-            kept, held_out = (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
-            parts = self._parts(x[rows[kept]], indicators[rows[kept]], random)
-            with settings.iterative():
-                folds.append(Fold.of(dense_covariances(parts.values(), x[rows]), kept, held_out))
-        return minimize_log_loss(folds, indicators[rows], frequencies)
+        folds = [self._fold(some, number, num_folds, random) for number in progress(range(num_folds), "folds")]
+        return minimize_log_loss(folds, some.indicators, frequencies)
+
+    def _fold(self, rows: _Rows, number: int, num_folds: int, random: np.random.RandomState) -> Fold:
+        """Every so manieth of rows that are sorted by classes is held out."""
+        is_held_out = torch.arange(len(rows.x)) % num_folds == number
+        kept, held_out = (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
+        parts = self._parts(rows.select(kept), random)
+        with settings.iterative():
+            return Fold.of(dense_covariances(parts.values(), rows.x), kept, held_out)
 
     @torch.no_grad()
-    def _set_model(self, x: Tensor, centred: Tensor, weights: Tensor, random: np.random.RandomState) -> None:
-        parts = self._parts(x, (centred > 0).double(), random)
-        scaled = [_scaled(part, weight) for part, weight in zip(parts.values(), weights.tolist())]
-        self.outputscales_ = dict(zip(parts, weights.tolist()))
+    def _solve(self, rows: _Rows, chosen: ClassFit, random: np.random.RandomState) -> None:
+        """The weights of the training rows for all classes at once."""
+        parts, weights = self._parts(rows, random), chosen.outputscales.tolist()
+        scaled = [_scaled(part, weight) for part, weight in zip(parts.values(), weights)]
+        self.outputscales_ = dict(zip(parts, weights))
         self.kernel_ = IterativeKernel(reduce(add, scaled)).requires_grad_(False).eval()
-        self._train_x, self._tables = x, EffectTables()
+        self._train_x, self._tables = rows.x, EffectTables()
+        centred = rows.indicators - chosen.link.frequencies[-rows.indicators.shape[1] :]
         with settings.iterative():
-            noisy = self._covariance(x).add_diagonal(torch.ones(1, dtype=x.dtype))
-            self._weights = noisy.solve(centred)
+            self._weights = self._covariance(rows.x).add_diagonal(torch.ones(1, dtype=rows.x.dtype)).solve(centred)
 
     def _covariance(self, x: Tensor) -> LinearOperator:
+        """Covariances of points and training rows."""
         return to_linear_operator(self.kernel_(x, self._train_x)).evaluate_kernel()
 
-    @torch.no_grad()
-    def _log_probabilities(self, X: Any) -> np.ndarray:
-        blocks = self._new_rows(X).split(_ROWS_AT_ONCE)
-        with settings.iterative():
-            return np.concatenate([self._link.log_probabilities(self._excess(x)).numpy() for x in blocks])
-
     def _excess(self, x: Tensor) -> Tensor:
+        """How much more often than usual the classes are expected at points (`N2 x q`)."""
         terms = enumerate(structured_terms(self._covariance(x)))
-        return sum(term.row_values(self._tables.of(place, term, self._weights)) for place, term in terms)
+        return reduce(add, (term.row_values(self._tables.of(place, term, self._weights)) for place, term in terms))
 
 
 def _scaled(part: Kernel, weight: float) -> ScaleKernel:

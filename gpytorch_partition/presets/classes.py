@@ -17,15 +17,16 @@ _SHARED = ("forest", "random_trees", "linear")
 _WIDTHS = {"smooth_short": 0.5, "smooth_long": 2.0}
 
 
-def class_parts(x: Tensor, indicators: Tensor, setup: Setup) -> dict[str, Kernel]:
+def class_parts(x: Tensor, indicators: Tensor, setup: Setup, *, is_complete: bool = True) -> dict[str, Kernel]:
     """
-    Kernels of unit scale, by name, for a classifier to weigh; forests only where rows miss values.
+    Kernels of unit scale, by name, for a classifier to weigh.
 
     :param x: `N x D` standardized rows; NaN is a missing value.
     :param indicators: `N` zeros and ones, or `N x k` of k classes, which the forests are grown on.
     :param setup: Source of the draws, and the options.
+    :param is_complete: Whether no row, of these or others, misses values; else there are forests only. (Default: yes.)
     """
-    if bool(x.isnan().any()):
+    if not is_complete:
         return new_parts(PartInputs(x, indicators, None, setup), _SHARED)
     unit = torch.full((x.shape[1],), x.shape[1] ** 0.5, dtype=torch.float64)
     inputs = PartInputs(x, indicators, unit, setup)

@@ -206,7 +206,7 @@ def _link_loss(
         classes = torch.cat([1 - indicators, indicators], 1) if indicators.shape[1] == 1 else indicators
         loss = -(classes * link.log_probabilities(excess)).sum()
         by_excess, by_logs = torch.autograd.grad(loss, [excess, logs])
-    return float(loss), by_excess, by_logs.numpy()
+    return float(loss.detach()), by_excess, by_logs.numpy()
 
 
 def _log_softplus(values: Tensor) -> Tensor:
