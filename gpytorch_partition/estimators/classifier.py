@@ -163,7 +163,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable classes (`N2`) of rows (`N2 x D`); of equally probable ones the first."""
-        return self.classes_[self.predict_log_proba(X).argmax(1)]
+        found = self.predict_log_proba(X)
+        return self.classes_[found.argmax(1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes (`N2 x C`), in the order of `classes_`, of rows (`N2 x D`)."""
@@ -222,7 +223,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         order = order[np.argsort(numbers[order], kind="stable")]
         size = min(len(order), _MOST_CHOOSING_ROWS)
         if size < _FEWEST_ROWS:
-            return ClassFit.usual(len(self._parts(rows, random)), frequencies)
+            return ClassFit.usual(len(self._parts(rows, random)), frequencies, size)
         some = rows.select(torch.from_numpy(order[np.linspace(0, len(order) - 1, size).round().astype(int)]))
         num_folds = _FOLDS_OF_FEW if size <= _FEW_ROWS else _FOLDS
         folds = [self._fold(some, number, num_folds, random) for number in progress(range(num_folds), "folds")]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -41,12 +41,15 @@ class ClassLink:
         p_c \propto f_c \left( \frac{h((f_c + e_c) / w)}{h(f_c / w)} \right)^t, \qquad h(z) = \log(1 + e^z)
 
     With a narrow width w and a power t of 1 it is the identity, :math:`p_c = f_c + e_c`, but for values below 0; with a
-    wide one the softmax of :math:`\log f_c + (t / w) e_c`. The first suits classes that overlap, the second those
-    that can be separated. Without an excess a class has its frequency. The probabilities rise with e.
+    wide one a softmax of :math:`\log f_c` and a multiple of e. The first suits classes that overlap, the second those
+    that can be separated. A share of the probabilities is always that of the frequencies: n rows cannot tell
+    probabilities far below 1 / n from each other, and a wrong one costs its logarithm. Without an excess a class has
+    its frequency, and probabilities rise with e.
 
     :param frequencies: `C` frequencies f, positive, of sum 1.
     :param width: w.
     :param power: t.
+    :param share: Of the frequencies. (Default: 0.)
 
     Example:
         >>> link = ClassLink(torch.tensor([0.25, 0.75]), width=0.001, power=1.0)
@@ -59,6 +62,7 @@ class ClassLink:
     frequencies: Tensor
     width: float | Tensor
     power: float | Tensor
+    share: float = 0.0
 
     def log_probabilities(self, excess: Tensor) -> Tensor:
         """
@@ -68,7 +72,9 @@ class ClassLink:
         """
         both = torch.cat([-excess, excess], 1) if excess.shape[1] == 1 else excess
         ratio = _log_softplus((self.frequencies + both) / self.width) - _log_softplus(self.frequencies / self.width)
-        return torch.log_softmax(self.frequencies.log() + self.power * ratio, 1)
+        usual = self.frequencies.log()
+        found = torch.log_softmax(usual + self.power * ratio, 1)
+        return torch.logaddexp(found + math.log1p(-self.share), usual + math.log(self.share)) if self.share else found
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +92,10 @@ class ClassFit:
     log_loss: float
 
     @classmethod
-    def usual(cls, num_weights: int, frequencies: Tensor) -> ClassFit:
-        """What the search starts from, for data that cannot choose."""
+    def usual(cls, num_weights: int, frequencies: Tensor, num_rows: int) -> ClassFit:
+        """What the search starts from, for so many rows that they cannot choose."""
         weights = torch.full((num_weights,), _USUAL_WEIGHT / num_weights, dtype=torch.float64)
-        return cls(weights, ClassLink(frequencies, _USUAL_WIDTH, 1.0), math.inf)
+        return cls(weights, ClassLink(frequencies, _USUAL_WIDTH, 1.0, 1 / (num_rows + 1)), math.inf)
 
 
 def minimize_log_loss(
@@ -98,8 +104,9 @@ def minimize_log_loss(
     r"""
     Weights and link with the least log loss of held-out rows: L-BFGS-B, with exact gradients.
 
-    The logarithms have weak normal priors around where the search starts: standard deviations of 3 for the weights, 2
-    and 1 for width and power, in nats for all rows together.
+    The link takes a share of 1 / (n + 1) from the frequencies, for n held-out rows in all. The logarithms have weak
+    normal priors around where the search starts: standard deviations of 3 for the weights, 2 and 1 for width and power,
+    in nats for all rows together.
 
     An evaluation costs a Cholesky factor for each fold and a few products with q columns, :math:`O(N^3 + c N^2 q)`.
     Meant for some hundred to two thousand rows.
@@ -120,11 +127,12 @@ def minimize_log_loss(
         True
     """
     num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
-    start = np.log([*[_USUAL_WEIGHT / num_weights] * num_weights, _USUAL_WIDTH, 1.0])
+    usual = ClassFit.usual(num_weights, frequencies, num_held_out).link
+    start = np.log([*[_USUAL_WEIGHT / num_weights] * num_weights, usual.width, usual.power])
     deviations = np.array([*[_DEVIATIONS[0]] * num_weights, *_DEVIATIONS[1:]])
 
     def held_out_loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-        parts = [_loss_of(fold, indicators, frequencies, values) for fold in folds]
+        parts = [_loss_of(fold, indicators, usual, values) for fold in folds]
         losses, gradients = zip(*parts)
         return sum(losses) / num_held_out, np.sum(gradients, 0) / num_held_out
 
@@ -135,36 +143,7 @@ def minimize_log_loss(
     options = {"maxiter": max_iterations, "ftol": _RELATIVE_TOLERANCE}
     found = minimize_lbfgsb(objective, start, bounds=bounds, options=options).x
     weights, width, power = torch.from_numpy(found[:-2]).exp(), math.exp(found[-2]), math.exp(found[-1])
-    return ClassFit(weights, ClassLink(frequencies, width, power), held_out_loss(found)[0])
-
-
-def calibrated(link: ClassLink, excess: Tensor, indicators: Tensor) -> ClassLink:
-    """
-    The link with the width and the power of least log loss, for an excess that is given, starting from those it has.
-
-    They have the priors of :func:`minimize_log_loss`, around those of the link.
-
-    :param link: The link to start from.
-    :param excess: `N x q`, of rows that the model has not seen.
-    :param indicators: `N x q` zeros and ones.
-
-    Example:
-        >>> excess = torch.tensor([[0.5], [0.5], [0.5], [-0.5]])
-        >>> classes = torch.tensor([[1.0], [1.0], [0.0], [0.0]])
-        >>> sure = ClassLink(torch.tensor([0.5, 0.5]), width=0.001, power=1.0)
-        >>> calibrated(sure, excess, classes).log_probabilities(excess).exp()[0, 1] < 0.9
-        tensor(True)
-    """
-    start = np.log([float(link.width), float(link.power)])
-    deviations = np.array(_DEVIATIONS[1:])
-
-    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, _, gradient = _link_loss(excess.double(), indicators.double(), link.frequencies, values)
-        found = loss / len(excess), gradient / len(excess)
-        return _with_prior(found, (values - start) / deviations, deviations, len(excess))
-
-    width, power = np.exp(minimize_lbfgsb(objective, start, bounds=[_LOG_WIDTH, _LOG_POWER]).x).tolist()
-    return ClassLink(link.frequencies, width, power)
+    return ClassFit(weights, replace(usual, width=width, power=power), held_out_loss(found)[0])
 
 
 def _with_prior(
@@ -174,7 +153,7 @@ def _with_prior(
     return loss[0] + 0.5 * float(distances @ distances) / num_rows, loss[1] + distances / deviations / num_rows
 
 
-def _loss_of(fold: Fold, indicators: Tensor, frequencies: Tensor, values: np.ndarray) -> tuple[float, np.ndarray]:
+def _loss_of(fold: Fold, indicators: Tensor, usual: ClassLink, values: np.ndarray) -> tuple[float, np.ndarray]:
     r"""
     The log loss of a fold's held-out rows, summed, and its gradient.
 
@@ -185,9 +164,9 @@ def _loss_of(fold: Fold, indicators: Tensor, frequencies: Tensor, values: np.nda
     outputscales = torch.from_numpy(values[:-2]).exp()
     within, cross = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross))
     root = torch.linalg.cholesky(within + torch.eye(len(within), dtype=within.dtype))
-    centred = indicators - frequencies[-indicators.shape[1] :]
+    centred = indicators - usual.frequencies[-indicators.shape[1] :]
     weights = torch.cholesky_solve(centred[fold.kept], root)
-    loss, by_excess, by_link = _link_loss(cross.mT @ weights, indicators[fold.held_out], frequencies, values[-2:])
+    loss, by_excess, by_link = _link_loss(cross.mT @ weights, indicators[fold.held_out], usual, values[-2:])
     solved = torch.cholesky_solve(cross @ by_excess, root)
     by_weights = [
         float(((part @ by_excess - own @ solved) * weights).sum()) for own, part in zip(fold.within, fold.cross)
@@ -196,13 +175,14 @@ def _loss_of(fold: Fold, indicators: Tensor, frequencies: Tensor, values: np.nda
 
 
 def _link_loss(
-    excess: Tensor, indicators: Tensor, frequencies: Tensor, values: np.ndarray
+    excess: Tensor, indicators: Tensor, usual: ClassLink, values: np.ndarray
 ) -> tuple[float, Tensor, np.ndarray]:
     """The log loss, summed, and its derivatives by the excess and the logarithms of width and power."""
     with torch.enable_grad():
         excess = excess.detach().requires_grad_()
         logs = torch.from_numpy(values).requires_grad_()
-        link = ClassLink(frequencies, *logs.exp().unbind())
+        width, power = logs.exp().unbind()
+        link = replace(usual, width=width, power=power)
         classes = torch.cat([1 - indicators, indicators], 1) if indicators.shape[1] == 1 else indicators
         loss = -(classes * link.log_probabilities(excess)).sum()
         by_excess, by_logs = torch.autograd.grad(loss, [excess, logs])
