@@ -38,6 +38,7 @@ _MOST_CHOOSING_ROWS = 1_000  # rows that weights and link are chosen by
 _FOLDS, _FEW_ROWS, _FOLDS_OF_FEW = 3, 300, 5  # up to so many rows there are more folds
 _OPTIONS = Options(most_inducing_points=1_000)  # for each of two smooth parts: twice as many take four times as long
 _ROWS_AT_ONCE = 2**15  # rows predicted at a time
+_ROUNDING = 1e-10  # by which logarithms of equal probabilities may differ
 
 
 class _Rows(NamedTuple):
@@ -162,9 +163,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         return found[:, 1] - found[:, 0] if len(self.classes_) == 2 else found
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable classes (`N2`) of rows (`N2 x D`); of equally probable ones the first."""
+        """The most probable classes (`N2`) of rows (`N2 x D`); of equally probable ones, up to rounding, the first."""
         found = self.predict_log_proba(X)
-        return self.classes_[found.argmax(1)]
+        return self.classes_[(found >= found.max(1, keepdims=True) - _ROUNDING).argmax(1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes (`N2 x C`), in the order of `classes_`, of rows (`N2 x D`)."""
@@ -211,8 +212,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         if self._is_auto:
             setup = Setup(random, self.n_jobs, _OPTIONS)
             return class_parts(rows.x, rows.targets, setup, is_complete=not self._misses_values)
-        options = {"num_partitions": self.num_partitions, "random_state": random, "n_jobs": self.n_jobs}
-        kernel = resolved_kernel(self.kernel, rows.x, rows.targets, **options)
+        growing: dict[str, Any] = {"random_state": random, "n_jobs": self.n_jobs}
+        kernel = resolved_kernel(self.kernel, rows.x, rows.targets, num_partitions=self.num_partitions, **growing)
         if isinstance(self.kernel, str) and isinstance(kernel, PartitionKernel):
             kernel.sum_dtype = torch.float32  # five times as fast; the noise is far above its rounding
         return {"kernel": kernel}

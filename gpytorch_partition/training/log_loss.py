@@ -128,7 +128,7 @@ def minimize_log_loss(
     """
     num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
     usual = ClassFit.usual(num_weights, frequencies, num_held_out).link
-    start = np.log([*[_USUAL_WEIGHT / num_weights] * num_weights, usual.width, usual.power])
+    start = np.log([*[_USUAL_WEIGHT / num_weights] * num_weights, _USUAL_WIDTH, 1.0])
     deviations = np.array([*[_DEVIATIONS[0]] * num_weights, *_DEVIATIONS[1:]])
 
     def held_out_loss(values: np.ndarray) -> tuple[float, np.ndarray]:
