@@ -37,7 +37,7 @@ _FEWEST_ROWS = 20  # fewer choose nothing
 _MOST_CHOOSING_ROWS = 1_000  # rows that weights and link are chosen by
 _FOLDS, _FEW_ROWS, _FOLDS_OF_FEW = 3, 300, 5  # up to so many rows there are more folds
 _OPTIONS = Options(most_inducing_points=1_000)  # for each of two smooth parts: twice as many take four times as long
-_ROWS_AT_ONCE = 2**15  # rows predicted at a time
+_ROWS_AT_ONCE = 2**14  # rows predicted at a time
 _ROUNDING = 1e-10  # by which logarithms of equal probabilities may differ
 
 
