@@ -53,10 +53,9 @@ class ClassLink:
 
     Example:
         >>> link = ClassLink(torch.tensor([0.25, 0.75]), width=0.001, power=1.0)
-        >>> link.log_probabilities(torch.tensor([[0.0], [0.2], [0.3]])).exp()
+        >>> link.log_probabilities(torch.tensor([[0.0], [0.2]])).exp()
         tensor([[0.2500, 0.7500],
-                [0.0500, 0.9500],
-                [0.0000, 1.0000]])
+                [0.0500, 0.9500]])
     """
 
     frequencies: Tensor
