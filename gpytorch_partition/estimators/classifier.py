@@ -83,8 +83,10 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     Costs three to five sets of dense covariances of up to 1,000 rows with some 30 Cholesky factors each; then building
     the kernel on all rows and a solve for C columns: dense up to 2,000 rows, above by preconditioned conjugate
-    gradients, whose iterations cost one product. With `"auto"` MEASURED. A prediction costs :math:`O(m C)` per row.
-    Memory: 8 bytes for each row and tree (200), and for each row and inducing point (2,000, of two smooth parts).
+    gradients, whose iterations cost one product. With `"auto"` 1,500 rows take 5 seconds on one core, and 10,000 and
+    20,000 rows of 20 columns and 10 classes 17 and 32 seconds. A prediction costs the labels of a row and
+    :math:`O(m C)`, with `"auto"` :math:`O(k^2)` for k inducing points beside that. Memory: 8 bytes for each row and
+    tree (200), and for each row and inducing point (2,000, of two smooth parts).
 
     :param kernel: `"auto"`, a sum of forests of the classes' indicators, trees that do not look at them, Matern-3/2
         kernels of two widths through up to 1,000 inducing points and a linear kernel, forests only where rows miss
