@@ -145,6 +145,37 @@ def minimize_log_loss(
     return ClassFit(weights, replace(usual, width=width, power=power), held_out_loss(found)[0])
 
 
+def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor) -> ClassFit:
+    """
+    The same weights, with the link of least log loss for the excess of rows that a model with them has not seen.
+
+    Width and power have the priors of :func:`minimize_log_loss`, around those that the link has.
+
+    :param fit: Weights, and the link to start from.
+    :param excess: `N x q`.
+    :param indicators: `N x q` zeros and ones.
+
+    Example:
+        >>> excess = torch.tensor([[0.5], [0.5], [0.5], [-0.5]], dtype=torch.float64)
+        >>> classes = torch.tensor([[1.0], [1.0], [0.0], [0.0]], dtype=torch.float64)
+        >>> usual = ClassFit.usual(1, torch.tensor([0.5, 0.5], dtype=torch.float64), 4)
+        >>> calibrated(usual, excess, classes).link.log_probabilities(excess).exp()[0, 1] < 0.9
+        tensor(True)
+    """
+    start, deviations = np.log([float(fit.link.width), float(fit.link.power)]), np.array(_DEVIATIONS[1:])
+    link = replace(fit.link, share=1 / (len(excess) + 1))
+
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, _, gradient = _link_loss(excess, indicators, link, values)
+        found = loss / len(excess), gradient / len(excess)
+        return _with_prior(found, (values - start) / deviations, deviations, len(excess))
+
+    found = minimize_lbfgsb(objective, start, bounds=[_LOG_WIDTH, _LOG_POWER]).x
+    width, power = np.exp(found).tolist()
+    loss = _link_loss(excess, indicators, link, found)[0] / len(excess)
+    return replace(fit, link=replace(link, width=width, power=power), log_loss=loss)
+
+
 def _with_prior(
     loss: tuple[float, np.ndarray], distances: np.ndarray, deviations: np.ndarray, num_rows: int
 ) -> tuple[float, np.ndarray]:

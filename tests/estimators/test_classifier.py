@@ -46,8 +46,8 @@ def expected_log_probabilities(machine, rows, classes, new):
     excess = cross @ np.linalg.solve(train + np.eye(len(train)), indicators - frequencies)
     width, power = machine.link_.width, machine.link_.power
     ratio = np.logaddexp(0, (frequencies + excess) / width) / np.logaddexp(0, frequencies / width)
-    share = 1 / (min(len(rows), classifier._MOST_CHOOSING_ROWS) + 1)
-    assert machine.link_.share == share
+    share = machine.link_.share
+    assert 0 < share < 0.02
     return np.log((1 - share) * softmax(np.log(frequencies) + power * np.log(ratio), 1) + share * frequencies)
 
 
@@ -66,6 +66,12 @@ class TestProbabilities:
         machine = PartitionGPClassifier(kernel, num_partitions=20, random_state=0).fit(X, THREE)  # 2,000 are dense
         expected = expected_log_probabilities(machine, X, THREE, NEW)
         np.testing.assert_allclose(machine.predict_log_proba(NEW), expected, atol=2e-2)  # where a hundredth is 1 %
+
+    def test_more_rows_are_trusted_more(self, small):
+        kernel = FastClusterKernel(torch.from_numpy(X), 50, height=8, random_state=0)
+        few, many = (PartitionGPClassifier(kernel, random_state=0).fit(X[:n], TWO[:n]) for n in (250, 3_000))
+        assert many.log_loss_ < few.log_loss_
+        assert many.link_.share == 1 / 301  # of the rows held out
 
     def test_they_are_better_than_frequencies_and_calibrated(self):
         machine = PartitionGPClassifier("forest", num_partitions=50, random_state=0).fit(X[:1_000], TWO[:1_000])
