@@ -78,9 +78,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     loss of held-out rows, by folds of up to 1,000 rows; each fold grows kernels of its own without its held-out rows,
     as forests have seen the classes of theirs. From 2,000 rows on, a common factor of the weights and the link come
     from up to 2,000 held-out rows of a model of up to 18,000 others, since kernels of more rows can be trusted more
-    (8,000 rows of protein in five classes: log loss .98 instead of 1.01). Where the covariances with the training rows vanish, as for
-    `"mondrian"` far from all rows, probabilities are the classes' frequencies; forests and nearest centers answer
-    there as at the nearest rows, and the linear part of `"auto"` goes on.
+    (8,000 rows of protein in five classes: log loss .98 instead of 1.01). Where the covariances with the training rows
+    vanish, as for `"mondrian"` far from all rows, probabilities are the classes' frequencies; forests and nearest
+    centers answer there as at the nearest rows, and the linear part of `"auto"` goes on.
 
     Two alternatives were tried with the same kernels: the mode of a softmax likelihood (Laplace; ibid., section 3.5) by
     Newton's method, and regression on the logarithms of Dirichlet variables with a noise for each class and row (Milios
@@ -91,9 +91,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     Costs three to five sets of dense covariances of up to 1,000 rows with some 30 Cholesky factors each; then building
     the kernel on all rows and a solve for C columns: dense up to 2,000 rows, above by preconditioned conjugate
     gradients, whose iterations cost one product. Rescaling costs up to four more solves, of up to 18,000 rows. With
-    `"auto"` 1,500 rows take 5 seconds on one core, 8,000 rows of 9 columns and 5 classes 30. A prediction costs the labels of a row and
-    :math:`O(m C)`, with `"auto"` :math:`O(k^2)` for k inducing points beside that. Memory: 8 bytes for each row and
-    tree (200), and for each row and inducing point (2,000, of two smooth parts).
+    `"auto"` 1,500 rows take 5 seconds on one core, 8,000 rows of 9 columns and 5 classes 30. A prediction costs the
+    labels of a row and :math:`O(m C)`, with `"auto"` :math:`O(k^2)` for k inducing points beside that. Memory: 8 bytes
+    for each row and tree (200), and for each row and inducing point (2,000, of two smooth parts).
 
     :param kernel: `"auto"`, a sum of forests of the classes' indicators, trees that do not look at them, Matern-3/2
         kernels of two widths through up to 1,000 inducing points and a linear kernel, forests only where rows miss
