@@ -1,5 +1,6 @@
 """Estimators with the scikit-learn API."""
 
+from gpytorch_partition.estimators.classifier import PartitionGPClassifier as PartitionGPClassifier
 from gpytorch_partition.estimators.features import PartitionFeatures as PartitionFeatures
 from gpytorch_partition.estimators.kernel_pca import PartitionKernelPCA as PartitionKernelPCA
 from gpytorch_partition.estimators.lago import LAGORanker as LAGORanker

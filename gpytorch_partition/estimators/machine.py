@@ -45,9 +45,7 @@ class KernelMachine(BaseEstimator):
         :param targets: `N` numbers or `N x k` indicators, where there are any.
         """
         check_count(self.num_partitions, "num_partitions")
-        check_magnitudes(rows, "X")
-        self._columns = None if is_built(self.kernel) else Standardization.of_array(rows)
-        x = self._seen_by_kernel(rows)
+        x = self._training_rows(rows)
         self.kernel_ = resolved_kernel(
             self.kernel,
             x,
@@ -57,6 +55,12 @@ class KernelMachine(BaseEstimator):
             n_jobs=self.n_jobs,
         )
         return x
+
+    def _training_rows(self, rows: np.ndarray) -> Tensor:
+        """Checked rows (`N x D`) that the kernel is built on, as it sees them."""
+        check_magnitudes(rows, "X")
+        self._columns = None if is_built(self.kernel) else Standardization.of_array(rows)
+        return self._seen_by_kernel(rows)
 
     def _new_rows(self, X: Any) -> Tensor:
         """Checked rows (`N x D`) as the kernel sees them."""
@@ -71,7 +75,7 @@ class KernelMachine(BaseEstimator):
     @property
     def _takes_missing_values(self) -> bool:
         """Trees know missing values; a kernel that is built already judges for itself."""
-        return is_built(self.kernel) or (isinstance(self.kernel, str) and self.kernel == "forest")
+        return is_built(self.kernel) or (isinstance(self.kernel, str) and self.kernel in ("auto", "forest"))
 
     @property
     def _finiteness(self) -> bool | str:

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
+from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.task_predictive_covariance import TaskPredictiveCovarianceLinearOperator
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -50,8 +50,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         prior = _with_covariance(train_prior_dist, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
         self._effects: Tensor | None = None  # posterior means of cluster effects
-        # By the term's number in the sum, and whether S is in the table.
-        self._cluster_weights: dict[tuple[int, bool], tuple[LoadedRows, Tensor]] = {}
+        self._tables = EffectTables()
 
     @property
     def _is_dense(self) -> bool:
@@ -129,17 +128,10 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
 
     def _weights_of(self, place: int, term: PartitionLinearOperator, alpha: Tensor) -> Tensor:
         r"""The table :math:`S Z^\top \alpha`, kept while the training rows have the same codes and loadings."""
-        rows = LoadedRows(term.right, term.right_loadings)
-        if term.cluster_operator.requires_grad or (rows.loadings is not None and rows.loadings.requires_grad):
+        loadings = term.right_loadings
+        if term.cluster_operator.requires_grad or (loadings is not None and loadings.requires_grad):
             return term.cluster_product(term.cluster_sums(alpha))
-        key = (place, term.has_same_clusters)
-        known, kept = self._cluster_weights.get(key, (None, alpha))
-        if known is None or not known.are_same(rows):
-            with torch.no_grad():
-                kept = term.cluster_sums(alpha)
-                kept = term.cluster_product(kept) if term.has_same_clusters else kept
-        self._cluster_weights[key] = (rows, kept)
-        return kept if term.has_same_clusters else term.cluster_product(kept)
+        return self._tables.of(place, term, alpha)
 
     def exact_predictive_covar(
         self, test_test_covar: LinearOperator | Tensor, test_train_covar: LinearOperator | Tensor

@@ -1,0 +1,40 @@
+r"""Tables of the effects of clusters, :math:`S Z^\top \alpha`, from which the values of new points are looked up."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.operators.loadings import LoadedRows
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+
+
+class EffectTables:
+    r"""
+    The tables :math:`S Z^\top \alpha` of the terms of a covariance of new points and training rows.
+
+    One is kept for each term while the training rows have the same codes and loadings, so that a value at a new point
+    costs :math:`O(m)`. Where new points open clusters of their own, S is applied anew.
+    """
+
+    def __init__(self) -> None:
+        # By the term's number in the sum, and whether S is in the table.
+        self._kept: dict[tuple[int, bool], tuple[LoadedRows, Tensor]] = {}
+
+    def of(self, place: int, term: PartitionLinearOperator, weights: Tensor) -> Tensor:
+        r"""
+        The table of a term: `term.row_values` of it is the product of the term and the weights.
+
+        :param place: The term's number in the sum.
+        :param term: `*batch x N_test x N`; no part of it is trained.
+        :param weights: `*batch x N x t`, the same in every call.
+        """
+        rows = LoadedRows(term.right, term.right_loadings)
+        key = (place, term.has_same_clusters)
+        known, kept = self._kept.get(key, (None, weights))
+        if known is None or not known.are_same(rows):
+            with torch.no_grad():
+                kept = term.cluster_sums(weights)
+                kept = term.cluster_product(kept) if term.has_same_clusters else kept
+        self._kept[key] = (rows, kept)
+        return kept if term.has_same_clusters else term.cluster_product(kept)

@@ -1,0 +1,225 @@
+r"""
+Probabilities of classes from regressions on their indicators, with everything chosen by the log loss of held-out rows.
+
+The mean of a Gaussian process of the indicators, with noise of variance 1 beside :math:`\sum_i s_i K_i`, estimates how
+much more probable than usual a class is (Rasmussen & Williams 2006, section 6.5, on least-squares classification). It
+is no probability yet, and a link with two parameters makes it one. As in
+:mod:`~gpytorch_partition.training.predictive_density`, each fold has covariances of its own, built without the held-out
+rows, since kernels that were built on classes fit them too well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.training.predictive_density import Fold
+
+# Bounds of logarithms: of the weights, and of the width and the power of the link.
+# A width of .01 takes an excess that is .1 too low for a probability of 5e-5, not less.
+_LOG_WEIGHT, _LOG_WIDTH, _LOG_POWER = (-9.0, 9.0), (-4.6, 3.0), (-3.0, 5.0)
+# A priori standard deviations of these logarithms, in nats for all rows together: some dozen rows, and classes that can
+# be separated, would choose a bound without them.
+_DEVIATIONS = (3.0, 2.0, 1.0)
+_USUAL_WEIGHT, _USUAL_WIDTH = 2.5, 0.05  # the sum of the weights, and the width, to start from
+_RELATIVE_TOLERANCE = 1e-5  # of the search
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLink:
+    r"""
+    Probabilities from how much more often than usual a class is expected, the excess e over its frequency f:
+
+    .. math::
+
+        p_c \propto f_c \left( \frac{h((f_c + e_c) / w)}{h(f_c / w)} \right)^t, \qquad h(z) = \log(1 + e^z)
+
+    With a narrow width w and a power t of 1 it is the identity, :math:`p_c = f_c + e_c`, but for values below 0; with a
+    wide one a softmax of :math:`\log f_c` and a multiple of e. The first suits classes that overlap, the second those
+    that can be separated. A share of the probabilities is always that of the frequencies: n rows cannot tell
+    probabilities far below 1 / n from each other, and a wrong one costs its logarithm. Without an excess a class has
+    its frequency, and probabilities rise with e.
+
+    :param frequencies: `C` frequencies f, positive, of sum 1.
+    :param width: w.
+    :param power: t.
+    :param share: Of the frequencies. (Default: 0.)
+
+    Example:
+        >>> link = ClassLink(torch.tensor([0.25, 0.75]), width=0.001, power=1.0)
+        >>> link.log_probabilities(torch.tensor([[0.0], [0.2]])).exp()
+        tensor([[0.2500, 0.7500],
+                [0.0500, 0.9500]])
+    """
+
+    frequencies: Tensor
+    width: float | Tensor
+    power: float | Tensor
+    share: float = 0.0
+
+    def log_probabilities(self, excess: Tensor) -> Tensor:
+        """
+        Logarithms of the probabilities (`N x C`).
+
+        :param excess: `N x C`, or `N x 1` for the second of two classes.
+        """
+        both = torch.cat([-excess, excess], 1) if excess.shape[1] == 1 else excess
+        ratio = _log_softplus((self.frequencies + both) / self.width) - _log_softplus(self.frequencies / self.width)
+        usual = self.frequencies.log()
+        found = torch.log_softmax(usual + self.power * ratio, 1)
+        return torch.logaddexp(found + math.log1p(-self.share), usual + math.log(self.share)) if self.share else found
+
+
+@dataclass(frozen=True, eq=False)
+class ClassFit:
+    """
+    The values found by :func:`minimize_log_loss`.
+
+    :param outputscales: `c` weights s, in variances of the noise.
+    :param link: The link.
+    :param log_loss: Mean log loss of the held-out rows, in nats; infinite where there was none.
+    """
+
+    outputscales: Tensor
+    link: ClassLink
+    log_loss: float
+
+    @classmethod
+    def usual(cls, num_weights: int, frequencies: Tensor, num_rows: int) -> ClassFit:
+        """What the search starts from, for so many rows that they cannot choose."""
+        weights = torch.full((num_weights,), _USUAL_WEIGHT / num_weights, dtype=torch.float64)
+        return cls(weights, ClassLink(frequencies, _USUAL_WIDTH, 1.0, 1 / (num_rows + 1)), math.inf)
+
+
+def minimize_log_loss(
+    folds: Sequence[Fold], indicators: Tensor, frequencies: Tensor, *, max_iterations: int = 40
+) -> ClassFit:
+    r"""
+    Weights and link with the least log loss of held-out rows: L-BFGS-B, with exact gradients.
+
+    The link takes a share of 1 / (n + 1) from the frequencies, for n held-out rows in all. The logarithms have weak
+    normal priors around where the search starts: standard deviations of 3 for the weights, 2 and 1 for width and power,
+    in nats for all rows together.
+
+    An evaluation costs a Cholesky factor for each fold and a few products with q columns, :math:`O(N^3 + c N^2 q)`.
+    Meant for some hundred to two thousand rows.
+
+    :param folds: The folds, whose prior variances are not used.
+    :param indicators: `N x q` zeros and ones: of all classes, or of the second of two.
+    :param frequencies: `C` frequencies of the classes, positive, of sum 1.
+    :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
+    :return: The values found.
+
+    Example:
+        >>> x = torch.linspace(-3, 3, 60, dtype=torch.float64)
+        >>> smooth = torch.exp(-(x[:, None] - x).square())
+        >>> folds = [Fold.of(smooth[None], (torch.arange(60) % 3 != k).nonzero()[:, 0],
+        ...               (torch.arange(60) % 3 == k).nonzero()[:, 0]) for k in range(3)]
+        >>> half = torch.tensor([0.5, 0.5], dtype=torch.float64)
+        >>> minimize_log_loss(folds, (x.sin() > 0).double()[:, None], half).log_loss < 0.3
+        True
+    """
+    num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
+    usual = ClassFit.usual(num_weights, frequencies, num_held_out).link
+    start = np.log([*[_USUAL_WEIGHT / num_weights] * num_weights, _USUAL_WIDTH, 1.0])
+    deviations = np.array([*[_DEVIATIONS[0]] * num_weights, *_DEVIATIONS[1:]])
+
+    def held_out_loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        parts = [_loss_of(fold, indicators, usual, values) for fold in folds]
+        losses, gradients = zip(*parts)
+        return sum(losses) / num_held_out, np.sum(gradients, 0) / num_held_out
+
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        return _with_prior(held_out_loss(values), (values - start) / deviations, deviations, num_held_out)
+
+    bounds = [*[_LOG_WEIGHT] * num_weights, _LOG_WIDTH, _LOG_POWER]
+    options = {"maxiter": max_iterations, "ftol": _RELATIVE_TOLERANCE}
+    found = minimize_lbfgsb(objective, start, bounds=bounds, options=options).x
+    weights, width, power = torch.from_numpy(found[:-2]).exp(), math.exp(found[-2]), math.exp(found[-1])
+    return ClassFit(weights, replace(usual, width=width, power=power), held_out_loss(found)[0])
+
+
+def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor) -> ClassFit:
+    """
+    The same weights, with the link of least log loss for the excess of rows that a model with them has not seen.
+
+    Width and power have the priors of :func:`minimize_log_loss`, around those that the link has.
+
+    :param fit: Weights, and the link to start from.
+    :param excess: `N x q`.
+    :param indicators: `N x q` zeros and ones.
+
+    Example:
+        >>> excess = torch.tensor([[0.5], [0.5], [0.5], [-0.5]], dtype=torch.float64)
+        >>> classes = torch.tensor([[1.0], [1.0], [0.0], [0.0]], dtype=torch.float64)
+        >>> usual = ClassFit.usual(1, torch.tensor([0.5, 0.5], dtype=torch.float64), 4)
+        >>> calibrated(usual, excess, classes).link.log_probabilities(excess).exp()[0, 1] < 0.9
+        tensor(True)
+    """
+    start, deviations = np.log([float(fit.link.width), float(fit.link.power)]), np.array(_DEVIATIONS[1:])
+    link = replace(fit.link, share=1 / (len(excess) + 1))
+
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, _, gradient = _link_loss(excess, indicators, link, values)
+        found = loss / len(excess), gradient / len(excess)
+        return _with_prior(found, (values - start) / deviations, deviations, len(excess))
+
+    found = minimize_lbfgsb(objective, start, bounds=[_LOG_WIDTH, _LOG_POWER]).x
+    width, power = np.exp(found).tolist()
+    loss = _link_loss(excess, indicators, link, found)[0] / len(excess)
+    return replace(fit, link=replace(link, width=width, power=power), log_loss=loss)
+
+
+def _with_prior(
+    loss: tuple[float, np.ndarray], distances: np.ndarray, deviations: np.ndarray, num_rows: int
+) -> tuple[float, np.ndarray]:
+    """A mean loss and its gradient with those of normal priors, given distances from their centre in deviations."""
+    return loss[0] + 0.5 * float(distances @ distances) / num_rows, loss[1] + distances / deviations / num_rows
+
+
+def _loss_of(fold: Fold, indicators: Tensor, usual: ClassLink, values: np.ndarray) -> tuple[float, np.ndarray]:
+    r"""
+    The log loss of a fold's held-out rows, summed, and its gradient.
+
+    With :math:`A = \sum_i s_i K_i + I`, :math:`\alpha = A^{-1} Y` and the excess :math:`C^\top \alpha`, a derivative G
+    by the excess gives :math:`\langle C_i G, \alpha \rangle - \langle K_i A^{-1} C G, \alpha \rangle` by
+    :math:`s_i`.
+    """
+    outputscales = torch.from_numpy(values[:-2]).exp()
+    within, cross = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross))
+    root = torch.linalg.cholesky(within + torch.eye(len(within), dtype=within.dtype))
+    centred = indicators - usual.frequencies[-indicators.shape[1] :]
+    weights = torch.cholesky_solve(centred[fold.kept], root)
+    loss, by_excess, by_link = _link_loss(cross.mT @ weights, indicators[fold.held_out], usual, values[-2:])
+    solved = torch.cholesky_solve(cross @ by_excess, root)
+    by_weights = [
+        float(((part @ by_excess - own @ solved) * weights).sum()) for own, part in zip(fold.within, fold.cross)
+    ]
+    return loss, np.concatenate([np.array(by_weights) * outputscales.numpy(), by_link])
+
+
+def _link_loss(
+    excess: Tensor, indicators: Tensor, usual: ClassLink, values: np.ndarray
+) -> tuple[float, Tensor, np.ndarray]:
+    """The log loss, summed, and its derivatives by the excess and the logarithms of width and power."""
+    with torch.enable_grad():
+        excess = excess.detach().requires_grad_()
+        logs = torch.from_numpy(values).requires_grad_()
+        width, power = logs.exp().unbind()
+        link = replace(usual, width=width, power=power)
+        classes = torch.cat([1 - indicators, indicators], 1) if indicators.shape[1] == 1 else indicators
+        loss = -(classes * link.log_probabilities(excess)).sum()
+        by_excess, by_logs = torch.autograd.grad(loss, [excess, logs])
+    return float(loss.detach()), by_excess, by_logs.numpy()
+
+
+def _log_softplus(values: Tensor) -> Tensor:
+    """The logarithm of log(1 + e^z), which is about z far below 0."""
+    softplus = torch.nn.functional.softplus(values).clamp_min(torch.finfo(values.dtype).tiny)
+    return torch.where(values < -30, values, softplus.log())

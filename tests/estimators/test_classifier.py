@@ -1,0 +1,205 @@
+"""Probabilities of classes against dense solves in float64 and the definition of the link."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.estimator_checks import check_estimator
+
+from gpytorch_partition import FastClusterKernel, RandomForestKernel
+from gpytorch_partition.estimators import PartitionGPClassifier, classifier
+from gpytorch_partition.kernels.random_forest_kernel import OverconfidenceWarning
+from gpytorch_partition.presets import Options
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.randn(3_000, 3)
+NEW = np.concatenate([RANDOM.randn(100, 3), [[40.0, -40.0, 40.0]]])
+SIGNAL = np.sin(2 * X[:, 0]) + X[:, 1] * (X[:, 2] > 0) + 0.5 * RANDOM.randn(3_000)
+TWO = np.where(SIGNAL > 0, "yes", "no")
+THREE = np.array(["few", "more", "most"])[np.digitize(SIGNAL, [-0.8, 1.0])]
+RARE = np.where(SIGNAL > 1.9, "yes", "no")
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The default kernel with few trees, and few rows that choose."""
+    monkeypatch.setattr(classifier, "_OPTIONS", Options(num_trees=10, most_inducing_points=100))
+    monkeypatch.setattr(classifier, "_MOST_CHOOSING_ROWS", 150)
+
+
+def expected_log_probabilities(machine, rows, classes, new):
+    """By a dense solve, from the machine's kernel, weights and link only."""
+    standardized = [torch.from_numpy((each - rows.mean(0)) / rows.std(0)) for each in (rows, new)]
+    with torch.no_grad():
+        train, cross = (machine.kernel_(x, standardized[0]).to_dense().double().numpy() for x in standardized)
+    indicators = (classes[:, None] == np.unique(classes)).astype(float)
+    frequencies = indicators.mean(0)
+    excess = cross @ np.linalg.solve(train + np.eye(len(train)), indicators - frequencies)
+    width, power = machine.link_.width, machine.link_.power
+    ratio = np.logaddexp(0, (frequencies + excess) / width) / np.logaddexp(0, frequencies / width)
+    share = machine.link_.share
+    assert 0 < share < 0.02
+    return np.log((1 - share) * softmax(np.log(frequencies) + power * np.log(ratio), 1) + share * frequencies)
+
+
+class TestProbabilities:
+    @pytest.mark.parametrize("y", [TWO, THREE, RARE], ids=["two", "three", "rare"])
+    @pytest.mark.parametrize("kernel", ["auto", "forest", "fast_cluster", "mondrian"])
+    def test_they_are_those_of_a_dense_solve(self, kernel, y, small):
+        machine = PartitionGPClassifier(kernel, num_partitions=20, random_state=0).fit(X[:900], y[:900])
+        found = machine.predict_log_proba(NEW)
+        np.testing.assert_allclose(found, expected_log_probabilities(machine, X[:900], y[:900], NEW), atol=1e-3)
+        np.testing.assert_allclose(machine.predict_proba(NEW).sum(1), 1)
+        np.testing.assert_array_equal(machine.predict(NEW), np.unique(y)[found.argmax(1)])
+
+    @pytest.mark.parametrize("kernel", ["auto", "fast_cluster"])
+    def test_they_are_so_for_many_rows(self, kernel, small):
+        machine = PartitionGPClassifier(kernel, num_partitions=20, random_state=0).fit(X, THREE)  # 2,000 are dense
+        expected = expected_log_probabilities(machine, X, THREE, NEW)
+        np.testing.assert_allclose(machine.predict_log_proba(NEW), expected, atol=2e-2)  # where a hundredth is 1 %
+
+    def test_more_rows_are_trusted_more(self, small):
+        kernel = FastClusterKernel(torch.from_numpy(X), 50, height=8, random_state=0)
+        few, many = (PartitionGPClassifier(kernel, random_state=0).fit(X[:n], TWO[:n]) for n in (250, 3_000))
+        assert many.log_loss_ < few.log_loss_
+        assert many.link_.share == 1 / 301  # of the rows held out
+
+    def test_they_are_better_than_frequencies_and_calibrated(self):
+        machine = PartitionGPClassifier("forest", num_partitions=50, random_state=0).fit(X[:1_000], TWO[:1_000])
+        found = machine.predict_proba(X[1_000:])
+        assert log_loss(TWO[1_000:], found) < 0.55  # .69 for frequencies
+        assert machine.log_loss_ == pytest.approx(log_loss(TWO[1_000:], found), abs=0.05)
+        bins = np.digitize(found[:, 1], np.linspace(0.1, 0.9, 9))
+        gaps = [abs((TWO[1_000:][bins == b] == "yes").mean() - found[bins == b, 1].mean()) for b in np.unique(bins)]
+        assert np.average(gaps, weights=np.unique(bins, return_counts=True)[1]) < 0.05
+
+    @pytest.mark.slow
+    def test_the_default_learns_digits(self):
+        digits, classes = load_digits(return_X_y=True)
+        machine = PartitionGPClassifier(random_state=0).fit(digits[:700], classes[:700])
+        assert set(machine.outputscales_) == {"forest", "random_trees", "smooth_short", "smooth_long", "linear"}
+        assert log_loss(classes[700:], machine.predict_proba(digits[700:])) < 0.25  # .49 for a random forest
+
+    def test_far_from_all_rows_they_are_frequencies(self):
+        machine = PartitionGPClassifier("mondrian", num_partitions=20, random_state=0).fit(X[:300], THREE[:300])
+        counts = np.unique(THREE[:300], return_counts=True)[1]
+        np.testing.assert_allclose(machine.predict_proba(np.full((1, 3), 1e6)), counts[None] / 300)
+
+    @pytest.mark.parametrize("kernel", ["forest", "fast_cluster", "mondrian"])
+    def test_they_do_not_depend_on_other_rows_of_the_call(self, kernel):
+        machine = PartitionGPClassifier(kernel, num_partitions=20, random_state=0).fit(X[:200], THREE[:200])
+        # PyTorch computes the logarithms of the last few rows of a call by another routine.
+        alone = np.concatenate([machine.predict_proba(row[None]) for row in NEW])
+        np.testing.assert_allclose(alone, machine.predict_proba(NEW), rtol=1e-13)
+        x = machine._new_rows(NEW)
+        assert torch.equal(torch.cat([machine._excess(row[None]) for row in x]), machine._excess(x))
+
+    def test_of_equal_ones_the_first_class_is_predicted(self, small):
+        machine = PartitionGPClassifier(random_state=0).fit(np.zeros((40, 1)), np.arange(40) % 2)
+        np.testing.assert_allclose(machine.predict_proba([[0.0]]), 0.5)
+        assert machine.predict([[0.0]]).tolist() == [0]
+
+
+class TestKernels:
+    @pytest.mark.filterwarnings("ignore:.*Standardize the columns")
+    def test_a_built_one_sees_rows_as_they_are(self):
+        rows = X[:300] * [1.0, 100.0, 0.01]
+        kernel = FastClusterKernel(torch.from_numpy(rows), 20, random_state=0)
+        machine = PartitionGPClassifier(kernel, random_state=0).fit(rows, TWO[:300])
+        points = torch.from_numpy(rows[:5])
+        expected = machine.outputscales_["kernel"] * kernel(points).to_dense()
+        torch.testing.assert_close(machine.kernel_(points).to_dense(), expected)
+
+    def test_one_that_has_seen_targets_is_told(self):
+        targets = torch.from_numpy(SIGNAL[:200])
+        kernel = RandomForestKernel(torch.from_numpy(X[:200]), targets, 20, random_state=0)
+        with pytest.warns(OverconfidenceWarning, match="called in each fold"):
+            PartitionGPClassifier(kernel, random_state=0).fit(X[:200], TWO[:200])
+
+    @pytest.mark.parametrize(("y", "shape"), [(TWO, ()), (THREE, (3,))])
+    def test_a_function_is_called_without_the_held_out_rows(self, y, shape):
+        seen = []
+
+        def build(x, targets):
+            seen.append((len(x), tuple(targets.shape)))
+            return FastClusterKernel(x, 10, random_state=0)
+
+        PartitionGPClassifier(build, random_state=0).fit(X[:300], y[:300])
+        assert seen == [(240, (240, *shape))] * 5 + [(300, (300, *shape))]
+
+    def test_missing_values_are_for_trees(self, small):
+        rows = np.where(np.random.RandomState(0).rand(200, 3) < 0.1, np.nan, X[:200])
+        machine = PartitionGPClassifier(random_state=0).fit(rows, TWO[:200])
+        assert set(machine.outputscales_) == {"forest", "random_trees"}
+        assert np.isfinite(machine.predict_proba(rows)).all()
+        complete = PartitionGPClassifier(random_state=0).fit(X[:200], TWO[:200])
+        with pytest.raises(ValueError, match='without missing values.*kernel="forest"'):
+            complete.predict(rows)
+
+
+@pytest.mark.parametrize("num_rows", [2, 5, 19, 20])
+@pytest.mark.parametrize("kernel", ["auto", "forest", "fast_cluster", "mondrian"])
+def test_few_rows_are_enough(kernel, num_rows, small):
+    rows, classes = np.arange(num_rows)[:, None], np.arange(num_rows) % 2 == 1
+    machine = PartitionGPClassifier(kernel, num_partitions=10, random_state=0).fit(rows, classes)
+    assert np.isfinite(machine.predict_proba(rows)).all()
+    assert np.isinf(machine.log_loss_) == (num_rows < 20)
+
+
+def test_a_class_of_one_row_is_a_class(small):
+    classes = np.where(np.arange(200) == 7, "rare", TWO[:200])
+    machine = PartitionGPClassifier(random_state=0).fit(X[:200], classes)
+    assert machine.predict_proba(NEW).shape == (101, 3)
+    assert machine.predict_proba(X[:200])[:, 1].argmax() == 7
+
+
+def test_seeds_pickles_clones_and_searches(small):
+    machine = PartitionGPClassifier(random_state=0).fit(X[:200], THREE[:200])
+    for copy in (clone(machine).fit(X[:200], THREE[:200]), pickle.loads(pickle.dumps(machine))):
+        np.testing.assert_array_equal(copy.predict_proba(NEW), machine.predict_proba(NEW))
+    other = PartitionGPClassifier(random_state=1).fit(X[:200], THREE[:200])
+    assert not np.array_equal(other.predict_proba(NEW), machine.predict_proba(NEW))
+    search = GridSearchCV(PartitionGPClassifier(num_partitions=5), {"kernel": ["forest", "mondrian"]}, cv=2)
+    assert search.fit(X[:200], TWO[:200]).best_score_ > 0.6
+    assert cross_val_score(machine, X[:200], TWO[:200], cv=2, scoring="neg_log_loss").mean() > -0.69
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"kernel": "rbf"}, ValueError, "'auto', 'forest', 'fast_cluster', 'mondrian'.* got 'rbf'"),
+        ({"kernel": lambda x, y: 3}, TypeError, "expected the function to return a gpytorch Kernel, got int"),
+        ({"num_partitions": 0}, ValueError, "num_partitions to be a whole number"),
+    ],
+)
+def test_bad_parameters_are_told(options, error, message):
+    with pytest.raises(error, match=message):
+        PartitionGPClassifier(**options).fit(X[:50], TWO[:50])
+
+
+def test_bad_data_are_told():
+    with pytest.raises(ValueError, match="two classes or more, got 1 class: \\['yes'\\]"):
+        PartitionGPClassifier().fit(X[:50], ["yes"] * 50)
+    with pytest.raises(ValueError, match="Unknown label type"):
+        PartitionGPClassifier().fit(X[:50], SIGNAL[:50])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        PartitionGPClassifier().fit(X[:50], TWO[:40])
+    with pytest.raises(NotFittedError):
+        PartitionGPClassifier().predict(X)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kernel", ["auto", "forest"])
+def test_scikit_learn_accepts_it(kernel, small):
+    results = check_estimator(PartitionGPClassifier(kernel, num_partitions=5))
+    assert {result["status"] for result in results} <= {"passed", "skipped"}
