@@ -44,14 +44,14 @@ def categories(options: Options) -> Iterator[Table]:
 def _title(num_splits: int, options: Options) -> str:
     return (
         f"Tables with categories, {_num_training(options)} training rows, {num_splits} random split(s). Sets: the "
-        f"table as it is; codes: categories as arbitrary numbers; one-hot: up to {_MOST_COLUMNS} columns each. RMSE and "
-        "negative log predictive density (nats) in standard deviations of the targets, and how many of the intervals "
-        "of 90 % hold (of LightGBM by the residuals of five folds)"
+        "table as it is; codes: categories as arbitrary numbers; one-hot: up to "
+        f"{_MOST_COLUMNS} columns each. RMSE and negative log predictive density (nats) in standard deviations of the "
+        "targets, and how many of the intervals of 90 % hold (of LightGBM by the residuals of five folds)"
     )
 
 
 def _num_training(options: Options) -> int:
-    return options.pick(1_000, 600, 60)
+    return options.pick(1_000, 300, 60)
 
 
 def _levels(problem: Problem) -> str:
