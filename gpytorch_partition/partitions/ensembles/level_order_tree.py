@@ -24,8 +24,8 @@ class LevelOrderTree(ExtraTreeRegressor):
     1984, Classification and regression trees, section 4.2). A random half of the rows that the tree is given orders the
     levels, and the other half grows the tree in that order, which stays the same in all nodes. If the same rows did
     both, levels of one or two rows would be sorted by their noise, every tree would split on them first, and a Gaussian
-    process would take that noise for signal: with 300 levels in 900 rows, 90 % intervals covered 79 % of new rows, and
-    87 % with halves. With several targets levels are ordered along the first principal
+    process would take that noise for signal: of 900 rows with a name each beside three numbers, 90 % intervals covered
+    55 % of new rows, and 91 % with halves. With several targets levels are ordered along the first principal
     component of their means (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in decision trees).
 
     Means are shrunk to that of all rows, as if each level had one row more there; a level that the first half lacks
