@@ -28,7 +28,9 @@ from gpytorch_partition.kernels.random_forest_kernel import OverconfidenceWarnin
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.presets.classes import class_parts
 from gpytorch_partition.presets.options import Options, Setup
+from gpytorch_partition.presets.parts import PartInputs
 from gpytorch_partition.progress import progress
+from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.log_loss import ClassFit, calibrated, minimize_log_loss
 from gpytorch_partition.training.predictive_density import Fold, dense_covariances
 
@@ -96,8 +98,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     for each row and tree (200), and for each row and inducing point (2,000, of two smooth parts).
 
     :param kernel: `"auto"`, a sum of forests of the classes' indicators, trees that do not look at them, Matern-3/2
-        kernels of two widths through up to 1,000 inducing points and a linear kernel, forests only where rows miss
-        values; `"forest"`, `"fast_cluster"`, `"mondrian"`; a function from the standardized rows and the classes'
+        kernels of two widths through up to 1,000 inducing points and a linear kernel, which see one-hot columns, shares
+        of classes and medians where rows have categories or holes; `"forest"`, `"fast_cluster"`, `"mondrian"`; a function from the standardized rows and the classes'
         indicators `(x, y)` (`N` zeros and ones, or `N x C`) to a kernel of this package, which is called in each fold
         too; or a kernel of this package that is built already, which sees X as it is, and is only scaled
         (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"auto"`.)
@@ -140,7 +142,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """
         Choose the weights of the kernel and the link, and solve for all rows.
 
-        :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value.
+        :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value. Or a table with text,
+            categories, dates and holes, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes it.
         :param y: `N` classes, two or more: numbers, text or booleans.
         :return: The classifier itself.
         :raises ValueError: If the data or a parameter cannot be used, or there is one class only.
@@ -157,7 +160,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             raise ValueError(f"expected two classes or more, got 1 class: {self.classes_.tolist()}")
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
         rows = _Rows(self._training_rows(table), indicators[:, 1:] if len(counts) == 2 else indicators)
-        self._misses_values, random = bool(rows.x.isnan().any()), random_state_of(self.random_state)
+        self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
         chosen = self._chosen(rows, numbers, torch.from_numpy(counts / counts.sum()), random)
         if len(numbers) >= 2 * _MOST_CHOOSING_ROWS:
             chosen = self._rescaled(rows, chosen, random)
@@ -190,15 +193,10 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """
         Logarithms of the probabilities of the classes (`N2 x C`) of rows (`N2 x D`).
 
-        :raises ValueError: If X cannot be used; with `"auto"`, if rows miss values where those of :meth:`fit` did not.
+        :raises ValueError: If X cannot be used; with `"auto"`, if rows of an array miss values where those of
+            :meth:`fit` did not (in tables, medians take their place).
         """
-        x = self._new_rows(X)
-        if self._is_auto and not self._misses_values and bool(x.isnan().any()):
-            raise ValueError(
-                "expected rows without missing values (NaN), as those of fit were: the smooth and linear parts do not "
-                'know them. Impute them, fit to rows that miss some as well, or use kernel="forest"'
-            )
-        blocks = x.split(_ROWS_AT_ONCE)
+        blocks = self._complete(self._new_rows(X)).split(_ROWS_AT_ONCE)
         with settings.iterative():
             return np.concatenate([self.link_.log_probabilities(self._excess(x)).numpy() for x in blocks])
 
@@ -217,6 +215,17 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
                 stacklevel=3,
             )
 
+    def _complete(self, x: Tensor) -> Tensor:
+        """Rows that parts without a view can be given."""
+        if not self._is_auto or self._has_view or not bool(x.isnan().any()):
+            return x
+        if self.encoder_ is not None:
+            return torch.where(x.isnan(), self._train_x.median(0).values, x)
+        raise ValueError(
+            "expected rows without missing values (NaN), as those of fit were: the smooth and linear parts do not "
+            'know them. Impute them, fit to rows that miss some as well, or use kernel="forest"'
+        )
+
     @property
     def _is_auto(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto"
@@ -225,9 +234,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """Kernels of unit scale by name, built on some rows, to be weighed."""
         if self._is_auto:
             setup = Setup(random, self.n_jobs, _OPTIONS)
-            return class_parts(rows.x, rows.targets, setup, is_complete=not self._misses_values)
-        growing: dict[str, Any] = {"random_state": random, "n_jobs": self.n_jobs}
-        kernel = resolved_kernel(self.kernel, rows.x, rows.targets, num_partitions=self.num_partitions, **growing)
+            return class_parts(PartInputs(rows.x, rows.targets, None, setup, self._categories, self._has_view))
+        options: dict[str, Any] = {"random_state": random, "n_jobs": self.n_jobs, "categories": self._categories}
+        kernel = resolved_kernel(self.kernel, rows.x, rows.targets, num_partitions=self.num_partitions, **options)
         if isinstance(self.kernel, str) and isinstance(kernel, PartitionKernel):
             kernel.sum_dtype = torch.float32  # five times as fast; the noise is far above its rounding
         return {"kernel": kernel}

@@ -14,7 +14,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_partition.inputs.missing import encode_missing
-from gpytorch_partition.kernels import IterativeKernel
+from gpytorch_partition.kernels import EncodedKernel, IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 
 
@@ -54,7 +54,8 @@ class PartitionGP(ExactGP):
 
     def __init__(self, train_x: Tensor, train_y: Tensor, likelihood: Likelihood, kernel: Kernel) -> None:
         super().__init__(encode_missing(train_x), train_y, likelihood)
-        solves_itself = isinstance(kernel, ClusterKernel | IterativeKernel)
+        inner = kernel.base_kernel if isinstance(kernel, EncodedKernel) else kernel
+        solves_itself = isinstance(inner, ClusterKernel | IterativeKernel)
         self.mean_module = ConstantMean()
         self.covar_module = ScaleKernel(kernel if solves_itself else IterativeKernel(kernel))
         self.to(train_x)
@@ -66,8 +67,8 @@ class PartitionGP(ExactGP):
     def _encoded(self, x: Tensor) -> Tensor:
         """Points with NaN encoded, if all kernels are this package's, which check themselves whether they accept it."""
         if torch.is_tensor(x) and bool(x.isnan().any()):
-            for kernel in _innermost(self.covar_module):
-                if not isinstance(kernel, ClusterKernel):
+            for kernel in innermost_kernels(self.covar_module):
+                if not isinstance(kernel, ClusterKernel | EncodedKernel):
                     raise ValueError(
                         "expected points without missing values (NaN), which a part of the model, "
                         f"{type(kernel).__name__}, does not know: impute them, leave it out, or fit "
@@ -80,12 +81,12 @@ class PartitionGP(ExactGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def _innermost(kernel: Kernel) -> Iterator[Kernel]:
+def innermost_kernels(kernel: Kernel) -> Iterator[Kernel]:
     """The kernels that a kernel is composed of; one of this package counts as a whole."""
     parts = [part for part in kernel.children() if isinstance(part, Kernel | torch.nn.ModuleList)]
-    if not parts or isinstance(kernel, ClusterKernel):
+    if not parts or isinstance(kernel, ClusterKernel | EncodedKernel):
         yield kernel
     else:
         for part in parts:
             for each in part if isinstance(part, torch.nn.ModuleList) else [part]:
-                yield from _innermost(each)
+                yield from innermost_kernels(each)

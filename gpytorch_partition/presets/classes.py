@@ -6,29 +6,34 @@ from dataclasses import replace
 
 import torch
 from gpytorch.kernels import Kernel
-from torch import Tensor
 
-from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.kernels import EncodedKernel
 from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts
+from gpytorch_partition.tables import NumberView
 
-_SHARED = ("forest", "random_trees", "linear")
+_TREES = ("forest", "random_trees")
 # Lengthscales of the smooth parts, in square roots of the number of columns. All columns count the same: a lengthscale
 # for each of them, learned on the classes, would take most of the time of a fit.
 _WIDTHS = {"smooth_short": 0.5, "smooth_long": 2.0}
 
 
-def class_parts(x: Tensor, indicators: Tensor, setup: Setup, *, is_complete: bool = True) -> dict[str, Kernel]:
+def class_parts(inputs: PartInputs) -> dict[str, Kernel]:
     """
     Kernels of unit scale, by name, for a classifier to weigh.
 
-    :param x: `N x D` standardized rows; NaN is a missing value.
-    :param indicators: `N` zeros and ones, or `N x k` of k classes, which the forests are grown on.
-    :param setup: Source of the draws, and the options.
-    :param is_complete: Whether no row, of these or others, misses values; else there are forests only. (Default: yes.)
+    :param inputs: What they are built from: standardized rows, and as targets `N` zeros and ones, or `N x k` indicators
+        of k classes, which the forests are grown on. Lengthscales are not needed.
     """
-    if not is_complete:
-        return new_parts(PartInputs(x, indicators, None, setup), _SHARED)
-    unit = torch.full((x.shape[1],), x.shape[1] ** 0.5, dtype=torch.float64)
-    inputs = PartInputs(x, indicators, unit, setup)
+    trees = new_parts(inputs, _TREES)
+    if not inputs.has_view:
+        return trees | _smooth_and_linear(inputs)
+    view = NumberView(inputs.x, inputs.categories, inputs.y)
+    seen = replace(inputs, x=view(inputs.x), categories={}, has_view=False)
+    return trees | {name: EncodedKernel(part, view) for name, part in _smooth_and_linear(seen).items()}
+
+
+def _smooth_and_linear(inputs: PartInputs) -> dict[str, Kernel]:
+    num_columns = inputs.x.shape[1]
+    unit = torch.full((num_columns,), num_columns**0.5, dtype=torch.float64)
     smooth = {name: SMOOTH.build(replace(inputs, lengthscales=width * unit)) for name, width in _WIDTHS.items()}
-    return new_parts(inputs, _SHARED) | smooth
+    return new_parts(inputs, ("linear",)) | smooth

@@ -1,0 +1,204 @@
+"""One column of a table in one of four kinds: numbers, text, categories or dates, whatever its cells came as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+NUMBERS, TEXT, CATEGORY, ORDERED, DATES, EMPTY = "numbers", "text", "category", "ordered category", "dates", "empty"
+
+Level = str | int | float | bool
+
+_DAY = np.timedelta64(1, "D")
+_SCALARS = (bool, np.bool_, int, float, np.integer, np.floating, Decimal, Fraction)
+_READABLE = "a string, a number, a boolean, a date or a missing cell"
+
+
+class Cells(NamedTuple):
+    """
+    A column of N cells.
+
+    :param kind: `NUMBERS`, `TEXT`, `CATEGORY`, `ORDERED`, `DATES` or `EMPTY` (only missing cells).
+    :param values: Numbers (float64, NaN is missing); levels (`N` objects, None is missing) of text and categories;
+        dates (datetime64, NaT is missing).
+    :param levels: All levels that a category declares, in its order. (Default: None.)
+    :param zone: The time zone of dates that have one. (Default: None.)
+    :param note: What was done beside, for the log. (Default: nothing.)
+    """
+
+    kind: str
+    values: np.ndarray
+    levels: list[Level] | None = None
+    zone: str | None = None
+    note: str = ""
+
+
+def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
+    """
+    The cells of a column.
+
+    :param column: A NumPy array of any dtype, or a pandas Series.
+    :param name: What errors call it.
+    :param zone: The time zone that dates are wanted in. (Default: None, their own.)
+    :raises TypeError: If cells are of a kind that is not read (lists, complex numbers, bytes).
+
+    Example:
+        >>> read_cells(np.array(["b", None, "a"], dtype=object), "letter").kind
+        'text'
+        >>> read_cells(np.array([1, None, True], dtype=object), "count").values
+        array([ 1., nan,  1.])
+    """
+    dtype = column.dtype
+    if hasattr(dtype, "categories"):
+        return _category(column, name)
+    if dtype.kind == "M":
+        return _dates(column, zone)
+    if hasattr(dtype, "freq"):  # periods
+        return _dates(column.dt.to_timestamp(), None)
+    if dtype.kind in "biuf":
+        return _numbers(column)
+    if dtype.kind == "m":
+        return _kept(NUMBERS, np.asarray(column) / _DAY, "durations are numbers of days")
+    if dtype.kind == "U":
+        return _kept(TEXT, np.asarray(column).astype(object))
+    if dtype.kind == "O":
+        return _objects(_array_of_objects(column), name, zone)
+    raise TypeError(_unreadable(name, str(dtype)))
+
+
+def _numbers(column: Any) -> Cells:
+    if isinstance(column.dtype, np.dtype):
+        return _kept(NUMBERS, np.asarray(column, np.float64))
+    sparse = "sparse columns are held with their zeros" if hasattr(column.dtype, "fill_value") else ""
+    return _kept(NUMBERS, column.to_numpy(dtype=np.float64, na_value=np.nan), sparse)
+
+
+def _kept(kind: str, values: np.ndarray, note: str = "") -> Cells:
+    is_empty = kind == NUMBERS and len(values) > 0 and bool(np.isnan(values).all())
+    return Cells(EMPTY if is_empty else kind, values, note=note)
+
+
+def _dates(column: Any, zone: str | None) -> Cells:
+    """Times on the clock of their own time zone, or of a given one."""
+    own = getattr(column.dtype, "tz", None)
+    if own is None:
+        return _kept_dates(np.asarray(column, "datetime64[us]"), None)
+    zone = str(own) if zone is None else zone
+    return _kept_dates(np.asarray(column.dt.tz_convert(zone).dt.tz_localize(None), "datetime64[us]"), zone)
+
+
+def _kept_dates(values: np.ndarray, zone: str | None) -> Cells:
+    return Cells(EMPTY if len(values) and np.isnat(values).all() else DATES, values, zone=zone)
+
+
+def _category(column: Any, name: str) -> Cells:
+    """Levels in the order in which the category declares them."""
+    declared = column.dtype.categories
+    levels = [plain_level(level, name) for level in declared]
+    table = np.array([*levels, None], dtype=object)
+    codes = np.asarray(column.cat.codes, np.int64)
+    if len(codes) and (codes < 0).all() and not levels:
+        return Cells(EMPTY, np.full(len(codes), np.nan))
+    return Cells(ORDERED if column.dtype.ordered else CATEGORY, table[codes], levels)
+
+
+def plain_level(level: Any, name: str) -> Level:
+    """A level as text, number or boolean; of other things (dates, intervals) what they are written as."""
+    if isinstance(level, str | bool | int | float):
+        return level
+    if isinstance(level, np.bool_ | np.integer | np.floating):
+        return level.item()
+    if isinstance(level, list | dict | set | complex | bytes):
+        raise TypeError(_unreadable(name, type(level).__name__))
+    return str(level)
+
+
+def _array_of_objects(column: Any) -> np.ndarray:
+    values = column.to_numpy(dtype=object) if hasattr(column, "to_numpy") else np.asarray(column)
+    return np.asarray(values, dtype=object)
+
+
+def _is_missing(cell: Any) -> bool:
+    """None, NaN, pandas' NA and NaT, NumPy's NaT."""
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(cell, float | np.floating | Decimal):
+        return bool(cell != cell)
+    return isinstance(cell, np.datetime64 | np.timedelta64) and bool(np.isnat(cell))
+
+
+def _objects(values: np.ndarray, name: str, zone: str | None) -> Cells:
+    """Cells of any type: the kind is that of all cells that are not missing."""
+    missing = np.fromiter(map(_is_missing, values), bool, len(values))
+    present = values[~missing]
+    if not len(present):
+        return Cells(EMPTY, np.full(len(values), np.nan))
+    types = set(map(type, present))
+
+    def all_are(*kinds: type) -> bool:
+        return all(issubclass(kind, kinds) for kind in types)
+
+    if all_are(*_SCALARS):
+        return _kept(NUMBERS, _filled(present, missing, np.float64, float))
+    if all_are(str):
+        values = values.copy()
+        values[missing] = None
+        return Cells(TEXT, values)
+    if all_are(str, *_SCALARS):
+        return Cells(TEXT, _filled(present, missing, object, str), note="text and numbers are mixed: all are text")
+    if all_are(date, np.datetime64):
+        return _date_objects(present, missing, zone)
+    if all_are(timedelta, np.timedelta64):
+        days = _filled(present, missing, np.float64, lambda cell: np.timedelta64(cell) / _DAY)
+        return Cells(NUMBERS, days, note="durations are numbers of days")
+    if all_are(time):
+        return Cells(NUMBERS, _filled(present, missing, np.float64, _hours), note="times of day are numbers of hours")
+    raise TypeError(_unreadable(name, _strangest(present)))
+
+
+def _filled(present: np.ndarray, missing: np.ndarray, dtype: Any, convert: Callable[[Any], Any]) -> np.ndarray:
+    filled = np.full(len(missing), None if dtype is object else np.nan, dtype=dtype)
+    filled[~missing] = [convert(cell) for cell in present]
+    return filled
+
+
+def _date_objects(present: np.ndarray, missing: np.ndarray, zone: str | None) -> Cells:
+    """Dates of Python, NumPy or pandas; those with a time zone on the clock of UTC."""
+    has_zone = any(getattr(cell, "tzinfo", None) is not None for cell in present)
+    values = np.full(len(missing), np.datetime64("NaT"), "datetime64[us]")
+    values[~missing] = [_clock(cell) for cell in present]
+    return Cells(DATES, values, zone="UTC" if has_zone else None)
+
+
+def _clock(cell: Any) -> np.datetime64:
+    if isinstance(cell, datetime) and cell.tzinfo is not None:
+        cell = cell.astimezone(UTC).replace(tzinfo=None)
+    return np.datetime64(cell, "us")
+
+
+def _hours(cell: time) -> float:
+    return cell.hour + cell.minute / 60 + (cell.second + cell.microsecond * 1e-6) / 3600
+
+
+def _strangest(present: np.ndarray) -> str:
+    """The types of some cells, for an error."""
+    kinds = sorted({type(cell).__name__ for cell in present})
+    return ", ".join(kinds[:5])
+
+
+def _unreadable(name: str, got: str) -> str:
+    return (
+        f"column {name!r} holds {got}: argument must be {_READABLE} in every cell, which a string or a number can "
+        "stand for; turn the column into columns of such, or drop it"
+    )
+
+
+def names_of(names: Sequence[Any]) -> str:
+    """Names for a message, not too many of them."""
+    more = len(names) - 10
+    return ", ".join(map(repr, map(str, names[:10]))) + (f" and {more} more" if more > 0 else "")
