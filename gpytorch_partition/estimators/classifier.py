@@ -99,10 +99,11 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     :param kernel: `"auto"`, a sum of forests of the classes' indicators, trees that do not look at them, Matern-3/2
         kernels of two widths through up to 1,000 inducing points and a linear kernel, which see one-hot columns, shares
-        of classes and medians where rows have categories or holes; `"forest"`, `"fast_cluster"`, `"mondrian"`; a function from the standardized rows and the classes'
-        indicators `(x, y)` (`N` zeros and ones, or `N x C`) to a kernel of this package, which is called in each fold
-        too; or a kernel of this package that is built already, which sees X as it is, and is only scaled
-        (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"auto"`.)
+        of classes and medians where rows have categories or holes; `"forest"`, `"fast_cluster"`, `"mondrian"`; a
+        function from the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x C`) to a
+        kernel of this package, which is called in each fold too; or a kernel of this package that is built already,
+        which sees X as it is, and is only scaled (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`).
+        (Default: `"auto"`.)
     :param num_partitions: Number m of partitions of a named kernel; `"auto"` has its own. (Default: 200.)
     :param random_state: Seed of folds and partitions: with the same integer, probabilities are the same to the last
         bit.
