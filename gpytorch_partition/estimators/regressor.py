@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
 from gpytorch_partition.estimators.machine import LARGEST, check_magnitudes
 from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
@@ -41,7 +42,7 @@ _AUTO_NUMBERS = 4_500
 _FEWER_SAMPLES = 4
 
 
-class PartitionGPRegressor(RegressorMixin, BaseEstimator):
+class PartitionGPRegressor(Explanation, RegressorMixin, BaseEstimator):
     r"""
     Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
 
@@ -241,9 +242,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         return tuple(found) if len(found) > 1 else mean
 
     @torch.no_grad()
-    def sample_y(
-        self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True
-    ) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
         r"""
         Joint samples of new observations, or of the function.
 
@@ -375,7 +374,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         )
 
     def _set_model(self, model: PartitionGP) -> None:
-        self.model_, self.likelihood_ = model.eval(), model.likelihood
+        self.model_, self.likelihood_, self._summary = model.eval(), model.likelihood, None
         self.log_predictive_density_ = description_of(model)["log_predictive_density"]
 
     @property

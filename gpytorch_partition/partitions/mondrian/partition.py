@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
@@ -224,6 +225,14 @@ class MondrianPartition(Partition):
         copy = deepcopy(self)
         copy.lifetime = lifetime
         return copy
+
+    def _described(self) -> str:
+        told = f"{counted(self.num_partitions, 'tree')}, lifetime {self.lifetime:.4g}"
+        told += f" of {self.max_lifetime:.4g}" if self.lifetime != self.max_lifetime else ""
+        matrices, columns, seen = (int(size) for size in self.matrix_bits.shape)
+        if matrices:
+            told += f", {counted(matrices, 'projection')} to {counted(seen, 'column')}"
+        return told
 
     def _labels(self, x: Tensor) -> Tensor:
         labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)
