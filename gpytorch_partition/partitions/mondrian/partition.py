@@ -226,6 +226,29 @@ class MondrianPartition(Partition):
         copy.lifetime = lifetime
         return copy
 
+    def tree(self, number: int) -> MondrianPartition:
+        """
+        One of the trees, as a partition of its own with the same cells.
+
+        :param number: Its number, from 0.
+        :raises ValueError: If there is no such tree.
+
+        Example:
+            >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
+            >>> trees = MondrianPartition(x, num_trees=5, lifetime=2.0, random_state=0)
+            >>> bool((trees.tree(3).labels(x)[:, 0] == trees.labels(x)[:, 3]).all())
+            True
+        """
+        if not isinstance(number, Integral) or not -self.num_partitions <= number < self.num_partitions:
+            raise ValueError(f"expected the number of a tree below {self.num_partitions}, got {number!r}")
+        copy = deepcopy(self)
+        place = slice(int(number) % self.num_partitions, int(number) % self.num_partitions + 1)
+        copy.tree_keys = self.tree_keys[place].clone()
+        if len(self.matrix_bits) > 1:
+            copy.matrix_bits = self.matrix_bits[place].clone()
+        copy._cached_rows = []
+        return copy
+
     def _described(self) -> str:
         told = f"{counted(self.num_partitions, 'tree')}, lifetime {self.lifetime:.4g}"
         told += f" of {self.max_lifetime:.4g}" if self.lifetime != self.max_lifetime else ""
