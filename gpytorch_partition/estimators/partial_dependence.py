@@ -10,6 +10,7 @@ import torch
 from linear_operator import to_linear_operator
 from linear_operator.operators import DiagLinearOperator
 from scipy.stats import norm
+from scipy.stats.mstats import mquantiles
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -175,7 +176,8 @@ def _default_grid(values: np.ndarray, resolution: int) -> np.ndarray:
     distinct = np.unique(known)
     if values.dtype.kind not in "iuf" or len(distinct) <= resolution:
         return distinct
-    return np.linspace(*np.quantile(known, _PERCENTILES), resolution)
+    low, high = mquantiles(known, _PERCENTILES)
+    return np.linspace(low, high, resolution)
 
 
 def _checked_grid(grid: Any) -> np.ndarray:

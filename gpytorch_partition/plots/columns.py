@@ -8,6 +8,7 @@ import numpy as np
 
 from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, axes, legend_above, name, set_title
 
+_FEW_VALUES = 5  # of a column, which are drawn as categories are
 _MOST_TICKS = 400  # rows whose values are marked below a curve
 
 
@@ -47,7 +48,8 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
     else:
         set_title(ax, "Importance of columns", above=0)
     if is_sum:
-        ax.legend(loc="lower right", fontsize=9, title="part of the kernel", title_fontsize=9)
+        place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
+        ax.legend(fontsize=9, title="part of the kernel", title_fontsize=9, alignment="left", **place)
     left_out = len(importance.columns) - len(order)
     if left_out:
         ax.text(0.98, 1.01, f"{left_out} more columns", ha="right", transform=ax.transAxes, **NOTE)
@@ -76,7 +78,8 @@ def _add_permutations(ax: Any, importance: Any, order: np.ndarray, places: np.nd
 
 def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, target: str = "target") -> Any:
     """
-    The average prediction against one column, with intervals of that average; for categories a point each.
+    The average prediction against one column, with intervals of that average; a point each for categories and for up
+    to five values. Ticks below the curve are the values of the rows.
 
     :param found: What `partial_dependence` of a regressor returned.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
@@ -93,14 +96,17 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
     """
     ax, (low, high) = axes(ax), found.interval(level)
     label = f"{100 * level:g} % interval of the mean"
-    if found.grid.dtype.kind in "iuf":
+    is_number = found.grid.dtype.kind in "iuf"
+    if is_number and len(found.grid) > _FEW_VALUES:
         ax.fill_between(found.grid, low, high, color=COLORS[0], alpha=0.2, linewidth=0, label=label)
         ax.plot(found.grid, found.mean, color=COLORS[0], linewidth=1.8, label="mean over the rows")
         _mark_values(ax, found)
     else:
         places = np.arange(len(found.grid))
         ax.errorbar(places, found.mean, found.mean - low, fmt="o", color=COLORS[0], capsize=3, label=label)
-        ax.set_xticks(places, [name(value) for value in found.grid], rotation=45 if len(places) > 6 else 0)
+        names = [f"{value:.3g}" if is_number else name(value) for value in found.grid]
+        ax.set_xticks(places, names, rotation=45 if len(places) > 6 else 0)
+        ax.margins(x=0.2 if len(places) < 4 else 0.05)
     set_title(ax, f"Partial dependence on {name(found.column)}")
     legend_above(ax)
     ax.set(xlabel=name(found.column), ylabel=f"mean prediction of {name(target)}")

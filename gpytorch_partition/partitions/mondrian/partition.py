@@ -249,6 +249,35 @@ class MondrianPartition(Partition):
         copy._cached_rows = []
         return copy
 
+    def separation_times(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        r"""
+        When pairs of points are separated, in each tree: the time of the cut that does it, up to the lifetime.
+
+        :param x: `N x D` points.
+        :param first: `P` numbers of points.
+        :param second: `P` numbers of those that they are paired with.
+        :return: `m x P` times, in units of 1 / x; infinite for pairs in the same cell.
+        :raises RuntimeError: If the partition is not fitted.
+        :raises ValueError: If points cannot be used, as in :meth:`labels`.
+
+        Example:
+            >>> x = torch.tensor([[0.0], [0.2], [1.0]])
+            >>> trees = MondrianPartition(x, num_trees=4000, lifetime=1.0, random_state=1)
+            >>> apart = trees.separation_times(x, torch.tensor([0, 0]), torch.tensor([1, 2])) < 1.0
+            >>> apart.double().mean(0), 1 - math.exp(-0.2), 1 - math.exp(-1.0)
+            (tensor([0.1835, 0.6250], dtype=torch.float64), 0.18126924692201818, 0.6321205588285577)
+        """
+        self.check_points(x)
+        copy = deepcopy(self)
+        copy.max_lifetime_bits = self.lifetime_bits
+        rows = copy._grown(x.detach())
+        layout, leaves = rows.trees.layout, rows.leaf_codes.long() - torch.arange(self.num_partitions)
+        start, end = leaves[first].T, leaves[second].T
+        node = layout.leaf_nodes[start]
+        while bool((outside := (end < layout.node_low[node]) | (end >= layout.node_high[node])).any()):
+            node = torch.where(outside, layout.parent[node], node)
+        return torch.where(start == end, math.inf, rows.trees.cut_times[node])
+
     def _described(self) -> str:
         told = f"{counted(self.num_partitions, 'tree')}, lifetime {self.lifetime:.4g}"
         told += f" of {self.max_lifetime:.4g}" if self.lifetime != self.max_lifetime else ""
