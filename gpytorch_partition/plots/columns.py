@@ -29,7 +29,7 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
         ['b', 'a']
     """
     order = importance.order()[:most]
-    ax = axes(ax, height=1.8 + 0.28 * len(order))
+    ax = axes(ax, 7.4, 1.8 + 0.28 * len(order))
     places = np.arange(len(order))
     ends = {1: np.zeros(len(order)), -1: np.zeros(len(order))}  # of the bars so far, to the right and to the left
     for number, (part, shares) in enumerate(zip(importance.parts, importance.by_part)):
