@@ -55,8 +55,9 @@ class ModelSummary:
     :param num_columns: Number D of columns.
     :param parts: The parts of the kernel.
     :param target_std: Standard deviation of the training targets.
-    :param function_std: What the prior expects of the function's standard deviation over the training rows, in units of
-        the targets.
+    :param function_std: Standard deviation of the posterior mean over the training rows, in units of the targets.
+    :param prior_std: What the prior expects of the function's; far less where trees that have seen targets put their
+        splits where the function varies.
     :param noise_std: Standard deviation of the noise, in units of the targets; where it varies, its root mean square.
     :param noise_range: Its least and largest over the training rows; None where it is constant.
     :param log_marginal_likelihood: In nats, of the standardized targets; None where weights were chosen otherwise.
@@ -71,6 +72,7 @@ class ModelSummary:
     parts: tuple[PartSummary, ...]
     target_std: float
     function_std: float
+    prior_std: float
     noise_std: float
     noise_range: tuple[float, float] | None
     log_marginal_likelihood: float | None
@@ -94,8 +96,8 @@ class ModelSummary:
     def facts(self) -> dict[str, str]:
         """What there is to say beside the parts, by what it is about."""
         found = {
-            "function": f"standard deviation {self.function_std:.4g} as the prior expects it "
-            f"(that of the targets: {self.target_std:.4g})",
+            "function": f"standard deviation {self.function_std:.4g} over the rows "
+            f"(targets: {self.target_std:.4g}; the prior expects {self.prior_std:.4g})",
             "noise": self._noise(),
         }
         for part in self.parts:
@@ -145,12 +147,12 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
     parts, alpha = kernel_parts(model.covar_module), dual_weights(model)
     with iterative():
         priors = [part.prior_variance(some) for part in parts]
-        explained = covariance_shares(torch.stack([part.mean(some, x, alpha) for part in parts]))
+        means = torch.stack([part.mean(some, x, alpha) for part in parts])
     names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
     total = sum(priors) or 1.0
     found = tuple(
         PartSummary(name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns))
-        for name, part, prior, share in zip(names, parts, priors, explained)
+        for name, part, prior, share in zip(names, parts, priors, covariance_shares(means))
     )
     noise = scale * noise_variances(model.likelihood, some).double().sqrt()
     varies = bool((noise - noise[0]).abs().max() > 1e-6 * noise[0])
@@ -159,7 +161,8 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
         num_columns=len(columns),
         parts=found,
         target_std=scale * float(model.train_targets.double().std(correction=0)),
-        function_std=scale * max(0.0, sum(priors)) ** 0.5,
+        function_std=scale * float(means.sum(0).std(correction=0)),
+        prior_std=scale * max(0.0, sum(priors)) ** 0.5,
         noise_std=float(noise.square().mean().sqrt()),
         noise_range=(float(noise.min()), float(noise.max())) if varies else None,
         **others,

@@ -26,7 +26,8 @@ def test_shares_are_those_of_dense_matrices():
     found = model.summary()
     np.testing.assert_allclose([part.explained for part in found.parts], explained, rtol=1e-3)
     np.testing.assert_allclose([part.prior for part in found.parts], priors / priors.sum(), rtol=1e-4)
-    np.testing.assert_allclose(found.function_std, priors.sum() ** 0.5 * Y.std(), rtol=1e-4)
+    np.testing.assert_allclose(found.prior_std, priors.sum() ** 0.5 * Y.std(), rtol=1e-4)
+    np.testing.assert_allclose(found.function_std, model.predict(X).std(), rtol=1e-4)
 
 
 def test_the_prior_share_is_the_variance_that_samples_have():
@@ -35,7 +36,7 @@ def test_the_prior_share_is_the_variance_that_samples_have():
     torch.manual_seed(0)
     with torch.no_grad():
         samples = model.model_.forward(x).sample(torch.Size([4000])).numpy()
-    np.testing.assert_allclose(model.summary().function_std, (samples.var(1).mean()) ** 0.5 * Y.std(), rtol=0.02)
+    np.testing.assert_allclose(model.summary().prior_std, (samples.var(1).mean()) ** 0.5 * Y.std(), rtol=0.02)
 
 
 def test_it_says_what_the_model_is_made_of():

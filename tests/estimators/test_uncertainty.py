@@ -10,6 +10,7 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from scipy.stats import norm
 
 from gpytorch_partition import LandmarkKernel
+from gpytorch_partition.estimators.partial_dependence import _average
 from gpytorch_partition.estimators.uncertainty import predictive
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
@@ -76,7 +77,8 @@ def test_samples_of_the_function_have_no_noise():
     np.testing.assert_allclose((observations[0] - observations[1]).var(), 2 * model.noise_, rtol=0.1)
 
 
-def test_what_inducing_points_leave_out_is_the_functions():
+def with_inducing_points():
+    """A model whose five inducing points are far from x = 5, where they leave out all variance."""
     x = torch.linspace(0, 1, 20, dtype=torch.float64).unsqueeze(-1)
     exact = RBFKernel().double()
     exact.lengthscale = 0.2
@@ -85,10 +87,19 @@ def test_what_inducing_points_leave_out_is_the_functions():
     likelihood.noise = 0.01
     model = PartitionGP(x, x[:, 0].sin(), likelihood, landmarks).eval()
     model.covar_module.outputscale = 1.0
-    far = torch.tensor([[0.1], [5.0]], dtype=torch.float64)
+    return model
+
+
+def test_what_inducing_points_leave_out_is_the_functions():
+    model, points = with_inducing_points(), torch.tensor([[0.1], [5.0]], dtype=torch.float64)
     with torch.no_grad():
-        near, away = predictive(model, far, include_noise=False).variance
-        noisy = predictive(model, far, include_noise=True).variance
+        near, away = predictive(model, points, include_noise=False).variance
+        noisy = predictive(model, points, include_noise=True).variance
     assert near < 0.01
     np.testing.assert_allclose(away, 1.0, rtol=1e-6)  # the prior's
     np.testing.assert_allclose(noisy, torch.stack([near, away]) + 0.01, rtol=1e-6)
+
+
+def test_in_averages_it_counts_as_if_it_were_the_same_everywhere():
+    _, prior, left_out, _ = _average(with_inducing_points(), torch.tensor([[5.0], [6.0]], dtype=torch.float64))
+    np.testing.assert_allclose([prior, left_out], [0, 1], atol=1e-6)
