@@ -16,6 +16,7 @@ from gpytorch_partition import plots
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.importance import Importance
 from gpytorch_partition.estimators.partial_dependence import PartialDependence
+from gpytorch_partition.plots.kernels import _plane
 
 RANDOM = np.random.RandomState(0)
 ROWS = RANDOM.rand(200, 2)
@@ -136,6 +137,8 @@ def test_cells_are_those_of_the_partition():
 def test_walls_of_a_mondrian_tree_separate_cells_from_their_time_on():
     ax = plots.plot_mondrian(TREES, X, 2, ax=panel())
     walls = ax.collections[0]
+    cells = TREES.cluster_ids(_plane(X, (0, 1))[0])[:, 2].reshape(250, 250)
+    assert len(walls.get_segments()) == sum(int((cells.diff(dim=dim) != 0).sum()) for dim in (0, 1))
     for number in range(0, len(walls.get_segments()), 97):
         start, end = walls.get_segments()[number]
         across = (end - start)[::-1]
