@@ -34,7 +34,7 @@ class PartialDependence:
     :param grid: `G` values of the column.
     :param mean: `G` posterior means, in units of the targets.
     :param std: `G` posterior standard deviations of these averages; noise has no part in them.
-    :param values: `N` values that the column has in the rows.
+    :param values: The values that the column has in the rows, without missing ones.
     """
 
     column: str
@@ -83,8 +83,8 @@ def partial_dependence(
     :param model: A fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
     :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
     :param column: Number of the column, or its name.
-    :param grid: Values of the column. (Default: its own values, if there are not more than `grid_resolution`, or all of
-        them are categories; else that many from the 5 % to the 95 % quantile, as scikit-learn has them.)
+    :param grid: Values of the column. (Default: its own values, if there are not more than `grid_resolution`;
+        else that many from the 5 % to the 95 % quantile, as scikit-learn has them, or the most frequent categories.)
     :param grid_resolution: See above. (Default: 30.)
     :raises ValueError: If there is no such column, or rows or grid cannot be used.
     :raises sklearn.exceptions.NotFittedError: Before `fit`.
@@ -153,7 +153,11 @@ def _number_of(column: int | str, names: list[str]) -> int:
 
 
 def _values_of(X: Any, number: int) -> np.ndarray:
-    return np.asarray(X.iloc[:, number] if hasattr(X, "iloc") else np.asarray(X)[:, number])
+    """The values of a column that are not missing."""
+    if hasattr(X, "iloc"):
+        return np.asarray(X.iloc[:, number].dropna())
+    values = np.asarray(X)[:, number]
+    return values[np.array([value is not None and value == value for value in values], dtype=bool)]
 
 
 def _with_value(X: Any, number: int, value: Any) -> Any:
@@ -168,16 +172,25 @@ def _with_value(X: Any, number: int, value: Any) -> Any:
 
 
 def _default_grid(values: np.ndarray, resolution: int) -> np.ndarray:
+    """All values, the most frequent of many categories, or numbers and dates between quantiles."""
     if resolution < 2:
         raise ValueError(f"expected a grid_resolution of 2 or more, got {resolution!r}")
-    known = values[values == values]  # NaN is not
-    if not len(known):
+    if not len(values):
         raise ValueError("expected a column with a value, got missing ones only: give a grid")
-    distinct = np.unique(known)
-    if values.dtype.kind not in "iuf" or len(distinct) <= resolution:
+    distinct, counts = np.unique(values, return_counts=True)
+    if len(distinct) <= resolution:
         return distinct
-    low, high = mquantiles(known, _PERCENTILES)
-    return np.linspace(low, high, resolution)
+    if values.dtype.kind == "M":
+        numbers = np.linspace(*_ends(values.astype(np.int64)), resolution)
+        return numbers.round().astype(np.int64).astype(values.dtype)
+    if values.dtype.kind not in "iuf":
+        return distinct[np.sort(np.argsort(-counts, kind="stable")[:resolution])]
+    return np.linspace(*_ends(values), resolution)
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    low, high = mquantiles(values, _PERCENTILES)
+    return float(low), float(high)
 
 
 def _checked_grid(grid: Any) -> np.ndarray:

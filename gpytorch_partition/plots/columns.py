@@ -96,8 +96,8 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
     """
     ax, (low, high) = axes(ax), found.interval(level)
     label = f"{100 * level:g} % interval of the mean"
-    is_number = found.grid.dtype.kind in "iuf"
-    if is_number and len(found.grid) > _FEW_VALUES:
+    is_number, is_date = found.grid.dtype.kind in "iuf", found.grid.dtype.kind == "M"
+    if (is_number or is_date) and len(found.grid) > _FEW_VALUES:
         ax.fill_between(found.grid, low, high, color=COLORS[0], alpha=0.2, linewidth=0, label=label)
         ax.plot(found.grid, found.mean, color=COLORS[0], linewidth=1.8, label="mean over the rows")
         _mark_values(ax, found)
@@ -116,7 +116,6 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
 
 def _mark_values(ax: Any, found: Any) -> None:
     """Ticks where rows have their values, within the grid."""
-    values = np.asarray(found.values, dtype=float)
-    values = np.sort(values[(values >= found.grid.min()) & (values <= found.grid.max())])
+    values = np.sort(found.values[(found.values >= found.grid.min()) & (found.values <= found.grid.max())])
     values = values[:: -(-len(values) // _MOST_TICKS)] if len(values) else values
     ax.plot(values, np.full(len(values), 0.012), "|", color=GRAY, markersize=7, transform=ax.get_xaxis_transform())

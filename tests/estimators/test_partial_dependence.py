@@ -11,7 +11,7 @@ from sklearn.inspection import partial_dependence as scikit_learns
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.partial_dependence import partial_dependence
+from gpytorch_partition.estimators.partial_dependence import _default_grid, _values_of, partial_dependence
 from tests.estimators.explained import NEW, X, Y, fitted, posterior, total
 
 GRID = np.array([3.5, 5.0, 6.2])
@@ -70,6 +70,25 @@ def test_columns_have_names_and_values_of_their_own():
     assert found.grid.tolist() == [0, 1, 2]
     assert rows["$b$"].tolist() == list(np.arange(120) % 3)  # untouched
     np.testing.assert_array_equal(model.partial_dependence(rows, 1).mean, found.mean)
+
+
+@pytest.mark.parametrize(
+    ("values", "resolution", "expected"),
+    [
+        ([3.0, np.nan, 1.0, 3.0], 5, [1.0, 3.0]),
+        (["b", None, "a", "c", "c", "b"], 2, ["b", "c"]),
+        ([True, False, True], 5, [False, True]),
+        (np.arange(101.0), 3, [5.0, 50.0, 95.0]),
+        (np.arange(101).astype("datetime64[D]"), 3, np.array([5, 50, 95]).astype("datetime64[D]")),
+    ],
+)
+def test_grids_are_of_values_that_there_are(values, resolution, expected):
+    rows = np.array([[value] for value in values], dtype=object) if isinstance(values, list) else values[:, None]
+    grid = _default_grid(_values_of(rows, 0), resolution)
+    if grid.dtype.kind == "f":
+        np.testing.assert_allclose(grid, expected, atol=0.6)
+    else:
+        np.testing.assert_array_equal(grid, expected)
 
 
 def test_intervals_are_symmetric():
