@@ -98,7 +98,7 @@ class Explanation(BaseEstimator):
         check_is_fitted(self, "model_")
         if (X is None) != (y is None):
             raise ValueError("expected both rows and targets to check importances by, or neither, got one of them")
-        shares, checked = column_shares(self.model_, random_state), {}
+        shares, checked = self._by_input_columns(column_shares(self.model_, random_state)), {}
         if X is not None:
             found = permutation_importance(self, X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs)
             checked = {"permutation": found.importances_mean, "permutation_std": found.importances_std}
@@ -149,6 +149,15 @@ class Explanation(BaseEstimator):
         """The names of the columns as fitted, or x0, x1 and so on, as scikit-learn calls them."""
         names = getattr(self, "feature_names_in_", None)
         return [f"x{number}" for number in range(self.n_features_in_)] if names is None else list(map(str, names))
+
+    def _by_input_columns(self, shares: np.ndarray) -> np.ndarray:
+        """Shares of the model's columns (`parts x D'`) as those of the columns that were given (`parts x D`)."""
+        encoder = getattr(self, "encoder_", None)  # of tables, which makes several columns of a date
+        if encoder is None:
+            return shares
+        found = np.zeros((len(shares), self.n_features_in_))
+        np.add.at(found.T, encoder.sources_, shares.T)
+        return found
 
     def _points(self, rows: np.ndarray) -> torch.Tensor:
         raise NotImplementedError

@@ -21,7 +21,7 @@ from gpytorch_partition.estimators.parts import (
     part_means,
 )
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, RandomForestKernel, StandardizedKernel
+from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, RandomForestKernel
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
@@ -133,7 +133,7 @@ def _shares_of(
 def _structured(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor | None:
     """N times the covariance of each column's contribution with f (`D`); None for kernels without such a structure."""
     kernel, num_columns = part.kernel, x.shape[-1]
-    if not _keeps_columns(part):
+    if not part.keeps_columns:
         return None
     if type(kernel) is LinearKernel and kernel.active_dims is None:
         rows = part.points(x).double()
@@ -151,11 +151,6 @@ def _structured(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Te
         slopes = kernel.columns.numbers if kernel.columns.numbers.numel() else torch.arange(num_columns)
         found = found.index_add(0, slopes, values.double().T @ total)
     return scale * found
-
-
-def _keeps_columns(part: KernelPart) -> bool:
-    """Whether the kernel sees the columns of the model one by one, in their order, each in some unit."""
-    return all(isinstance(getattr(change, "__self__", None), StandardizedKernel) for change in part.maps)
 
 
 def _of_leaves(kernel: RandomForestKernel, x: Tensor, rows: Incidence, values: Tensor) -> tuple[Incidence, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,7 +157,7 @@ def _values_of(X: Any, number: int) -> np.ndarray:
     """The values of a column that are not missing."""
     if hasattr(X, "iloc"):
         return np.asarray(X.iloc[:, number].dropna())
-    values = np.asarray(X)[:, number]
+    values = np.asarray(list(X.values())[number]) if isinstance(X, Mapping) else np.asarray(X)[:, number]
     return values[np.array([value is not None and value == value for value in values], dtype=bool)]
 
 
@@ -166,6 +167,9 @@ def _with_value(X: Any, number: int, value: Any) -> Any:
         changed = X.copy()
         changed.isetitem(number, [value] * len(X))
         return changed
+    if isinstance(X, Mapping):
+        chosen = list(X)[number]
+        return {name: [value] * len(column) if name == chosen else column for name, column in X.items()}
     rows = np.array(X, dtype=np.float64 if np.asarray(X).dtype.kind in "biuf" else object)
     rows[:, number] = value
     return rows

@@ -33,6 +33,11 @@ class KernelPart:
     weight: float
     maps: tuple[Map, ...] = ()
 
+    @property
+    def keeps_columns(self) -> bool:
+        """Whether the kernel sees the columns of the model one by one, in their order, each in some unit."""
+        return all(isinstance(getattr(change, "__self__", None), StandardizedKernel) for change in self.maps)
+
     def points(self, x: Tensor) -> Tensor:
         """Points (`N x D`) as the kernel inside sees them."""
         for change in self.maps:
@@ -92,17 +97,22 @@ def _parts(kernel: Kernel, weight: float, maps: tuple[Map, ...], of_mixtures: bo
     if of_mixtures and isinstance(kernel, PartitionMixtureKernel):
         for inner, share in zip(kernel.kernels, kernel.mixture_weights.tolist()):
             yield from _parts(inner, weight * share, maps, of_mixtures)
-    elif isinstance(kernel, ScaleKernel | IterativeKernel | StandardizedKernel | AdditiveKernel):
+    elif isinstance(kernel, ScaleKernel | IterativeKernel | StandardizedKernel | AdditiveKernel) or _has_view(kernel):
         maps = maps if kernel.active_dims is None else (*maps, _columns_of(kernel))
         if isinstance(kernel, ScaleKernel):
             weight *= float(kernel.outputscale)
-        if isinstance(kernel, StandardizedKernel):
-            maps = (*maps, kernel.standardized)
+        if isinstance(kernel, StandardizedKernel) or _has_view(kernel):
+            maps = (*maps, kernel.view if _has_view(kernel) else kernel.standardized)
         inside = kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel.base_kernel]
         for inner in inside:
             yield from _parts(inner, weight, maps, of_mixtures)
     else:
         yield KernelPart(kernel, weight, maps)
+
+
+def _has_view(kernel: Kernel) -> bool:
+    """Whether a kernel is another one, `base_kernel`, of what its `view` makes of the points."""
+    return isinstance(getattr(kernel, "base_kernel", None), Kernel) and callable(getattr(kernel, "view", None))
 
 
 def _columns_of(kernel: Kernel) -> Map:

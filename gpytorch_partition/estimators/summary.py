@@ -202,7 +202,8 @@ def _widths_and_trees(part: KernelPart, columns: list[str]) -> tuple[dict[str, f
     num_trees = sum(each.num_partitions for each in part.kernel.modules() if isinstance(each, RandomForestKernel))
     kernel = part.kernel.base_kernel if isinstance(part.kernel, LandmarkKernel) else part.kernel
     values = kernel.lengthscale.detach().flatten().tolist() if kernel.has_lengthscale else []
-    return dict(zip(columns, values)) if len(values) == len(columns) else {}, num_trees
+    has_names = part.keeps_columns and len(values) == len(columns)
+    return dict(zip(columns, values)) if has_names else {}, num_trees
 
 
 def _shortest(lengthscales: dict[str, float]) -> str:

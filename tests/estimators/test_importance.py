@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, RBFKernel
+from gpytorch.kernels import Kernel, LinearKernel, RBFKernel
 from sklearn.inspection import permutation_importance
 from sklearn.tree import DecisionTreeRegressor
 
@@ -102,3 +104,26 @@ def test_permutations_are_scikit_learns():
 def test_a_function_that_does_not_vary_has_no_shares():
     model = PartitionGPRegressor("mondrian", num_partitions=5, random_state=0).fit(X, np.full(120, 3.0))
     assert (np.abs(model.importance().by_structure) <= 1).all()
+
+
+class SecondColumnOnly(Kernel):
+    """A kernel of a view of the points, as tables have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.base_kernel, self.view = LinearKernel(), lambda x: x[..., 1:2]
+
+    def forward(self, x1, x2, diag=False, **params):
+        return self.base_kernel(self.view(x1), self.view(x2), diag=diag, **params)
+
+
+def viewed(x, y):
+    return SecondColumnOnly()
+
+
+def test_views_are_looked_through():
+    model = PartitionGPRegressor(viewed).fit(X, Y)
+    np.testing.assert_allclose(model.importance().by_structure, [0, 1, 0], atol=1e-6)
+    assert model.summary().parts[0].name == "LinearKernel"
+    model.encoder_ = SimpleNamespace(sources_=[0, 0, 2])
+    np.testing.assert_allclose(model.importance().by_structure, [1, 0, 0], atol=1e-6)

@@ -79,7 +79,7 @@ def test_columns_have_names_and_values_of_their_own():
         (["b", None, "a", "c", "c", "b"], 2, ["b", "c"]),
         ([True, False, True], 5, [False, True]),
         (np.arange(101.0), 3, [5.0, 50.0, 95.0]),
-        (np.arange(101).astype("datetime64[D]"), 3, np.array([5, 50, 95]).astype("datetime64[D]")),
+        (np.arange(101).astype("datetime64[D]"), 3, np.array([4, 50, 96]).astype("datetime64[D]")),
     ],
 )
 def test_grids_are_of_values_that_there_are(values, resolution, expected):
