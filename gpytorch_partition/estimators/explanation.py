@@ -24,6 +24,7 @@ class Explanation(BaseEstimator):
     HTML.
     """
 
+    kernel: Any
     model_: Any
     log_marginal_likelihood_value_: float | None
     log_predictive_density_: float | None
@@ -57,7 +58,7 @@ class Explanation(BaseEstimator):
                 self.model_,
                 self._unit,
                 self._column_names(),
-                title=" ".join(repr(self).split()),
+                title=f"{type(self).__name__} with kernel={_shown(self.kernel)}",
                 log_marginal_likelihood=self.log_marginal_likelihood_value_,
                 log_predictive_density=self.log_predictive_density_,
                 at_bounds=self.at_bounds_,
@@ -178,3 +179,8 @@ class Explanation(BaseEstimator):
 
     def _html_of_summary(self) -> str:
         return self.summary()._repr_html_() if hasattr(self, "model_") else ""
+
+
+def _shown(kernel: Any) -> str:
+    """A parameter `kernel` in a word."""
+    return repr(kernel) if isinstance(kernel, str) else getattr(kernel, "__name__", type(kernel).__name__)
