@@ -1,8 +1,11 @@
-"""Links of the documentation lead somewhere, and the benchmarks that it names exist."""
+"""Links of the documentation lead somewhere, the benchmarks that it names exist, and examples run."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +38,11 @@ def test_links_resolve(page):
 def test_benchmarks_exist(page):
     for names in re.findall(r"python -m tests\.benchmarks((?: \w+)+)", page.read_text()):
         assert set(names.split()) <= set(BENCHMARKS), names
+
+
+@pytest.mark.parametrize("page", ["explaining.md"])
+def test_the_examples_run_one_after_another(page):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    assert len(blocks) > 1
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", "\n".join(blocks)], check=True, env=environment, capture_output=True)

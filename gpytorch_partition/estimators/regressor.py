@@ -14,9 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.estimators.tables import ReadsTables
+from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
@@ -25,6 +27,7 @@ from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets import Options, default_model
 from gpytorch_partition.presets.assembly import DefaultGP, description_of, rebuilt
 from gpytorch_partition.presets.default import FEWEST_ROWS
+from gpytorch_partition.stages import recorded_stages, stage
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
@@ -42,7 +45,7 @@ _AUTO_NUMBERS = 4_500
 _FEWER_SAMPLES = 4
 
 
-class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
+class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimator):
     r"""
     Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
 
@@ -50,10 +53,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     the standardized rows; noise, outputscale and constant mean are chosen by marginal likelihood. A value at its bound
     gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
 
-    Whatever is said about uncertainty is about *new observations*: standard deviations, covariances and samples
-    include the noise, as those of scikit-learn's `GaussianProcessRegressor` do when its kernel has a `WhiteKernel`.
-    That is what an interval for a new target needs; the function's own variance is the square less `noise_`, or, with
-    `"auto"`, less what `likelihood_` adds at the point.
+    Whatever is said about uncertainty is about *new observations*, unless it is asked for otherwise: standard
+    deviations, covariances, quantiles and samples include the noise, as those of scikit-learn's
+    `GaussianProcessRegressor` do when its kernel has a `WhiteKernel`. That is what an interval for a new target needs;
+    `include_noise=False` is about the function alone, what more rows would teach.
 
     Training costs what :func:`gpytorch_partition.fit_exact_gp` says; a mean O(m) per row, and standard deviations
     what :class:`gpytorch_partition.settings.predictive_variances` says. It holds 8 bytes per (row, partition), and
@@ -99,6 +102,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     - `log_predictive_density_`: for `"auto"`, the mean log density of held-out rows, in nats, of standardized targets;
         where rough parts were taken, random rows and neighbors, which are easier to predict. None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
+    - `seconds_`: how long the stages of the fit took, by name.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -165,10 +169,11 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         x = self._columns.apply_array(X).to(dtype)
         targets = self._unit.apply_array(y).to(dtype)
         points = self._columns.apply_array(rows).to(dtype)
-        if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
-            self._choose_model(x.double(), targets.double())
-        else:
-            self._fit_model(x, targets, points)
+        with recorded_stages() as self.seconds_:
+            if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
+                self._choose_model(x.double(), targets.double())
+            else:
+                self._fit_model(x, targets, points)
         return self
 
     def _checked_unlabelled(self, unlabelled: Any) -> np.ndarray:
@@ -183,8 +188,10 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     def _fit_model(self, x: Tensor, targets: Tensor, points: Tensor) -> None:
         """By marginal likelihood, with a kernel that is built on points, which may be more than the rows."""
-        self._set_model(PartitionGP(x, targets, GaussianLikelihood(), self._new_kernel(points, targets)))
-        found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
+        with stage("building the kernel"):
+            self._set_model(PartitionGP(x, targets, GaussianLikelihood(), self._new_kernel(points, targets)))
+        with stage("fitting noise and scales"):
+            found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
         self.at_bounds_ = found.at_bounds
         self.n_iter_ = found.num_iterations
@@ -203,33 +210,62 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         self._set_model(model)
         self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
 
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
+    def predict(
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        quantiles: Sequence[float] | np.ndarray | None = None,
+        include_noise: bool = True,
+    ) -> Any:
         """
         Means of new observations, and how far off they may be.
 
+        Returned are the means alone, or first in a tuple with what is asked for, in this order: `return_std` or
+        `return_cov`, of which at most one, then `quantiles`.
+
         :param X: `N x D` rows.
-        :param return_std: Also return `N` standard deviations, noise included, in units of the targets. (Default: no.)
-        :param return_cov: Also return the `N x N` covariance, noise included, in squared units; it is dense and costs
-            a solve per row. (Default: no.)
-        :return: `N` means, or a pair.
-        :raises ValueError: If both are asked for, or X cannot be used.
+        :param return_std: Also return `N` standard deviations in units of the targets. (Default: no.)
+        :param return_cov: Also return the `N x N` covariance, in squared units; it is dense and costs a solve per row.
+            (Default: no.)
+        :param quantiles: Also return these quantiles of each row, a column each (`N x q`), in units of the targets:
+            `(0.05, 0.95)` are the ends of intervals of 90 %. They are those of a Gaussian with the mean and standard
+            deviation, which follows a noise that varies. (Default: none.)
+        :param include_noise: Whether uncertainty is that of new observations, not of the function alone. The means are
+            the same. (Default: yes.)
+        :return: `N` means, or a tuple.
+        :raises ValueError: If `return_std` and `return_cov` are both asked for, quantiles are not strictly between 0
+            and 1 or none, or X cannot be used.
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+
+        Example:
+            >>> X = np.linspace(0, 1, 60)[:, None]
+            >>> y = X[:, 0] + 0.1 * np.random.RandomState(0).randn(60)
+            >>> model = PartitionGPRegressor("mondrian", num_partitions=20, random_state=0).fit(X, y)
+            >>> mean, ends = model.predict(X, quantiles=(0.05, 0.95))
+            >>> _, ends_of_function = model.predict(X, quantiles=(0.05, 0.95), include_noise=False)
+            >>> bool((ends_of_function[:, 1] < ends[:, 1]).all())
+            True
         """
         if return_std and return_cov:
             raise ValueError("expected at most one of return_std and return_cov")
+        probabilities = None if quantiles is None else checked_quantiles(quantiles)
         rows = self._checked_rows(X)
         if return_cov:
-            return self._joint_moments(rows)
-        size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
-        blocks = [self._moments_of(rows[i : i + size], return_std) for i in range(0, len(rows), size)]
-        mean, std = (np.concatenate(parts) for parts in zip(*blocks))
-        return (mean, std) if return_std else mean
+            mean, covariance = self._joint_moments(rows, include_noise)
+            found, std = [mean, covariance], np.sqrt(np.diag(covariance).clip(0))
+        else:
+            mean, std = self._moments(rows, return_std or probabilities is not None, include_noise)
+            found = [mean, std] if return_std else [mean]
+        found += [] if probabilities is None else [gaussian_quantiles(mean, std, probabilities)]
+        return tuple(found) if len(found) > 1 else mean
 
     @torch.no_grad()
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
         r"""
-        Joint samples of new observations, noise included.
+        Joint samples of new observations, or of the function.
 
         A solve per sample, and O(N m) beside it; for more samples than rows, or with at most 2,000 training rows and
         rows, the dense covariance: a solve per row and :math:`O(N^3)`.
@@ -237,6 +273,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         :param X: `N x D` rows.
         :param n_samples: Number of samples. (Default: 1.)
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
+        :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, in units of the targets.
         :raises ValueError: If X cannot be used, or `random_state` is no seed.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
@@ -246,7 +283,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
         with settings.iterative(), settings.no_debug(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            samples = self._predictive(rows).sample(torch.Size([n_samples]))
+            samples = self._predictive(rows, include_noise).sample(torch.Size([n_samples]))
         return self._unit.undo(samples.T).numpy()
 
     @property
@@ -304,6 +341,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             "n_iter": self.n_iter_,
             "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
             "has_view": isinstance(self.kernel_, EncodedKernel),
+            "seconds": self.seconds_,
             **description_of(self.model_),
         }
 
@@ -335,6 +373,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
             regressor.feature_names_in_ = np.array(state["feature_names"], dtype=object)
         regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
         regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
+        regressor.seconds_ = state.get("seconds", {})  # which came later
         return regressor
 
     # Inside.
@@ -368,7 +407,7 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         )
 
     def _set_model(self, model: PartitionGP) -> None:
-        self.model_, self.likelihood_ = model.eval(), model.likelihood
+        self.model_, self.likelihood_, self._summary = model.eval(), model.likelihood, None
         self.log_predictive_density_ = description_of(model)["log_predictive_density"]
 
     @property
@@ -404,34 +443,47 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
         """What scikit-learn is to check: trees know missing values."""
         return "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
 
-    def _predictive(self, rows: np.ndarray) -> Any:
-        """The distribution of new observations in standardized units, lazily."""
+    def _points(self, rows: np.ndarray) -> Tensor:
+        """Rows (`N x D`) as the model takes them."""
         train_x = self.model_.train_inputs[0]
         x = self._columns.apply_array(rows).to(train_x.dtype)
         if self.encoder_ is not None and not self._knows_missing_cells:
-            x = torch.where(x.isnan(), train_x.median(0).values, x)
-        return self.likelihood_(self.model_(x), x)
+            return torch.where(x.isnan(), train_x.median(0).values, x)
+        return x
+
+    def _predictive(self, rows: np.ndarray, include_noise: bool) -> Any:
+        """The distribution of new observations, or of the function, in standardized units, lazily."""
+        return predictive(self.model_, self._points(rows), include_noise=include_noise)
+
+    def _moments(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations (or nothing) in units of the targets, block by block."""
+        size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
+        starts = range(0, len(rows), size)
+        blocks = [self._moments_of(rows[start : start + size], with_std, include_noise) for start in starts]
+        mean, std = (np.concatenate(parts) for parts in zip(*blocks))
+        return mean, std
 
     @torch.no_grad()
-    def _moments_of(self, rows: np.ndarray, with_std: bool) -> tuple[np.ndarray, np.ndarray]:
+    def _moments_of(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Means and standard deviations (or nothing) in units of the targets."""
         # Without debugging GPyTorch does not warn that the rows may be the training rows.
-        with settings.iterative(), settings.no_debug(), self._samples_of_variances():
-            predictive = self._predictive(rows)
-            mean = self._unit.undo(predictive.mean).numpy()
-            variance = predictive.variance.double().numpy() if with_std else np.empty(0)
+        with settings.iterative(), settings.no_debug(), self._samples_of_variances(include_noise):
+            found = self._predictive(rows, include_noise)
+            mean = self._unit.undo(found.mean).numpy()
+            variance = found.variance.double().numpy() if with_std else np.empty(0)
         return mean, np.sqrt(variance) * self._y_scale
 
-    def _samples_of_variances(self) -> settings.num_variance_samples:
-        """Samples for variances: fewer for `"auto"`, whose solves are slower, and most of whose variance is noise."""
+    def _samples_of_variances(self, include_noise: bool) -> settings.num_variance_samples:
+        """Samples for variances: fewer for `"auto"`, whose solves are slower, where most of the variance is noise."""
         number = settings.num_variance_samples.value()
-        return settings.num_variance_samples(max(2, number // _FEWER_SAMPLES) if self._is_chosen else number)
+        has_fewer = self._is_chosen and include_noise
+        return settings.num_variance_samples(max(2, number // _FEWER_SAMPLES) if has_fewer else number)
 
     @torch.no_grad()
-    def _joint_moments(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _joint_moments(self, rows: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Means and covariance in units of the targets."""
         with settings.iterative(), settings.no_debug():
-            predictive = self._predictive(rows)
-            mean = self._unit.undo(predictive.mean).numpy()
-            covariance = predictive.lazy_covariance_matrix.to_dense().double().numpy()
+            found = self._predictive(rows, include_noise)
+            mean = self._unit.undo(found.mean).numpy()
+            covariance = found.lazy_covariance_matrix.to_dense().double().numpy()
         return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2

@@ -45,6 +45,10 @@ class BuildingRange(torch.nn.Module):
         super().__init__()
         self.register_buffer("middle", torch.empty(2, 0, dtype=torch.int64))
 
+    def extra_repr(self) -> str:
+        """Of how many columns the range is known."""
+        return f"{self.middle.shape[1]} columns" if self.middle.numel() else "unknown"
+
     def remember(self, x: Tensor) -> None:
         """Keep the range of `N x D` rows, NaN being missing."""
         if x.shape[0] >= _FEWEST:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpytorch_partition.descriptions import listed
+
 
 class Columns(torch.nn.Module):
     r"""
@@ -29,6 +31,10 @@ class Columns(torch.nn.Module):
         # An empty tensor stands for all columns.
         self.numbers: Tensor
         self.register_buffer("numbers", torch.empty(0, dtype=torch.int64) if dims is None else _checked(dims))
+
+    def extra_repr(self) -> str:
+        """The numbers of the columns."""
+        return listed(self.numbers.tolist()) if self.numbers.numel() else "all"
 
     def select(self, x: Tensor) -> Tensor:
         """

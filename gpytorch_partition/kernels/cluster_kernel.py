@@ -10,7 +10,9 @@ import torch
 from gpytorch.kernels import Kernel
 from linear_operator.operators import LinearOperator
 from torch import Tensor
+from torch.nn import ModuleList
 
+from gpytorch_partition.descriptions import listed, module_repr
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
@@ -115,6 +117,22 @@ class ClusterKernel(Kernel):
             )
         if not own.numel():
             self.columns = chosen.to(own.device)
+
+    def extra_repr(self) -> str:
+        """What the kernel is made of, in words."""
+        told = [self._described()]
+        told += [f"active_dims={listed(self.columns.numbers.tolist())}"] if self.columns.numbers.numel() else []
+        told += [f"batch_shape={tuple(self.batch_shape)}"] if self.batch_shape else []
+        return ", ".join(filter(None, told))
+
+    def _described(self) -> str:
+        """What the subclass has to say of itself."""
+        return ""
+
+    def __repr__(self) -> str:
+        """In PyTorch's form, with the kernels inside, without the modules that hold the state."""
+        inside = ((key, child) for key, child in self.named_children() if isinstance(child, Kernel | ModuleList))
+        return module_repr(self._get_name(), self.extra_repr(), inside)
 
     def __call__(self, x1: Tensor, x2: Tensor | None = None, diag: bool = False, **params: Any) -> Any:
         self._check_call(x1, x1 if x2 is None else x2, params)

@@ -129,6 +129,10 @@ class GammaMondrianKernel(PartitionKernel):
         """The lifetime up to which cuts are sampled, in units of 1/x; 0 while the kernel is unfitted."""
         return cast(NestedMondrianPartition, self.partition).max_lifetime
 
+    def _described(self) -> str:
+        told = f"concentration {self.concentration.item():.4g}, rate {self.rate.item():.4g}"
+        return f"{super()._described()}, mean lifetime {self.lifetime.item():.4g} ({told})"
+
     def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
         dtype = torch.promote_types(self.unit.dtype, torch.promote_types(x1.dtype, x2.dtype))
         scale = self.unit.to(dtype)

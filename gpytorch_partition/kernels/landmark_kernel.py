@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.descriptions import listed
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
@@ -161,6 +162,10 @@ class LandmarkKernel(ClusterKernel):
     def num_landmarks(self) -> int:
         """Number k of inducing points; 0 while the kernel is unfitted."""
         return self.landmarks.bits.shape[0]
+
+    def _described(self) -> str:
+        told, lengthscale = self.landmarks.extra_repr(), getattr(self.base_kernel, "lengthscale", None)
+        return told if lengthscale is None else f"{told}, lengthscales {listed(lengthscale.flatten().tolist())}"
 
     def _check_points(self, x: Tensor) -> None:
         self.landmarks.check_points(self._active(x))

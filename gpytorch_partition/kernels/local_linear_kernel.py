@@ -13,6 +13,7 @@ from gpytorch.priors import Prior
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inputs.bits import same_bits
 from gpytorch_partition.inputs.missing import MISSING
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
@@ -97,6 +98,9 @@ class LocalLinearKernel(ClusterKernel):
     @variance.setter
     def variance(self, value: float | Tensor) -> None:
         _set_variance(self, value)
+
+    def _described(self) -> str:
+        return f"slopes of variance {ranged(self.variance.flatten().tolist())} in {counted(self.num_dims, 'column')}"
 
     def _choose_columns(self, dims: Any) -> None:
         """The linear part and the base kernel both choose."""

@@ -224,6 +224,9 @@ class PartitionKernel(ClusterKernel):
         covariance = self(x) if points is None else self(judged, x)
         return diagnosis(covariance.evaluate_kernel(), y, targets, classes, random_state_of(random_state))
 
+    def _described(self) -> str:
+        return self.partition.extra_repr()
+
     def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
         dtype = torch.promote_types(self.unit.dtype, torch.promote_types(x1.dtype, x2.dtype))
         scale = self.unit.to(dtype)

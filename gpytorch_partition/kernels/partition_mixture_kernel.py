@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.descriptions import listed
 from gpytorch_partition.inference.ensemble import KernelDiagnosis
 from gpytorch_partition.kernels.logits import Logits, checked_weights
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
@@ -80,6 +81,9 @@ class PartitionMixtureKernel(PartitionKernel):
     @mixture_weights.setter
     def mixture_weights(self, weights: Any) -> None:
         self.logits.write("raw_mixture_weights", weights)
+
+    def _described(self) -> str:
+        return f"{super()._described()}, weights {listed(self.mixture_weights.tolist())}"
 
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
         """None: the mixture has the batch dimensions, and its kernels have none to index or expand."""

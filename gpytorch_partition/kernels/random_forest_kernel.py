@@ -15,6 +15,7 @@ from gpytorch_partition.clusters.node_weights import (
     impurity_decrease_weights,
     softmax_node_weights,
 )
+from gpytorch_partition.descriptions import listed
 from gpytorch_partition.kernels.logits import Logits
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
@@ -295,6 +296,10 @@ class RandomForestKernel(PartitionKernel):
     def tree_weights(self) -> Tensor:
         """The weights that the ensemble gives its trees (`m`, float64), 1 on average."""
         return self._forest.weights
+
+    def _described(self) -> str:
+        told, levels = f"{super()._described()}, heights={self.heights!r}", self.level_weights
+        return told if levels is None else f"{told}, level weights {listed(levels.tolist())}"
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         """S: path sums of the weights of nodes, or the trees' shares for flat partitions."""

@@ -8,6 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.standardization import Standardization
@@ -24,6 +25,10 @@ class _Units(torch.nn.Module):
         super().__init__()
         self.register_buffer("mean", bits_of(columns.mean))
         self.register_buffer("scale", bits_of(columns.scale))
+
+    def extra_repr(self) -> str:
+        """How many columns there are."""
+        return counted(self.mean.numel(), "column") if self.mean.numel() else "unfitted"
 
 
 class StandardizedKernel(Kernel):

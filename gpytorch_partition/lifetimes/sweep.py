@@ -110,6 +110,18 @@ class LifetimeSweep:
         mean = weights @ means
         return mean, weights @ (variances + (means - mean).square())
 
+    def plot(self, ax: Any = None, *, prior: Prior | None = None) -> Any:
+        """
+        The posterior over lifetimes (:func:`gpytorch_partition.plots.plot_lifetimes`).
+
+        :param ax: A matplotlib `Axes`. (Default: new ones.)
+        :param prior: Prior of the lifetime, as in :meth:`posterior`.
+        :return: The axes.
+        """
+        from gpytorch_partition.plots import plot_lifetimes
+
+        return plot_lifetimes(self, prior=prior, ax=ax)
+
     def _regression(self, number: int) -> Regression:
         outputscale, noise = float(self.outputscales[number]), float(self.noises[number])
         return replace(self._data.regression, outputscale=outputscale, noise=noise)

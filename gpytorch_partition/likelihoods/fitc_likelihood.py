@@ -42,6 +42,10 @@ class UnspannedNoise(Noise):
         unspanned = self.kernel(x, diag=True) - self.approximation(x, diag=True)
         return (unspanned - self.threshold.to(unspanned)).clamp_min(0.0)
 
+    def extra_repr(self) -> str:
+        """The threshold."""
+        return f"threshold {float(self.threshold):.4g}"
+
     def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> DiagLinearOperator:
         """The noise's covariance at the inputs given (a tensor `*batch x N x D`, or a list of one)."""
         if not params:

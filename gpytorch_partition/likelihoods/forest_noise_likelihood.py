@@ -91,6 +91,10 @@ class ForestNoise(Noise):
         noise._set_forest(forest)
         return noise
 
+    def extra_repr(self) -> str:
+        """Level and exponent of the noise."""
+        return f"level {self.noise.item():.4g}, exponent {self.exponent.item():.4g}"
+
     def _set_forest(self, forest: RandomForestRegressor) -> None:
         self.partition = ForestPartition(forest)
         values = np.concatenate([tree.tree_.value[:, 0, 0] for tree in forest.estimators_])

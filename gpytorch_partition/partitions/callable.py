@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.partitions.clustering import ClusteringPartition
 from gpytorch_partition.partitions.fitted_clusterers import is_known
 from gpytorch_partition.partitions.partition import Partition
@@ -60,6 +61,11 @@ class CallablePartition(Partition):
     def is_fitted(self) -> bool:
         """True: the function gives labels for all points."""
         return True
+
+    def extra_repr(self) -> str:
+        """The function's name, and how many partitions it makes, if that is known."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return name if not self._num_partitions else f"{counted(self._num_partitions, 'partition')} by {name}"
 
     def check_points(self, x: Tensor) -> None:
         """

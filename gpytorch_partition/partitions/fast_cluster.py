@@ -11,6 +11,7 @@ import torch
 from sklearn.utils.random import sample_without_replacement
 from torch import Tensor
 
+from gpytorch_partition.descriptions import ranged
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -156,6 +157,10 @@ class FastClusterPartition(Partition):
         if not self.is_projected:
             return x[:, kept]
         return projected(x[:, kept], floats_of(self.random_projections[partition])[kept])
+
+    def _described(self) -> str:
+        told = f"{super()._described()}, each on {ranged(self.kept.sum(1).tolist())} columns"
+        return told + (f" in {self.random_projections.shape[-1]} random projections" if self.is_projected else "")
 
     @property
     def is_projected(self) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.tree_layout import TreeLayout, cut_at_depth, lay_out_trees
+from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import decode_missing
@@ -325,6 +326,14 @@ class ForestPartition(Partition):
             buffer = buffer.to(torch.int64)
         super()._check_saved(name, saved, buffer)
 
+    def _described(self) -> str:
+        layout, weights = self.layout, self.weights
+        told = f"{counted(layout.num_trees, 'tree')} of height {ranged(layout.heights.tolist())}"
+        told += f", {counted(layout.num_leaves, 'leaf')}"
+        if bool((weights != weights[0]).any()):
+            told += f", weights {ranged(weights.tolist())}"
+        return told
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
         new = super().__deepcopy__(memo)
         new.__dict__["_layout"] = self._layout
@@ -406,6 +415,9 @@ class TreeCutPartition(Partition):
     def _labels(self, x: Tensor) -> Tensor:
         leaves = self.forest._labels(x) + self.forest.layout.tree_leaves[:-1]
         return self.clusters[leaves].to(torch.int64)
+
+    def _described(self) -> str:
+        return f"{counted(self.num_partitions, 'tree')} cut into {ranged(self.counts.tolist())} clusters"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Partition:
         new = super().__deepcopy__(memo)

@@ -27,6 +27,10 @@ class GroupPartition(Partition):
 
     num_partitions = 1
 
+    def extra_repr(self) -> str:
+        """That there are as many groups as categories."""
+        return "a group for each combination of categories"
+
     def _labels(self, x: Tensor) -> Tensor:
         keys = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
         for categories in x.to(torch.float64).unbind(-1):

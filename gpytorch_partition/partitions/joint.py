@@ -52,6 +52,10 @@ class JointPartition(Partition):
         self._sources = tuple(sources)
         self._coded_by: list[Tensor] = []  # the sources' tensors when the cached rows were coded
 
+    def extra_repr(self) -> str:
+        """How many partitions each source has."""
+        return f"{' + '.join(str(partition.num_partitions) for partition in self.partitions)} partitions"
+
     @property
     def partitions(self) -> list[Partition]:
         """The partitions of the sources."""

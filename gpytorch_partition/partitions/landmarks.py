@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.partition import Partition
@@ -59,6 +60,9 @@ class LandmarkPartition(Partition):
     def cluster_counts(self) -> Tensor:
         """One cluster."""
         return torch.ones(1, dtype=torch.int64, device=self.bits.device)
+
+    def _described(self) -> str:
+        return counted(len(self.bits), "inducing point")
 
     def _labels(self, x: Tensor) -> Tensor:
         return torch.zeros(x.shape[0], 1, dtype=torch.int64, device=x.device)

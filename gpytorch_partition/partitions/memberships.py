@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from gpytorch_partition.clusters.memberships import Memberships
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import largest_exact
 from gpytorch_partition.partitions.partition import Partition
@@ -98,6 +99,9 @@ class MembershipPartition(Partition):
             strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)
             self._item_scales = torch.where(strengths > 0, strengths.rsqrt(), 0)
         return self._item_scales
+
+    def _described(self) -> str:
+        return f"{counted(self.num_items, 'item')} in {counted(self.num_sets, 'set')}"
 
     def _labels(self, x: Tensor) -> Tensor:
         return x.long()

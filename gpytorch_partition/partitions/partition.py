@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inputs.bits import same_bits
 from gpytorch_partition.inputs.missing import MISSING
 from gpytorch_partition.progress import progress
@@ -236,6 +237,19 @@ class Partition(torch.nn.Module):
             )
         if (x == MISSING).any():
             raise ValueError(f"{type(self).__name__} has no clusters for missing values: drop or impute these rows.")
+
+    def extra_repr(self) -> str:
+        """What the partitions are, in words, for reprs of this and of kernels."""
+        if not self.is_fitted:
+            return "unfitted"
+        columns = "" if self.num_features is None else f", {counted(self.num_features, 'column')}"
+        return f"{self._described()}{columns}"
+
+    def _described(self) -> str:
+        """How many partitions there are, and how large."""
+        counts = self.cluster_counts
+        clusters = "" if counts is None else f" of {ranged(counts.tolist())} clusters"
+        return f"{counted(self.num_partitions, 'partition')}{clusters}"
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors that labels depend on, by name."""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.descriptions import counted, listed
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -103,6 +104,9 @@ class RandomBinningPartition(Partition):
     def lengthscale(self) -> Tensor:
         r"""`D` lengthscales :math:`\ell_d`, in units of x (float64); empty while the partition is not fitted."""
         return floats_of(self.lengthscale_bits)
+
+    def _described(self) -> str:
+        return f"{counted(self.num_partitions, 'grid')}, lengthscales {listed(self.lengthscale.tolist())}"
 
     def _labels(self, x: Tensor) -> Tensor:
         labels = torch.zeros(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)

@@ -11,6 +11,7 @@ from joblib import Parallel, delayed
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.partitions.callable import CallablePartition, partition_of
@@ -83,6 +84,9 @@ class SampledPartition(Partition):
             drawn = Parallel(n_jobs=self.n_jobs)(delayed(self.draw)(seed) for seed in seeds)
             self._drawn = (seeds, [_partition(each) for each in drawn])
         return self._drawn[1]
+
+    def _described(self) -> str:
+        return f"{counted(self.num_partitions, 'partition')} drawn by {getattr(self.draw, '__name__', 'a program')}"
 
     def _labels(self, x: Tensor) -> Tensor:
         return torch.cat([partition.to(x.device).labels(x) for partition in self._partitions()], -1)

@@ -13,6 +13,7 @@ from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from torch import Tensor
 
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel, StandardizedKernel
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood, ForestNoise, ForestNoiseGaussianLikelihood
@@ -39,6 +40,12 @@ class DefaultGP(PartitionGP):
     ) -> None:
         super().__init__(train_x, train_y, likelihood, kernel)
         self.description = description
+
+    def extra_repr(self) -> str:
+        """Rows, and the weights of the parts."""
+        weights = [float(part.outputscale) for part in self.covar_module.modules() if type(part) is ScaleKernel][1:]
+        told = ", ".join(f"{name} {weight:.3g}" for name, weight in zip(self.description["parts"], weights))
+        return f"{counted(len(self.train_targets), 'row')}, weights: {told}"
 
 
 def description_of(model: PartitionGP) -> dict[str, Any]:

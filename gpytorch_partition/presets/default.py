@@ -17,6 +17,7 @@ from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PARTS
+from gpytorch_partition.stages import stage
 from gpytorch_partition.tables import needs_view
 
 FEWEST_ROWS = 10  # rows, fewer of which leave folds too small to choose anything by
@@ -97,7 +98,9 @@ def default_model(
     data = TrainingData(rows, train_y.double(), categories, needs_view(rows, categories))
     _check_parts(options)
     setup = Setup(random_state_of(random_state), n_jobs, options)
-    return assemble(default_choice(data, setup), data, setup).eval()
+    choice = default_choice(data, setup)
+    with stage("building the model of all rows"):
+        return assemble(choice, data, setup).eval()
 
 
 def default_choice(data: TrainingData, setup: Setup) -> Choice:
@@ -107,10 +110,12 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
     :param data: Rows and targets.
     :param setup: Source of the draws, and the options.
     """
-    choice = choose(data, setup)
+    with stage("choosing weights and noise"):
+        choice = choose(data, setup)
     if choice.is_rough or not needs_calibration(len(data.y), setup.options):
         return choice
-    return calibrate(choice, data, setup)
+    with stage("calibrating"):
+        return calibrate(choice, data, setup)
 
 
 def default_kernel(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import code_dtype
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -225,6 +226,66 @@ class MondrianPartition(Partition):
         copy = deepcopy(self)
         copy.lifetime = lifetime
         return copy
+
+    def tree(self, number: int) -> MondrianPartition:
+        """
+        One of the trees, as a partition of its own with the same cells.
+
+        :param number: Its number, from 0.
+        :raises ValueError: If there is no such tree.
+
+        Example:
+            >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))
+            >>> trees = MondrianPartition(x, num_trees=5, lifetime=2.0, random_state=0)
+            >>> bool((trees.tree(3).labels(x)[:, 0] == trees.labels(x)[:, 3]).all())
+            True
+        """
+        if not isinstance(number, Integral) or not -self.num_partitions <= number < self.num_partitions:
+            raise ValueError(f"expected the number of a tree below {self.num_partitions}, got {number!r}")
+        copy = deepcopy(self)
+        place = slice(int(number) % self.num_partitions, int(number) % self.num_partitions + 1)
+        copy.tree_keys = self.tree_keys[place].clone()
+        if len(self.matrix_bits) > 1:
+            copy.matrix_bits = self.matrix_bits[place].clone()
+        copy._cached_rows = []
+        return copy
+
+    def separation_times(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        r"""
+        When pairs of points are separated, in each tree: the time of the cut that does it, up to the lifetime.
+
+        :param x: `N x D` points.
+        :param first: `P` numbers of points.
+        :param second: `P` numbers of those that they are paired with.
+        :return: `m x P` times, in units of 1 / x; infinite for pairs in the same cell.
+        :raises RuntimeError: If the partition is not fitted.
+        :raises ValueError: If points cannot be used, as in :meth:`labels`.
+
+        Example:
+            >>> x = torch.tensor([[0.0], [0.2], [1.0]])
+            >>> trees = MondrianPartition(x, num_trees=4000, lifetime=1.0, random_state=1)
+            >>> apart = trees.separation_times(x, torch.tensor([0, 0]), torch.tensor([1, 2])) < 1.0
+            >>> apart.double().mean(0), 1 - math.exp(-0.2), 1 - math.exp(-1.0)
+            (tensor([0.1835, 0.6250], dtype=torch.float64), 0.18126924692201818, 0.6321205588285577)
+        """
+        self.check_points(x)
+        copy = deepcopy(self)
+        copy.max_lifetime_bits = self.lifetime_bits
+        rows = copy._grown(x.detach())
+        layout, leaves = rows.trees.layout, rows.leaf_codes.long() - torch.arange(self.num_partitions)
+        start, end = leaves[first].T, leaves[second].T
+        node = layout.leaf_nodes[start]
+        while bool((outside := (end < layout.node_low[node]) | (end >= layout.node_high[node])).any()):
+            node = torch.where(outside, layout.parent[node], node)
+        return torch.where(start == end, math.inf, rows.trees.cut_times[node])
+
+    def _described(self) -> str:
+        told = f"{counted(self.num_partitions, 'tree')}, lifetime {self.lifetime:.4g}"
+        told += f" of {self.max_lifetime:.4g}" if self.lifetime != self.max_lifetime else ""
+        matrices, columns, seen = (int(size) for size in self.matrix_bits.shape)
+        if matrices:
+            told += f", {counted(matrices, 'projection')} to {counted(seen, 'column')}"
+        return told
 
     def _labels(self, x: Tensor) -> Tensor:
         labels = torch.empty(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)

@@ -1,4 +1,4 @@
-"""Matplotlib figures of predictions and their calibration (`pip install "gpytorch_partition[plot]"` for matplotlib)."""
+"""Predictions against the truth, and their calibration: of arrays, for one model or several."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from scipy.stats import norm
 from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.estimators.scores import coverage
+from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, legend_above, percent, set_title
+from gpytorch_partition.plots.style import name as as_name
 
 Prediction = tuple[np.ndarray, np.ndarray]  # means and standard deviations
 
-# Okabe & Ito's palette, distinguishable with any color vision.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_GRAY = "#6E6E6E"
-_NOTE = {"va": "bottom", "fontsize": 9, "color": _GRAY}
 _MOST_ROWS_SHOWN = 150
-_HALF_WIDTH = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
+HALF_WIDTH = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
 _LEVELS = np.linspace(0, 1, 41)[1:-1]
 
 
@@ -60,12 +58,12 @@ def plot_comparison(
     layout = ConstrainedLayoutEngine(hspace=0.06, wspace=0.06)
     figure = Figure(figsize=(5.2 * num_columns, 4.9 * num_rows), layout=layout, dpi=150)
     figure.suptitle(title, fontsize=13)
-    target = target.replace("$", r"\$")  # a name, not a formula
+    target = as_name(target)
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     limits = _limits(y, list(predictions.values()))
-    for panel, (name, prediction), color in zip(panels, predictions.items(), cycle(_COLORS)):
+    for panel, (name, prediction), color in zip(panels, predictions.items(), cycle(COLORS)):
         plot_predictions(panel, y, *prediction, color=color)
-        _set_title(panel, f"{name}: RMSE {root_mean_squared_error(y, prediction[0]):.4g}")
+        set_title(panel, f"{name}: RMSE {root_mean_squared_error(y, prediction[0]):.4g}")
         panel.set(xlabel=f"true {target}", ylabel=f"predicted {target}", ylim=limits)
     plot_calibration(panels[num_panels - 1], y, predictions, references)
     for panel in panels[num_panels:]:
@@ -73,7 +71,7 @@ def plot_comparison(
     return figure
 
 
-def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarray, *, color: str = _COLORS[0]) -> None:
+def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarray, *, color: str = COLORS[0]) -> None:
     """
     Predicted against true targets, with central 90 % intervals; those that miss their target are black.
 
@@ -92,17 +90,17 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
         >>> [text.get_text() for text in panel.get_legend().get_texts()]
         ['within its 90 % interval: 100 %', 'outside: 0 %']
     """
-    shown = _spread(y)
-    missed = np.abs(y - mean) > _HALF_WIDTH * std
-    panel.axline((float(y.mean()), float(y.mean())), slope=1, color=_GRAY, linewidth=1, zorder=1)
+    shown = spread(y)
+    missed = np.abs(y - mean) > HALF_WIDTH * std
+    panel.axline((float(y.mean()), float(y.mean())), slope=1, color=GRAY, linewidth=1, zorder=1)
     for rows, tint, label in (
-        (shown[~missed[shown]], color, f"within its 90 % interval: {_percent(1 - missed.mean())}"),
-        (shown[missed[shown]], "black", f"outside: {_percent(missed.mean())}"),
+        (shown[~missed[shown]], color, f"within its 90 % interval: {percent(1 - missed.mean())}"),
+        (shown[missed[shown]], "black", f"outside: {percent(missed.mean())}"),
     ):
         panel.errorbar(
             y[rows],
             mean[rows],
-            _HALF_WIDTH * std[rows],
+            HALF_WIDTH * std[rows],
             fmt="o",
             color=tint,
             ecolor=(tint, 0.3),
@@ -111,8 +109,8 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
             label=label,
         )
     if len(shown) < len(y):
-        panel.text(0.98, 0.02, f"{len(shown)} of {len(y):,} rows drawn", ha="right", transform=panel.transAxes, **_NOTE)
-    _legend_above(panel)
+        panel.text(0.98, 0.02, f"{len(shown)} of {len(y):,} rows drawn", ha="right", transform=panel.transAxes, **NOTE)
+    legend_above(panel)
     panel.grid(alpha=0.25)
 
 
@@ -137,36 +135,21 @@ def plot_calibration(
         'Calibration of central intervals'
     """
     margin = norm.ppf(0.975) * np.sqrt(_LEVELS * (1 - _LEVELS) / len(y))
-    band = {"color": _GRAY, "alpha": 0.15, "linewidth": 0, "label": f"chance alone (95 %, {len(y):,} rows)"}
+    band = {"color": GRAY, "alpha": 0.15, "linewidth": 0, "label": f"chance alone (95 %, {len(y):,} rows)"}
     panel.fill_between(_LEVELS, _LEVELS - margin, _LEVELS + margin, **band)
-    panel.axline((0, 0), slope=1, color=_GRAY, linewidth=1)
+    panel.axline((0, 0), slope=1, color=GRAY, linewidth=1)
     curves = [(name, pair, "-") for name, pair in predictions.items()]
     curves += [(name, pair, "--") for name, pair in references.items()]
-    for (name, (mean, std), style), color in zip(curves, cycle(_COLORS)):
+    for (name, (mean, std), style), color in zip(curves, cycle(COLORS)):
         panel.plot(_LEVELS, coverage(y, mean, std, _LEVELS), style, color=color, linewidth=1.8, label=name)
-    _set_title(panel, "Calibration of central intervals", above=0)
+    set_title(panel, "Calibration of central intervals", above=0)
     panel.set(xlabel="nominal share inside", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))
     panel.legend(loc="upper left", fontsize=9, framealpha=0.9)
-    panel.text(0.98, 0.03, "above the line: intervals too wide\nbelow: too narrow", ha="right", **_NOTE)
+    panel.text(0.98, 0.03, "above the line: intervals too wide\nbelow: too narrow", ha="right", **NOTE)
     panel.grid(alpha=0.25)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
-
-
-def _set_title(panel: Any, text: str, above: int = 1) -> None:
-    """A title on the left, with room for `above` lines below it."""
-    panel.set_title(text, loc="left", fontsize=11, fontweight="bold", pad=6 + 16 * above)
-
-
-def _legend_above(panel: Any) -> None:
-    """A legend in one line above the panel, where it covers no points."""
-    place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
-    panel.legend(ncols=2, fontsize=9, frameon=False, handletextpad=0.2, columnspacing=1.2, **place)
-
-
-def _spread(y: np.ndarray) -> np.ndarray:
+def spread(y: np.ndarray) -> np.ndarray:
     """Indices of at most 150 rows, evenly spread over the sorted targets."""
     order = np.argsort(y, kind="stable")
     if len(y) <= _MOST_ROWS_SHOWN:
@@ -176,7 +159,7 @@ def _spread(y: np.ndarray) -> np.ndarray:
 
 def _limits(y: np.ndarray, predictions: list[Prediction]) -> tuple[float, float]:
     """The range of the vertical axes of all panels, which holds the targets drawn and their intervals."""
-    rows = _spread(y)
-    ends = [mean[rows] + side * _HALF_WIDTH * std[rows] for mean, std in predictions for side in (-1, 1)]
+    rows = spread(y)
+    ends = [mean[rows] + side * HALF_WIDTH * std[rows] for mean, std in predictions for side in (-1, 1)]
     low, high = float(np.min([y[rows], *ends])), float(np.max([y[rows], *ends]))
     return low - 0.03 * (high - low), high + 0.03 * (high - low)

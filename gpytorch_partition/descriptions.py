@@ -1,0 +1,68 @@
+"""Short texts for what objects hold: in the reprs of kernels and partitions, and in summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import indent
+from typing import Any
+
+_MOST_LISTED = 6
+
+
+def counted(number: int, name: str) -> str:
+    """
+    A number of things.
+
+    Example:
+        >>> counted(1, "tree"), counted(12000, "leaf")
+        ('1 tree', '12,000 leaves')
+    """
+    plural = name.removesuffix("f") + "ves" if name.endswith("f") else name + "s"
+    return f"{number:,} {name if number == 1 else plural}"
+
+
+def ranged(values: Iterable[Any]) -> str:
+    """
+    The range of some numbers, of one or more.
+
+    Example:
+        >>> ranged([3, 5, 4]), ranged([2, 2])
+        ('3 to 5', '2')
+    """
+    values = [float(value) for value in values]
+    low, high = (f"{end:,.4g}" if end < 1e4 else f"{end:,.0f}" for end in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def listed(values: Sequence[Any]) -> str:
+    """
+    The first numbers of some, in brackets.
+
+    Example:
+        >>> listed([0.123456, 2]), listed(range(9))
+        ('[0.123, 2]', '[0, 1, 2, 3, 4, 5, ... 3 more]')
+    """
+    shown = [f"{float(value):.3g}" for value in values[:_MOST_LISTED]]
+    more = len(values) - len(shown)
+    return f"[{', '.join(shown)}{f', ... {more} more' if more else ''}]"
+
+
+def module_repr(name: str, extra: str, children: Iterator[tuple[str, Any]]) -> str:
+    """
+    The repr of a module in PyTorch's form.
+
+    :param name: Its name.
+    :param extra: What it holds.
+    :param children: The modules to show inside, by name.
+
+    Example:
+        >>> print(module_repr("Outer", "two", iter([("inner", 1)])))
+        Outer(
+          two
+          (inner): 1
+        )
+    """
+    lines = [f"({key}): {child!r}" for key, child in children]
+    if not lines:
+        return f"{name}({extra})"
+    return "\n".join([f"{name}(", indent("\n".join([*([extra] if extra else []), *lines]), "  "), ")"])

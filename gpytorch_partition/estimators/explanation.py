@@ -1,0 +1,186 @@
+"""What a fitted regressor says of itself: summary, importance of columns, partial dependence, rows like new ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.inspection import permutation_importance
+from sklearn.utils.validation import check_is_fitted
+
+from gpytorch_partition.estimators.importance import Importance, column_shares
+from gpytorch_partition.estimators.nearest_rows import nearest_rows
+from gpytorch_partition.estimators.partial_dependence import PartialDependence, partial_dependence
+from gpytorch_partition.estimators.summary import ModelSummary, summary_of
+from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.missing import encode_missing
+
+
+class Explanation(BaseEstimator):
+    """
+    Methods of a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor` that explain its model, and its
+    HTML.
+    """
+
+    kernel: Any
+    model_: Any
+    log_marginal_likelihood_value_: float | None
+    log_predictive_density_: float | None
+    at_bounds_: dict[str, Any]
+    seconds_: dict[str, float]
+    n_features_in_: int
+    _unit: Any
+    _summary: ModelSummary | None = None
+
+    def summary(self) -> ModelSummary:
+        """
+        What the model consists of: the parts of its kernel with their shares of the prior and of the explained
+        variance, noise, scales, trees, and seconds of the fit's stages.
+
+        Costs two products with each part at 5,000 rows at most, and the solve of the first prediction; it is kept.
+
+        :return: The numbers, readable when printed, and a table in notebooks.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> from gpytorch_partition.estimators import PartitionGPRegressor
+            >>> X = np.linspace(0, 1, 40)[:, None]
+            >>> model = PartitionGPRegressor("mondrian", num_partitions=20, random_state=0).fit(X, X[:, 0])
+            >>> found = model.summary()
+            >>> found.num_rows, [part.name for part in found.parts]
+            (40, ['MondrianKernel'])
+        """
+        check_is_fitted(self, "model_")
+        if self._summary is None:
+            self._summary = summary_of(
+                self.model_,
+                self._unit,
+                self._column_names(),
+                title=f"{type(self).__name__} with kernel={_shown(self.kernel)}",
+                log_marginal_likelihood=self.log_marginal_likelihood_value_,
+                log_predictive_density=self.log_predictive_density_,
+                at_bounds=self.at_bounds_,
+                seconds=self.seconds_,
+            )
+        return self._summary
+
+    def importance(
+        self, X: Any = None, y: Any = None, *, n_repeats: int = 5, random_state: Any = 0, n_jobs: int | None = None
+    ) -> Importance:
+        """
+        Which columns matter, by the structure of the model's parts, and by permutation as a check.
+
+        By structure it is how much of the variance of the posterior mean over the training rows each column explains
+        (:func:`gpytorch_partition.estimators.importance.column_shares`); of columns that tell the same, trees share it
+        out. By permutation it is how much R squared falls where a column's values are exchanged between rows
+        (:func:`sklearn.inspection.permutation_importance`), which is about new rows if X and y are: with the training
+        rows it is too good, as every score is.
+
+        :param X: `N x D` rows for the check, best those that the model has not seen. (Default: no check.)
+        :param y: Their `N` targets.
+        :param n_repeats: How often each column is permuted. (Default: 5.)
+        :param random_state: Seed of the permutations. (Default: 0.)
+        :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
+        :return: The numbers, readable when printed; `plot()` draws them.
+        :raises ValueError: If only one of X and y is given, or they cannot be used.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> from gpytorch_partition.estimators import PartitionGPRegressor
+            >>> X = np.random.RandomState(0).rand(200, 2)
+            >>> model = PartitionGPRegressor("forest", num_partitions=50, random_state=0).fit(X, X[:, 1] ** 2)
+            >>> print(model.importance())
+            column  share of the explained variance
+            x1                                1.000
+            x0                                0.000
+        """
+        check_is_fitted(self, "model_")
+        if (X is None) != (y is None):
+            raise ValueError("expected both rows and targets to check importances by, or neither, got one of them")
+        shares, checked = self._by_input_columns(column_shares(self.model_, random_state)), {}
+        if X is not None:
+            found = permutation_importance(self, X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs)
+            checked = {"permutation": found.importances_mean, "permutation_std": found.importances_std}
+        parts = tuple(part.name for part in self.summary().parts)
+        return Importance(tuple(self._column_names()), shares.sum(0), shares, parts, **checked)
+
+    def partial_dependence(self, X: Any, column: int | str, **options: Any) -> PartialDependence:
+        """
+        How the function depends on one column, with intervals: :func:`partial_dependence` of this model.
+
+        :param X: `N x D` rows that are averaged over.
+        :param column: Number or name of the column.
+        :param options: `grid` and `grid_resolution`.
+        """
+        return partial_dependence(self, X, column, **options)
+
+    def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        r"""
+        The training rows that the model holds for most like new ones, by its own kernel.
+
+        Alike is what the kernel says: rows that share clusters, or nodes of trees, with the new one. Values are
+        correlations under the prior, :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`: 1 for the same row, and for kernels
+        that are 1 there the values of the kernel. :math:`O(N m)` for each new row, with bounded memory.
+
+        :param X: `N2 x D` rows.
+        :param k: Number of training rows for each, at most N. (Default: 5.)
+        :return: Numbers of training rows, from 0, and their correlations, `N2 x k` each, the nearest first.
+        :raises ValueError: If k or X cannot be used.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> from gpytorch_partition.estimators import PartitionGPRegressor
+            >>> X = np.linspace(0, 1, 40)[:, None]
+            >>> model = PartitionGPRegressor("mondrian", num_partitions=200, random_state=0).fit(X, X[:, 0])
+            >>> rows, values = model.nearest_rows([[0.5]], k=2)
+            >>> sorted(rows[0].tolist())
+            [19, 20]
+        """
+        check_is_fitted(self, "model_")
+        train_x = self.model_.train_inputs[0]
+        k = checked_count(k, "rows", "k")
+        if k > len(train_x):
+            raise ValueError(f"expected k up to {len(train_x)}, the number of training rows, got {k}")
+        points = encode_missing(self._points(self._checked_rows(X)))
+        return nearest_rows(self.model_.covar_module, points, train_x, k)
+
+    def _column_names(self) -> list[str]:
+        """The names of the columns as fitted, or x0, x1 and so on, as scikit-learn calls them."""
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{number}" for number in range(self.n_features_in_)] if names is None else list(map(str, names))
+
+    def _by_input_columns(self, shares: np.ndarray) -> np.ndarray:
+        """Shares of the model's columns (`parts x D'`) as those of the columns that were given (`parts x D`)."""
+        encoder = getattr(self, "encoder_", None)  # of tables, which makes several columns of a date
+        if encoder is None:
+            return shares
+        found = np.zeros((len(shares), self.n_features_in_))
+        np.add.at(found.T, encoder.sources_, shares.T)
+        return found
+
+    def _points(self, rows: np.ndarray) -> torch.Tensor:
+        raise NotImplementedError
+
+    def _checked_rows(self, X: Any) -> np.ndarray:
+        raise NotImplementedError
+
+    # In notebooks: scikit-learn's diagram, and the summary below it once the estimator is fitted.
+
+    def _repr_html_inner(self) -> str:
+        return super()._repr_html_inner() + self._html_of_summary()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] += self._html_of_summary()
+        return bundle
+
+    def _html_of_summary(self) -> str:
+        return self.summary()._repr_html_() if hasattr(self, "model_") else ""
+
+
+def _shown(kernel: Any) -> str:
+    """A parameter `kernel` in a word."""
+    return repr(kernel) if isinstance(kernel, str) else getattr(kernel, "__name__", type(kernel).__name__)

@@ -1,0 +1,202 @@
+"""Which columns matter to a model, by the structure of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from gpytorch.kernels import LinearKernel
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.clusters.tree_layout import TreeLayout
+from gpytorch_partition.estimators.parts import (
+    KernelPart,
+    covariance_shares,
+    dual_weights,
+    kernel_parts,
+    part_means,
+)
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, RandomForestKernel
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
+
+_NUM_PAIRS = 1_000  # random pairs of rows, between which a column's values are exchanged
+
+
+@dataclass(frozen=True, eq=False)
+class Importance:
+    """
+    Which columns matter: shares of the variance that the model explains, and permutation importances as a check.
+
+    :param columns: `D` names of the columns.
+    :param by_structure: `D` shares of the variance of the posterior mean over the training rows, which sum to 1; one
+        below 0 is that of a column which works against others.
+    :param by_part: `parts x D`, what each part of the kernel adds to them.
+    :param parts: The names of the parts.
+    :param permutation: `D` falls of R squared where a column's values are exchanged between rows; None if not asked
+        for.
+    :param permutation_std: `D` standard deviations over the repeats; None if not asked for.
+    """
+
+    columns: tuple[str, ...]
+    by_structure: np.ndarray
+    by_part: np.ndarray
+    parts: tuple[str, ...]
+    permutation: np.ndarray | None = None
+    permutation_std: np.ndarray | None = None
+
+    def order(self) -> np.ndarray:
+        """The numbers of the columns, the one with the largest share first."""
+        return np.argsort(-self.by_structure, kind="stable")
+
+    def __str__(self) -> str:
+        width = max(6, *(len(name) for name in self.columns))
+        head = f"{'column':<{width}}  share of the explained variance"
+        lines = [head if self.permutation is None else f"{head}   permutation: fall of R squared"]
+        for number in self.order():
+            line = f"{self.columns[number]:<{width}}  {self.by_structure[number]:31.3f}"
+            if self.permutation is not None and self.permutation_std is not None:
+                line += f"   {self.permutation[number]:18.3f} +- {self.permutation_std[number]:.3f}"
+            lines.append(line)
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def plot(self, ax: Any = None) -> Any:
+        """A bar for each column (:func:`gpytorch_partition.plots.plot_importance`)."""
+        from gpytorch_partition.plots import plot_importance
+
+        return plot_importance(self, ax=ax)
+
+
+@torch.no_grad()
+def column_shares(model: PartitionGP, random_state: Any = 0) -> np.ndarray:
+    r"""
+    How much each column contributes to the variance that each part of a model explains (`parts x D`).
+
+    Rows sum to the parts' own shares, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)` over the training
+    rows, f the posterior mean and :math:`f_j` a part of it, and all together to 1: a covariance decomposition (Li et
+    al. 2010). A part is divided by its own structure:
+
+    - **Trees** (:class:`~gpytorch_partition.RandomForestKernel`): :math:`f_j` is constant in each leaf, and, along the
+      path to it, the sum over splits of how much the mean over the training rows in a child differs from that in the
+      node (Saabas 2014, "Interpreting random forests"). A split counts for its column, with its covariance with f. Were
+      f a single tree's prediction, this would be the decrease of impurity (Breiman et al. 1984) exactly.
+    - **Slopes** (:class:`~gpytorch_partition.LocalLinearKernel`): levels as trees, slopes count for their own column.
+    - **Linear kernels**: the term :math:`v_d\, x_d \sum_i x_{id} \alpha_i` of each column, its weight times its values.
+    - **All others** (a Matern kernel, clusters, Mondrian trees): the part's share is divided in proportion to
+      :math:`\mathbb{E}[k(x, x) - k(x, x')]`, x' being x with the column's value of another row: the prior's expected
+      total sensitivity index, not normalized (Jansen 1999), which short lengthscales make large.
+
+    One product with each part (two for slopes), and for parts of the last kind D times 1,000 random pairs of rows.
+
+    :param model: A model in evaluation mode.
+    :param random_state: Seed of the rows whose values are taken. (Default: 0.)
+    """
+    x, alpha, random = model.train_inputs[0], dual_weights(model), random_state_of(random_state)
+    parts = kernel_parts(model.covar_module)
+    means = part_means(parts, x, alpha)
+    total = means.sum(0)
+    total = total - total.mean()
+    if not bool(total @ total > 0):
+        return np.zeros((len(parts), x.shape[-1]))
+    shares = covariance_shares(means)
+    with settings.iterative():
+        found = [_shares_of(part, x, alpha, total, float(share), random) for part, share in zip(parts, shares)]
+    return torch.stack(found).numpy()
+
+
+def _shares_of(
+    part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor, share: float, random: np.random.RandomState
+) -> Tensor:
+    """The share of each column (`D`) in a part, which sum to the part's share; those of a mixture's kernels added."""
+    inner = kernel_parts(part.kernel, of_mixtures=True)
+    if len(inner) > 1:
+        inside = [KernelPart(each.kernel, part.weight * each.weight, (*part.maps, *each.maps)) for each in inner]
+        means = part_means(inside, x, alpha)
+        shares = (means - means.mean(-1, keepdim=True)) @ total / (total @ total)
+        return torch.stack(
+            [_shares_of(each, x, alpha, total, float(own), random) for each, own in zip(inside, shares)]
+        ).sum(0)
+    covariances = _structured(part, x, alpha, total)
+    if covariances is not None:
+        return covariances / (total @ total)
+    return share * _relevance(part, x, random)
+
+
+def _structured(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor | None:
+    """N times the covariance of each column's contribution with f (`D`); None for kernels without such a structure."""
+    kernel, num_columns = part.kernel, x.shape[-1]
+    if not part.keeps_columns:
+        return None
+    if type(kernel) is LinearKernel and kernel.active_dims is None:
+        rows = part.points(x).double()
+        return part.weight * kernel.variance.double().reshape(-1) * (rows.T @ alpha.double()) * (rows.T @ total)
+    base = kernel.base_kernel if isinstance(kernel, LocalLinearKernel) else kernel
+    if type(base) is not RandomForestKernel or base.columns.numbers.numel():
+        return None
+    covariance = cast(PartitionLinearOperator, part.covariance(x, x))
+    table = covariance.cluster_product(covariance.cluster_sums(alpha.unsqueeze(-1)))
+    scale = part.weight * float(covariance.scale)
+    leaves, of_leaves = _of_leaves(base, base._active(part.points(x)), covariance.left, table[:, 0].double())
+    found = _by_splits(base._forest, leaves, of_leaves, total, num_columns)
+    if isinstance(kernel, LocalLinearKernel):
+        values = covariance.left.row_values(table[:, 1:]) * cast(Tensor, covariance.left_loadings)[:, 1:]
+        slopes = kernel.columns.numbers if kernel.columns.numbers.numel() else torch.arange(num_columns)
+        found = found.index_add(0, slopes, values.double().T @ total)
+    return scale * found
+
+
+def _of_leaves(kernel: RandomForestKernel, x: Tensor, rows: Incidence, values: Tensor) -> tuple[Incidence, Tensor]:
+    """The leaves of the rows and the values of leaves (`p`), where a cluster may be a node with several."""
+    partition = kernel.partition
+    if not isinstance(partition, TreeCutPartition):
+        return rows, values
+    first = partition.counts.cumsum(0) - partition.counts
+    leaves, _ = partition.forest.incidences(x, x)
+    return leaves, values[partition.clusters.long() + partition.forest.layout.of_leaf(first)]
+
+
+def _by_splits(forest: ForestPartition, rows: Incidence, values: Tensor, total: Tensor, num_columns: int) -> Tensor:
+    """The covariance with f (times N) of what splits by each column add to a row (`D`), from values of leaves."""
+    layout = forest.layout
+    counts, covariances = rows.cluster_sums(torch.stack([torch.ones_like(total), total], -1)).unbind(-1)
+    nodes = _node_sums(layout, torch.stack([counts, counts * values, covariances], -1))
+    means = nodes[:, 1] / nodes[:, 0].clamp_min(1)
+    effects = (means - means[layout.parent]) * nodes[:, 2]  # 0 for roots, and for nodes without rows
+    columns = forest.feature.long()[layout.parent]
+    return torch.zeros(num_columns, dtype=torch.float64).index_add(0, columns, effects)
+
+
+def _node_sums(layout: TreeLayout, leaf_values: Tensor) -> Tensor:
+    """For every node the sum over its leaves (`V x t`), in layout order."""
+    sums = torch.empty(layout.num_nodes, leaf_values.shape[-1], dtype=leaf_values.dtype)
+    sums[layout.sums.nodes] = layout.sums.up(leaf_values)
+    return sums
+
+
+def _relevance(part: KernelPart, x: Tensor, random: np.random.RandomState) -> Tensor:
+    """How much of the prior variance is lost where a column's value is another row's (`D`, which sum to 1 or are 0)."""
+    own, others = (x[torch.from_numpy(random.randint(len(x), size=_NUM_PAIRS))] for _ in range(2))
+    part = _exact(part)
+    variance, lost = part.pairs(own, own).mean(), []
+    for column in range(x.shape[1]):
+        changed = own.clone()
+        changed[:, column] = others[:, column]
+        lost.append(variance - part.pairs(own, changed).mean())
+    found = torch.stack(lost).clamp_min(0)
+    return found / found.sum() if bool(found.sum() > 0) else found
+
+
+def _exact(part: KernelPart) -> KernelPart:
+    """The part with the kernel itself instead of its approximation through inducing points, which costs more."""
+    kernel = part.kernel
+    if not isinstance(kernel, LandmarkKernel):
+        return part
+    return KernelPart(kernel.base_kernel, part.weight, (*part.maps, kernel.columns.select))

@@ -1,0 +1,59 @@
+"""The training rows that a kernel holds for most like new ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_linear_operator
+from torch import Tensor
+
+from gpytorch_partition import settings
+
+_ENTRIES = 2**24  # covariances held at once
+
+
+@torch.no_grad()
+def nearest_rows(kernel: Kernel, points: Tensor, train_x: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
+    r"""
+    For each point the rows with the largest correlations :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`.
+
+    Of a kernel that is 1 for a point with itself (a forest, clusters, Mondrian trees) these are its values. A sum with
+    a linear kernel would else hold large rows for like all others. Rows as near as each other come in their order.
+
+    Costs :math:`O(N m)` for each block of points, and sums over the clusters that points share with rows; at most
+    :math:`2^{24}` covariances are held.
+
+    :param kernel: Any kernel without a batch shape.
+    :param points: `N2 x D` points.
+    :param train_x: `N x D` rows.
+    :param k: Number of rows for each point.
+    :return: Their numbers and their correlations, `N2 x k` each, the nearest first.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> rows, values = nearest_rows(RBFKernel(), torch.tensor([[0.9]]), torch.tensor([[0.0], [1.0], [2.0]]), 2)
+        >>> rows
+        array([[1, 0]])
+    """
+    with settings.iterative(), settings.no_debug():
+        roots = kernel(train_x, diag=True).double().sqrt()
+        size = max(1, _ENTRIES // len(train_x))
+        found = [_nearest(kernel, block, train_x, roots, k) for block in points.split(size)]
+    numbers, values = (np.concatenate(parts) for parts in zip(*found))
+    return numbers, values
+
+
+def _nearest(kernel: Kernel, points: Tensor, train_x: Tensor, roots: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
+    covariances = to_linear_operator(kernel(points, train_x)).to_dense().double()
+    scales = kernel(points, diag=True).double().sqrt().unsqueeze(-1) * roots
+    correlations = (covariances / scales.clamp_min(torch.finfo(torch.float64).tiny)).clamp(-1, 1).numpy()
+    chosen = np.stack([_largest(row, k) for row in correlations])
+    return chosen, np.take_along_axis(correlations, chosen, 1)
+
+
+def _largest(values: np.ndarray, k: int) -> np.ndarray:
+    """The numbers of the k largest values, the largest first; of the same values the first ones."""
+    least = np.partition(values, len(values) - k)[len(values) - k]
+    candidates = np.flatnonzero(values >= least)
+    return candidates[np.argsort(-values[candidates], kind="stable")[:k]]

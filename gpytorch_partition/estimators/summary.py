@@ -1,0 +1,225 @@
+"""What a fitted model consists of, as numbers, text and HTML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gpytorch_partition.descriptions import counted
+from gpytorch_partition.estimators.parts import KernelPart, covariance_shares, dual_weights, kernel_parts
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, PartitionMixtureKernel, RandomForestKernel
+from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.presets.assembly import description_of
+from gpytorch_partition.settings import iterative
+
+_MOST_ROWS = 5_000  # training rows, evenly spread, that shares of variances are computed on
+_MOST_COLUMNS = 8  # lengthscales shown
+
+
+@dataclass(frozen=True)
+class PartSummary:
+    """
+    A part of the kernel.
+
+    :param name: Its name.
+    :param description: What it is made of.
+    :param prior: Its share of the variance over the training rows that the prior expects.
+    :param explained: Its share of the variance of the posterior mean over the training rows; below 0 where it works
+        against the others.
+    :param lengthscales: Lengthscales by column, in standard deviations of the columns; empty where it has none.
+    :param num_trees: Number of its trees, 0 where it has none.
+    """
+
+    name: str
+    description: str
+    prior: float
+    explained: float
+    lengthscales: dict[str, float] = field(default_factory=dict)
+    num_trees: int = 0
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """
+    What a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor` consists of; readable when printed.
+
+    :param title: The estimator.
+    :param num_rows: Number N of training rows.
+    :param num_columns: Number D of columns.
+    :param parts: The parts of the kernel.
+    :param target_std: Standard deviation of the training targets.
+    :param function_std: Standard deviation of the posterior mean over the training rows, in units of the targets.
+    :param prior_std: What the prior expects of the function's; far less where trees that have seen targets put their
+        splits where the function varies.
+    :param noise_std: Standard deviation of the noise, in units of the targets; where it varies, its root mean square.
+    :param noise_range: Its least and largest over the training rows; None where it is constant.
+    :param log_marginal_likelihood: In nats, of the standardized targets; None where weights were chosen otherwise.
+    :param log_predictive_density: Mean over held-out rows, in nats; None where no rows were held out.
+    :param at_bounds: Hyperparameters at a bound.
+    :param seconds: Seconds of the stages of the fit, by name.
+    """
+
+    title: str
+    num_rows: int
+    num_columns: int
+    parts: tuple[PartSummary, ...]
+    target_std: float
+    function_std: float
+    prior_std: float
+    noise_std: float
+    noise_range: tuple[float, float] | None
+    log_marginal_likelihood: float | None
+    log_predictive_density: float | None
+    at_bounds: dict[str, Any]
+    seconds: dict[str, float]
+
+    def __str__(self) -> str:
+        width = max(12, *(len(part.name) for part in self.parts))
+        lines = [f"{self.title}: {counted(self.num_rows, 'row')}, {counted(self.num_columns, 'column')}", ""]
+        lines.append(f"{'part':<{width}}   prior  explained  made of")
+        for part in self.parts:
+            shares = f"{_percent(part.prior):>7}  {_percent(part.explained):>9}"
+            lines.append(f"{part.name:<{width}} {shares}  {part.description}")
+        lines.append("")
+        lines += [f"{name:<{width}}  {value}" for name, value in self.facts().items()]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def facts(self) -> dict[str, str]:
+        """What there is to say beside the parts, by what it is about."""
+        found = {
+            "function": f"standard deviation {self.function_std:.4g} over the rows "
+            f"(targets: {self.target_std:.4g}; the prior expects {self.prior_std:.4g})",
+            "noise": self._noise(),
+        }
+        for part in self.parts:
+            if part.lengthscales:
+                found["lengthscales"] = f"{_shortest(part.lengthscales)} (in standard deviations of the columns)"
+        found |= {"trees": f"{trees:,}"} if (trees := sum(part.num_trees for part in self.parts)) else {}
+        if self.log_marginal_likelihood is not None:
+            found["likelihood"] = f"log marginal likelihood {self.log_marginal_likelihood:.2f} nats"
+        if self.log_predictive_density is not None:
+            found["held out"] = f"log predictive density {self.log_predictive_density:.3f} nats a row"
+        found["at bounds"] = ", ".join(f"{name} = {value}" for name, value in self.at_bounds.items()) or "none"
+        if self.seconds:
+            found["seconds"] = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
+        return found
+
+    def _noise(self) -> str:
+        share = f"{_percent(self.noise_std / self.target_std)} of the targets'" if self.target_std else ""
+        if self.noise_range is None:
+            return f"standard deviation {self.noise_std:.4g} ({share}), the same everywhere"
+        low, high = self.noise_range
+        return f"standard deviation {self.noise_std:.4g} ({share}), varies with x from {low:.4g} to {high:.4g}"
+
+    def _repr_html_(self) -> str:
+        """A table of the parts and one of the facts, for notebooks."""
+        cells = [(part.name, _percent(part.prior), _percent(part.explained), part.description) for part in self.parts]
+        parts = _table([("part", "share of the prior", "share of the explained", "made of"), *cells], has_head=True)
+        facts = _table(list(self.facts().items()), has_head=False)
+        size = f"{counted(self.num_rows, 'row')}, {counted(self.num_columns, 'column')}"
+        return f"<details open><summary>Fitted to {size}</summary>{parts}{facts}</details>"
+
+
+@torch.no_grad()
+def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **others: Any) -> ModelSummary:
+    """
+    The summary of a fitted model.
+
+    Shares are those of at most 5,000 training rows: two products with each part, and a solve if nothing was predicted
+    before.
+
+    :param model: The model, in evaluation mode.
+    :param unit: What its targets were standardized by.
+    :param columns: Names of its columns.
+    :param others: The other fields of :class:`ModelSummary`.
+    """
+    x, scale = model.train_inputs[0], float(unit.scale)
+    some = x[:: -(-len(x) // _MOST_ROWS)]
+    parts, alpha = kernel_parts(model.covar_module), dual_weights(model)
+    with iterative():
+        priors = [part.prior_variance(some) for part in parts]
+        means = torch.stack([part.mean(some, x, alpha) for part in parts])
+    names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
+    total = sum(priors) or 1.0
+    found = tuple(
+        PartSummary(name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns))
+        for name, part, prior, share in zip(names, parts, priors, covariance_shares(means))
+    )
+    noise = scale * noise_variances(model.likelihood, some).double().sqrt()
+    varies = bool((noise - noise[0]).abs().max() > 1e-6 * noise[0])
+    return ModelSummary(
+        num_rows=len(x),
+        num_columns=len(columns),
+        parts=found,
+        target_std=scale * float(model.train_targets.double().std(correction=0)),
+        function_std=scale * float(means.sum(0).std(correction=0)),
+        prior_std=scale * max(0.0, sum(priors)) ** 0.5,
+        noise_std=float(noise.square().mean().sqrt()),
+        noise_range=(float(noise.min()), float(noise.max())) if varies else None,
+        **others,
+    )
+
+
+@torch.no_grad()
+def noise_variances(likelihood: Any, x: Tensor) -> Tensor:
+    """
+    The variance of the noise of observations at points (`N`), without what inducing points leave out.
+
+    :param likelihood: A Gaussian likelihood of GPyTorch or this package.
+    :param x: `N x D` points.
+    """
+    noise = likelihood.noise_covar
+    noise = noise.base_noise if isinstance(noise, UnspannedNoise) else noise
+    return noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1)
+
+
+def description(kernel: Kernel) -> str:
+    """
+    A kernel in one line.
+
+    Example:
+        >>> from gpytorch_partition import PartitionKernel
+        >>> description(LocalLinearKernel(PartitionKernel(torch.floor), num_dims=2))
+        'LocalLinearKernel(slopes of variance 0.5 in 2 columns) of PartitionKernel(floor)'
+    """
+    told = f"{type(kernel).__name__}({kernel.extra_repr()})".removesuffix("()")
+    inside = [kernel.base_kernel] if isinstance(kernel, LandmarkKernel | LocalLinearKernel) else []
+    inside = list(kernel.kernels) if isinstance(kernel, PartitionMixtureKernel) else inside
+    return told if not inside else f"{told} of {' and '.join(map(description, inside))}"
+
+
+def _widths_and_trees(part: KernelPart, columns: list[str]) -> tuple[dict[str, float], int]:
+    """Lengthscales of a part by column, if it has one for each, and the number of its trees."""
+    num_trees = sum(each.num_partitions for each in part.kernel.modules() if isinstance(each, RandomForestKernel))
+    kernel = part.kernel.base_kernel if isinstance(part.kernel, LandmarkKernel) else part.kernel
+    values = kernel.lengthscale.detach().flatten().tolist() if kernel.has_lengthscale else []
+    has_names = part.keeps_columns and len(values) == len(columns)
+    return dict(zip(columns, values)) if has_names else {}, num_trees
+
+
+def _shortest(lengthscales: dict[str, float]) -> str:
+    """The shortest lengthscales, by column."""
+    order = sorted(lengthscales.items(), key=lambda item: item[1])
+    told = ", ".join(f"{name} {value:.3g}" for name, value in order[:_MOST_COLUMNS])
+    return told + (f", ... {len(order) - _MOST_COLUMNS} longer" if len(order) > _MOST_COLUMNS else "")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _table(rows: list[tuple[str, ...]], has_head: bool) -> str:
+    cells = [
+        "".join(f'<{tag} style="text-align: left">{escape(cell)}</{tag}>' for cell in row)
+        for row, tag in zip(rows, ["th" if has_head else "td"] + ["td"] * len(rows))
+    ]
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"

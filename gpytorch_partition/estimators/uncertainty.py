@@ -1,0 +1,80 @@
+"""What a prediction is about: the function, or a new observation of it; and intervals of either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gpytorch.distributions import MultivariateNormal
+from linear_operator.operators import DiagLinearOperator
+from scipy.stats import norm
+from torch import Tensor
+
+from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
+
+
+def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal:
+    r"""
+    The distribution of new observations, or of the function alone, lazily.
+
+    The function's variance is what more rows would take away. The variance that inducing points leave unspanned
+    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is of this kind: it is counted in both.
+
+    :param model: A Gaussian process with its likelihood, both in evaluation mode.
+    :param x: `N x D` points, as the model takes them.
+    :param include_noise: Whether to add the noise of observations.
+    """
+    function = model(x)
+    if include_noise:
+        return model.likelihood(function, x)
+    unspanned = unspanned_variances(model.likelihood, x)
+    if unspanned is None:
+        return function
+    covariance = function.lazy_covariance_matrix + DiagLinearOperator(unspanned)
+    return MultivariateNormal(function.mean, covariance)
+
+
+def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
+    """The variance (`N`) of the function at points that inducing points leave out; None where there are none."""
+    noise = getattr(likelihood, "noise_covar", None)
+    return noise.unspanned(x) if isinstance(noise, UnspannedNoise) else None
+
+
+def checked_quantiles(quantiles: Any) -> np.ndarray:
+    """
+    Probabilities as an array (`q`), or an error that says what is wrong with them.
+
+    :param quantiles: Probabilities between 0 and 1, in any order.
+    :raises ValueError: If there are none, or they are no numbers strictly between 0 and 1.
+
+    Example:
+        >>> checked_quantiles((0.05, 0.95))
+        array([0.05, 0.95])
+    """
+    is_sequence = isinstance(quantiles, Sequence | np.ndarray | Tensor) and not isinstance(quantiles, str)
+    try:
+        found = np.asarray(quantiles, dtype=np.float64) if is_sequence else np.empty((0, 0))
+    except (TypeError, ValueError):
+        found = np.empty((0, 0))
+    if found.ndim != 1 or not len(found) or not ((found > 0) & (found < 1)).all():
+        raise ValueError(
+            "expected quantiles as a sequence of probabilities strictly between 0 and 1, such as (0.05, 0.95) for an "
+            f"interval of 90 %, got {quantiles!r}"
+        )
+    return found
+
+
+def gaussian_quantiles(mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """
+    Quantiles of Gaussians (`N x q`).
+
+    :param mean: `N` means.
+    :param std: `N` standard deviations.
+    :param probabilities: `q` numbers between 0 and 1.
+
+    Example:
+        >>> gaussian_quantiles(np.array([10.0]), np.array([2.0]), np.array([0.5, 0.975])).round(2)
+        array([[10.  , 13.92]])
+    """
+    return mean[:, None] + std[:, None] * norm.ppf(probabilities)

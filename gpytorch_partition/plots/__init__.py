@@ -1,0 +1,15 @@
+"""Matplotlib figures (`pip install "gpytorch_partition[plot]"` for matplotlib)."""
+
+from gpytorch_partition.plots.columns import plot_importance as plot_importance
+from gpytorch_partition.plots.columns import plot_partial_dependence as plot_partial_dependence
+from gpytorch_partition.plots.comparison import plot_calibration as plot_calibration
+from gpytorch_partition.plots.comparison import plot_comparison as plot_comparison
+from gpytorch_partition.plots.comparison import plot_predictions as plot_predictions
+from gpytorch_partition.plots.fit import plot_coverage as plot_coverage
+from gpytorch_partition.plots.fit import plot_residuals as plot_residuals
+from gpytorch_partition.plots.fit import plot_truth as plot_truth
+from gpytorch_partition.plots.kernels import plot_cells as plot_cells
+from gpytorch_partition.plots.kernels import plot_kernel_slice as plot_kernel_slice
+from gpytorch_partition.plots.kernels import plot_level_weights as plot_level_weights
+from gpytorch_partition.plots.kernels import plot_lifetimes as plot_lifetimes
+from gpytorch_partition.plots.kernels import plot_mondrian as plot_mondrian

@@ -1,0 +1,82 @@
+"""How good a fitted regressor is: predictions against the truth, calibration and residuals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpytorch_partition.plots import comparison
+from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, axes, legend_above, name, percent, set_title
+
+
+def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "target") -> Any:
+    """
+    Predicted against true targets, with central 90 % intervals of new observations.
+
+    :param model: A fitted regressor whose `predict` has `return_std`.
+    :param X: `N x D` rows, best those that the model has not seen.
+    :param y: `N` targets.
+    :param ax: A matplotlib `Axes`. (Default: new ones.)
+    :param target: What the targets are, with their unit. (Default: `"target"`.)
+    :return: The axes.
+
+    Example:
+        >>> from matplotlib.figure import Figure
+        >>> from sklearn.gaussian_process import GaussianProcessRegressor
+        >>> X = np.arange(5.0)[:, None]
+        >>> model = GaussianProcessRegressor().fit(X, X[:, 0])
+        >>> plot_truth(model, X, X[:, 0], ax=Figure().subplots()).get_xlabel()
+        'true target'
+    """
+    ax, (y, mean, std) = axes(ax), _moments(model, X, y)
+    comparison.plot_predictions(ax, y, mean, std)
+    set_title(ax, "Predictions")
+    ax.set(xlabel=f"true {name(target)}", ylabel=f"predicted {name(target)}")
+    return ax
+
+
+def plot_coverage(model: Any, X: Any, y: Any, *, ax: Any = None, label: str = "the model") -> Any:
+    """
+    The share of targets inside central intervals, against the share that there should be.
+
+    Parameters are those of :func:`plot_truth`; all intervals are those of new observations.
+
+    :param label: What the curve is called. (Default: `"the model"`.)
+    :return: The axes.
+    """
+    ax, (y, mean, std) = axes(ax), _moments(model, X, y)
+    comparison.plot_calibration(ax, y, {label: (mean, std)}, {})
+    return ax
+
+
+def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "target") -> Any:
+    """
+    Residuals against predictions, each on its 90 % interval: the intervals grow where the noise does.
+
+    Parameters are those of :func:`plot_truth`. Of more than 150 rows, 150 evenly spread over the predictions are drawn.
+
+    :return: The axes.
+    """
+    ax, (y, mean, std) = axes(ax), _moments(model, X, y)
+    shown, half, residuals = comparison.spread(mean), comparison.HALF_WIDTH * std, y - mean
+    ax.axhline(0, color=GRAY, linewidth=1)
+    ax.vlines(mean[shown], -half[shown], half[shown], color=GRAY, alpha=0.25, linewidth=2.2, label="90 % interval")
+    missed = np.abs(residuals) > half
+    for rows, color, label in (
+        (shown[~missed[shown]], COLORS[0], f"inside: {percent(1 - missed.mean())}"),
+        (shown[missed[shown]], "black", f"outside: {percent(missed.mean())}"),
+    ):
+        ax.plot(mean[rows], residuals[rows], "o", color=color, markersize=3.5, label=label)
+    if len(shown) < len(y):
+        ax.text(0.98, 0.02, f"{len(shown)} of {len(y):,} rows drawn", ha="right", transform=ax.transAxes, **NOTE)
+    set_title(ax, "Residuals")
+    legend_above(ax, 3)
+    ax.set(xlabel=f"predicted {name(target)}", ylabel=f"true less predicted {name(target)}")
+    ax.grid(alpha=0.25)
+    return ax
+
+
+def _moments(model: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    mean, std = model.predict(X, return_std=True)
+    return np.asarray(y, dtype=float), mean, std

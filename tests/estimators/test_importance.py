@@ -1,0 +1,129 @@
+"""Shares of columns: they sum to the parts', are scikit-learn's for a single tree, and closed forms for lines."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, RBFKernel
+from sklearn.inspection import permutation_importance
+from sklearn.tree import DecisionTreeRegressor
+
+from gpytorch_partition import PartitionMixtureKernel, RandomForestKernel
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators.importance import column_shares
+from tests.estimators.explained import X, Y, fitted, forest, mondrian_and_clusters, total
+
+HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
+
+
+@pytest.mark.parametrize("kernel", ["forest", "auto", total, mondrian_and_clusters])
+def test_columns_share_what_parts_explain(kernel):
+    model = fitted(kernel)
+    found, parts = model.importance(), model.summary().parts
+    np.testing.assert_allclose(found.by_part.sum(1), [part.explained for part in parts], atol=1e-5)
+    np.testing.assert_allclose(found.by_structure.sum(), 1, atol=1e-5)
+    if kernel != mondrian_and_clusters:  # which have not seen that targets know nothing of it
+        assert found.order()[-1] == 2
+
+
+@pytest.mark.parametrize("heights", HEIGHTS)
+def test_trees_of_all_kinds_sum_to_one(heights):
+    model = PartitionGPRegressor(forest(heights)).fit(X, Y)
+    shares = column_shares(model.model_)
+    np.testing.assert_allclose(shares.sum(), 1, atol=1e-6)
+    assert shares[0, 2] < 0.1
+
+
+def tree_kernel(x, y):
+    tree = DecisionTreeRegressor(max_leaf_nodes=12, random_state=0).fit(x.numpy(), y.numpy())
+    return RandomForestKernel.from_forest(tree, "leaf")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_single_tree_without_noise_has_the_decrease_of_impurity():
+    model = PartitionGPRegressor(tree_kernel).fit(X, Y)
+    with torch.no_grad():  # so that leaves predict the means of their rows
+        model.model_.covar_module.outputscale = 1e6
+        model.model_.mean_module.constant.fill_(0)
+    model._set_model(model.model_.train().eval())
+    tree = DecisionTreeRegressor(max_leaf_nodes=12, random_state=0).fit(X, Y)
+    np.testing.assert_allclose(column_shares(model.model_)[0], tree.feature_importances_, atol=1e-4)
+
+
+def line(x, y):
+    return LinearKernel()
+
+
+def test_lines_share_by_their_weights():
+    model = PartitionGPRegressor(line).fit(X, Y)
+    standard = (X - X.mean(0)) / X.std(0)
+    prediction = model.predict(X)
+    weights = np.linalg.lstsq(standard, prediction - prediction.mean(), rcond=None)[0]
+    expected = [np.cov(weights[d] * standard[:, d], prediction, ddof=0)[0, 1] for d in range(3)] / prediction.var()
+    np.testing.assert_allclose(column_shares(model.model_)[0], expected, atol=1e-5)
+
+
+def rbf(x, y):
+    kernel = RBFKernel(ard_num_dims=3)
+    kernel.lengthscale = torch.tensor([1.0, 2.0, 1000.0])
+    return kernel.requires_grad_(False)
+
+
+def test_smooth_parts_share_by_lengthscales():
+    """Of an RBF kernel and Gaussian rows, E[1 - k] = 1 - (1 + 2 / l^2)^(-1/2) for column by column."""
+    rows = np.random.RandomState(1).randn(300, 3)
+    model = PartitionGPRegressor(rbf).fit(rows, rows[:, 0])
+    lost = 1 - (1 + 2 / np.array([1.0, 2.0, 1000.0]) ** 2) ** -0.5
+    np.testing.assert_allclose(column_shares(model.model_)[0], lost / lost.sum(), atol=0.05)
+
+
+def mixture(x, y):
+    return PartitionMixtureKernel([forest("all")(x, y), forest("leaf")(x, y)], learn_weights=False)
+
+
+def test_kernels_of_mixtures_are_looked_into():
+    model = PartitionGPRegressor(mixture).fit(X, Y)
+    shares = column_shares(model.model_)
+    np.testing.assert_allclose(shares.sum(), 1, atol=1e-6)
+    assert shares.shape == (1, 3)
+
+
+def test_permutations_are_scikit_learns():
+    model = fitted()
+    found = model.importance(X, Y, n_repeats=2, random_state=3)
+    expected = permutation_importance(model, X, Y, n_repeats=2, random_state=3)
+    np.testing.assert_array_equal(found.permutation, expected.importances_mean)
+    assert str(found).splitlines()[0].endswith("fall of R squared")
+    with pytest.raises(ValueError, match="or neither"):
+        model.importance(X)
+
+
+def test_a_function_that_does_not_vary_has_no_shares():
+    model = PartitionGPRegressor("mondrian", num_partitions=5, random_state=0).fit(X, np.full(120, 3.0))
+    assert (np.abs(model.importance().by_structure) <= 1).all()
+
+
+class SecondColumnOnly(Kernel):
+    """A kernel of a view of the points, as tables have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.base_kernel, self.view = LinearKernel(), lambda x: x[..., 1:2]
+
+    def forward(self, x1, x2, diag=False, **params):
+        return self.base_kernel(self.view(x1), self.view(x2), diag=diag, **params)
+
+
+def viewed(x, y):
+    return SecondColumnOnly()
+
+
+def test_views_are_looked_through():
+    model = PartitionGPRegressor(viewed).fit(X, Y)
+    np.testing.assert_allclose(model.importance().by_structure, [0, 1, 0], atol=1e-6)
+    assert model.summary().parts[0].name == "LinearKernel"
+    model.encoder_ = SimpleNamespace(sources_=[0, 0, 2])
+    np.testing.assert_allclose(model.importance().by_structure, [1, 0, 0], atol=1e-6)

@@ -1,0 +1,119 @@
+"""Partial dependence: means and variances of averages against dense algebra, and scikit-learn's own displays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from sklearn.exceptions import NotFittedError
+from sklearn.inspection import PartialDependenceDisplay
+from sklearn.inspection import partial_dependence as scikit_learns
+
+from gpytorch_partition import settings
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators.partial_dependence import _default_grid, _values_of, partial_dependence
+from tests.estimators.explained import NEW, X, Y, fitted, posterior, total
+
+GRID = np.array([3.5, 5.0, 6.2])
+
+
+@pytest.mark.parametrize("kernel", ["forest", "auto", total])
+def test_mean_and_variance_are_those_of_the_average(kernel):
+    model = fitted(kernel)
+    found = partial_dependence(model, NEW, 0, grid=GRID)
+    for place, value in enumerate(GRID):
+        rows = np.column_stack([np.full(len(NEW), value), NEW[:, 1:]])
+        mean, covariance = posterior(model, rows)
+        np.testing.assert_allclose(found.mean[place], mean.mean(), rtol=1e-6)
+        np.testing.assert_allclose(found.std[place] ** 2, covariance.mean(), rtol=1e-4)
+        assert found.std[place] ** 2 < 0.95 * np.diag(covariance).mean()  # which an average of variances would be
+
+
+def test_solves_by_conjugate_gradients_give_the_same():
+    model = PartitionGPRegressor("mondrian", num_partitions=20, dtype="float64", random_state=0).fit(X, Y)
+    expected = partial_dependence(model, NEW, 0, grid=GRID)
+    twin = PartitionGPRegressor.from_state(model.to_state())
+    import linear_operator
+
+    iterative = settings.iterative
+
+    class Sparse(iterative):
+        def __enter__(self):
+            super().__enter__()
+            linear_operator.settings.max_cholesky_size._set_value(10)
+
+    try:
+        settings.iterative = Sparse
+        found = partial_dependence(twin, NEW, 0, grid=GRID)
+    finally:
+        settings.iterative = iterative
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-3)
+    np.testing.assert_allclose(found.std, expected.std, rtol=0.02)
+
+
+def test_means_are_scikit_learns():
+    model = fitted()
+    expected = scikit_learns(model, X, [1], kind="average", grid_resolution=7)
+    found = model.partial_dependence(X, 1, grid_resolution=7)
+    np.testing.assert_allclose(found.grid, expected["grid_values"][0])
+    np.testing.assert_allclose(found.mean, expected["average"][0], rtol=1e-6)
+    display = PartialDependenceDisplay.from_estimator(model, X, [0, (0, 1)], grid_resolution=3, ax=Figure().subplots())
+    assert len(display.pd_results) == 2
+
+
+def test_columns_have_names_and_values_of_their_own():
+    pandas = pytest.importorskip("pandas")
+    rows = pandas.DataFrame({"a": X[:, 0], "$b$": np.arange(120) % 3, "c": X[:, 2]})
+    model = PartitionGPRegressor("forest", num_partitions=5, random_state=0).fit(rows, Y)
+    found = model.partial_dependence(rows, "$b$")
+    assert found.column == "$b$"
+    assert found.grid.tolist() == [0, 1, 2]
+    assert rows["$b$"].tolist() == list(np.arange(120) % 3)  # untouched
+    np.testing.assert_array_equal(model.partial_dependence(rows, 1).mean, found.mean)
+
+
+@pytest.mark.parametrize(
+    ("values", "resolution", "expected"),
+    [
+        ([3.0, np.nan, 1.0, 3.0], 5, [1.0, 3.0]),
+        (["b", None, "a", "c", "c", "b"], 2, ["b", "c"]),
+        ([True, False, True], 5, [False, True]),
+        (np.arange(101.0), 3, [5.0, 50.0, 95.0]),
+        (np.arange(101).astype("datetime64[D]"), 3, np.array([4, 50, 96]).astype("datetime64[D]")),
+    ],
+)
+def test_grids_are_of_values_that_there_are(values, resolution, expected):
+    rows = np.array([[value] for value in values], dtype=object) if isinstance(values, list) else values[:, None]
+    grid = _default_grid(_values_of(rows, 0), resolution)
+    if grid.dtype.kind == "f":
+        np.testing.assert_allclose(grid, expected, atol=0.6)
+    else:
+        np.testing.assert_array_equal(grid, expected)
+
+
+def test_intervals_are_symmetric():
+    found = partial_dependence(fitted(), NEW, 0, grid=GRID)
+    low, high = found.interval(0.9)
+    np.testing.assert_allclose(high - low, 2 * 1.6448536 * found.std)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        found.interval(90)
+
+
+@pytest.mark.parametrize(
+    ("column", "options", "message"),
+    [
+        ("x7", {}, "its name"),
+        (3, {}, "number below 3"),
+        (True, {}, "number below 3"),
+        (0, {"grid": []}, "one value or more"),
+        (0, {"grid_resolution": 1}, "2 or more"),
+    ],
+)
+def test_wrong_columns_and_grids_are_refused(column, options, message):
+    with pytest.raises(ValueError, match=message):
+        partial_dependence(fitted(), X, column, **options)
+
+
+def test_before_fit_it_is_refused():
+    with pytest.raises(NotFittedError):
+        partial_dependence(PartitionGPRegressor(), X, 0)

@@ -1,0 +1,104 @@
+"""Summaries: shares against dense matrices, noise, seconds, text, and HTML beside scikit-learn's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sklearn
+import torch
+from gpytorch.kernels import RBFKernel
+from sklearn.exceptions import NotFittedError
+
+from gpytorch_partition.estimators import PartitionGPRegressor
+from tests.estimators.explained import X, Y, fitted, mondrian_and_clusters, total
+
+
+def test_shares_are_those_of_dense_matrices():
+    model = fitted(mondrian_and_clusters)
+    x, scale = model.model_.train_inputs[0], float(model.model_.covar_module.outputscale)
+    with torch.no_grad():
+        parts = [scale * kernel(x).to_dense().numpy() for kernel in model.kernel_.base_kernel.kernels]
+    targets = model.model_.train_targets.numpy() - float(model.model_.mean_module.constant)
+    alpha = np.linalg.solve(sum(parts) + float(model.likelihood_.noise) * np.eye(120), targets)
+    means = [part @ alpha for part in parts]
+    explained = [np.cov(mean, sum(means), ddof=0)[0, 1] / sum(means).var() for mean in means]
+    priors = np.array([np.trace(part) / 120 - part.mean() for part in parts])
+    found = model.summary()
+    np.testing.assert_allclose([part.explained for part in found.parts], explained, rtol=1e-3)
+    np.testing.assert_allclose([part.prior for part in found.parts], priors / priors.sum(), rtol=1e-4)
+    np.testing.assert_allclose(found.prior_std, priors.sum() ** 0.5 * Y.std(), rtol=1e-4)
+    np.testing.assert_allclose(found.function_std, model.predict(X).std(), rtol=1e-4)
+
+
+def test_the_prior_share_is_the_variance_that_samples_have():
+    model = fitted("forest")
+    x = model.model_.train_inputs[0]
+    torch.manual_seed(0)
+    with torch.no_grad():
+        samples = model.model_.forward(x).sample(torch.Size([4000])).numpy()
+    np.testing.assert_allclose(model.summary().prior_std, (samples.var(1).mean()) ** 0.5 * Y.std(), rtol=0.02)
+
+
+def test_it_says_what_the_model_is_made_of():
+    found = fitted("auto").summary()
+    assert (found.num_rows, found.num_columns) == (120, 3)
+    assert found.noise_range[0] < found.noise_std < found.noise_range[1]
+    assert found.log_predictive_density is not None
+    assert found.log_marginal_likelihood is None
+    assert list(found.seconds) == ["choosing weights and noise", "building the model of all rows"]
+    assert all(seconds > 0 for seconds in found.seconds.values())
+    text = str(found)
+    for word in ("kernel='auto'", "120 rows, 3 columns", "varies with x", "trees", "held out", "seconds", "at bounds"):
+        assert word in text
+    assert "tensor" not in text
+
+
+def test_a_constant_noise_is_the_same_everywhere():
+    model = fitted("forest")
+    found = model.summary()
+    assert found.noise_range is None
+    np.testing.assert_allclose(found.noise_std**2, model.noise_, rtol=1e-5)
+    assert list(found.seconds) == ["building the kernel", "fitting noise and scales"]
+    assert found.parts[0].num_trees == 20
+    assert found.log_marginal_likelihood == model.log_marginal_likelihood_value_
+
+
+def rbf(x, y):
+    return RBFKernel(ard_num_dims=3)
+
+
+def test_lengthscales_have_the_names_of_columns():
+    pandas = pytest.importorskip("pandas")
+    model = PartitionGPRegressor(rbf).fit(pandas.DataFrame(X, columns=["a", "b", "c"]), Y)
+    (part,) = model.summary().parts
+    np.testing.assert_allclose(list(part.lengthscales.values()), model.kernel_.base_kernel.lengthscale[0].tolist())
+    assert list(part.lengthscales) == ["a", "b", "c"]
+    assert f"a {part.lengthscales['a']:.3g}" in model.summary().facts()["lengthscales"]
+
+
+@pytest.mark.parametrize("kernel", ["forest", total])
+def test_notebooks_show_scikit_learns_diagram_and_the_summary(kernel):
+    model, plain = fitted(kernel), PartitionGPRegressor()
+    for html in (model._repr_html_(), model._repr_mimebundle_()["text/html"]):
+        assert html.count("Fitted to 120 rows, 3 columns") == 1
+        assert "sk-top-container" in html
+    assert "Fitted to 120" not in plain._repr_html_()
+    with sklearn.config_context(display="text"):
+        assert "text/html" not in model._repr_mimebundle_()
+        assert not hasattr(model, "_repr_html_")
+
+
+def test_names_are_escaped_in_html():
+    pandas = pytest.importorskip("pandas")
+    model = PartitionGPRegressor(rbf).fit(pandas.DataFrame(X, columns=["<b>", "b", "c"]), Y)
+    assert "<b>" not in model.summary()._repr_html_()
+
+
+def test_a_new_fit_has_a_new_summary_and_a_saved_one_its_seconds():
+    model = PartitionGPRegressor("mondrian", num_partitions=5, random_state=0).fit(X, Y)
+    assert model.summary().num_rows == 120
+    copy = PartitionGPRegressor.from_state(model.to_state())
+    assert copy.summary().seconds == model.seconds_
+    assert model.fit(X[:50], Y[:50]).summary().num_rows == 50
+    with pytest.raises(NotFittedError):
+        PartitionGPRegressor().summary()

@@ -1,0 +1,105 @@
+"""Uncertainty of the function and of observations, and quantiles, against dense algebra and closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
+from scipy.stats import norm
+
+from gpytorch_partition import LandmarkKernel
+from gpytorch_partition.estimators.partial_dependence import _average
+from gpytorch_partition.estimators.uncertainty import predictive
+from gpytorch_partition.likelihoods import FITCGaussianLikelihood
+from gpytorch_partition.models import PartitionGP
+from tests.estimators.explained import NEW, fitted, posterior, total
+
+KERNELS = ("forest", "auto", total)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_without_noise_it_is_the_function(kernel):
+    model = fitted(kernel)
+    mean, covariance = posterior(model, NEW)
+    found, std = model.predict(NEW, return_std=True, include_noise=False)
+    np.testing.assert_allclose(found, mean, rtol=1e-6)
+    np.testing.assert_allclose(std**2, np.diag(covariance), rtol=1e-4)
+    np.testing.assert_allclose(model.predict(NEW, return_cov=True, include_noise=False)[1], covariance, atol=1e-3)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_observations_have_the_noise_of_the_likelihood_on_top(kernel):
+    model = fitted(kernel)
+    function, observation = (model.predict(NEW, return_std=True, include_noise=noise)[1] for noise in (False, True))
+    x = model._points(NEW)
+    noise = model.likelihood_.noise_covar(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1).detach().numpy()
+    np.testing.assert_allclose(observation**2 - function**2, noise * model._y_scale**2, rtol=1e-4)
+    assert (len(set(noise.round(6))) > 1) == (kernel == "auto")  # whose noise varies here
+
+
+@pytest.mark.parametrize("include_noise", [True, False])
+@pytest.mark.parametrize("kernel", ["forest", "auto"])
+def test_quantiles_are_those_of_gaussians(kernel, include_noise):
+    model, levels = fitted(kernel), [0.95, 0.05, 0.5]
+    mean, std, quantiles = model.predict(NEW, return_std=True, quantiles=levels, include_noise=include_noise)
+    for column, level in zip(quantiles.T, levels):
+        np.testing.assert_allclose(column, norm(mean, std).ppf(level))
+
+
+def test_what_is_asked_for_comes_in_order():
+    model = fitted()
+    mean, std = model.predict(NEW, return_std=True)
+    quantiles = model.predict(NEW, quantiles=np.array([0.1, 0.9]))[1]
+    assert quantiles.shape == (15, 2)
+    found = model.predict(NEW, return_std=True, quantiles=(0.1, 0.9))
+    for one, other in zip(found, (mean, std, quantiles), strict=True):
+        np.testing.assert_array_equal(one, other)
+    _, covariance, of_joint = model.predict(NEW, return_cov=True, quantiles=(0.1, 0.9))
+    np.testing.assert_allclose(of_joint, quantiles, rtol=1e-6)
+    np.testing.assert_array_equal(model.predict(NEW, include_noise=False), mean)
+
+
+@pytest.mark.parametrize("quantiles", [(), (0.0, 0.5), (0.5, 1.0), [0.5, np.nan], ["half"], 0.5, "0.5", [[0.1, 0.9]]])
+def test_quantiles_that_are_none_are_refused(quantiles):
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        fitted().predict(NEW, quantiles=quantiles)
+
+
+def test_samples_of_the_function_have_no_noise():
+    model, twice = fitted(), np.concatenate([NEW[:1], NEW[:1]])
+    _, std = model.predict(twice, return_std=True, include_noise=False)
+    function = model.sample_y(twice, 4000, random_state=0, include_noise=False)
+    np.testing.assert_allclose(function.std(1), std, rtol=0.05)
+    np.testing.assert_allclose(function[0], function[1], atol=0.1 * std[0])
+    observations = model.sample_y(twice, 4000, random_state=0)
+    np.testing.assert_allclose((observations[0] - observations[1]).var(), 2 * model.noise_, rtol=0.1)
+
+
+def with_inducing_points():
+    """A model whose five inducing points are far from x = 5, where they leave out all variance."""
+    x = torch.linspace(0, 1, 20, dtype=torch.float64).unsqueeze(-1)
+    exact = RBFKernel().double()
+    exact.lengthscale = 0.2
+    landmarks = LandmarkKernel.from_kernel(exact, x[:5])
+    likelihood = FITCGaussianLikelihood(HomoskedasticNoise(), exact, landmarks)
+    likelihood.noise = 0.01
+    model = PartitionGP(x, x[:, 0].sin(), likelihood, landmarks).eval()
+    model.covar_module.outputscale = 1.0
+    return model
+
+
+def test_what_inducing_points_leave_out_is_the_functions():
+    model, points = with_inducing_points(), torch.tensor([[0.1], [5.0]], dtype=torch.float64)
+    with torch.no_grad():
+        near, away = predictive(model, points, include_noise=False).variance
+        noisy = predictive(model, points, include_noise=True).variance
+    assert near < 0.01
+    np.testing.assert_allclose(away, 1.0, rtol=1e-6)  # the prior's
+    np.testing.assert_allclose(noisy, torch.stack([near, away]) + 0.01, rtol=1e-6)
+
+
+def test_in_averages_it_counts_as_if_it_were_the_same_everywhere():
+    _, prior, left_out, _ = _average(with_inducing_points(), torch.tensor([[5.0], [6.0]], dtype=torch.float64))
+    np.testing.assert_allclose([prior, left_out], [0, 1], atol=1e-6)

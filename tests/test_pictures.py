@@ -1,0 +1,186 @@
+"""What the pictures of models, columns, kernels and lifetimes show, read off their parts."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+
+import gpytorch_partition as gp
+from gpytorch_partition import plots
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators.importance import Importance
+from gpytorch_partition.estimators.partial_dependence import PartialDependence
+from gpytorch_partition.plots.kernels import _plane
+
+RANDOM = np.random.RandomState(0)
+ROWS = RANDOM.rand(200, 2)
+TARGETS = 10 * ROWS[:, 0] + RANDOM.randn(200)
+X = torch.from_numpy(ROWS)
+MODEL = PartitionGPRegressor("mondrian", num_partitions=20, random_state=0).fit(ROWS, TARGETS)
+CLUSTERS = gp.FastClusterKernel(X, 20, random_state=0)
+TREES = gp.MondrianKernel(X, 10, lifetime=2.0, max_lifetime=8.0, random_state=0)
+LEVELS = gp.RandomForestKernel(X, X[:, 0], 5, "learned", random_state=0)
+SWEEP = gp.lifetime_sweep(TREES, X, torch.from_numpy(TARGETS), lifetimes=[0.5, 1.0, 2.0, 4.0])
+SHARES = Importance(
+    ("a", "b", "$c"), np.array([0.2, 0.9, -0.1]), np.array([[0.1, 0.4, 0.0], [0.1, 0.5, -0.1]]), ("p", "q")
+)
+CHECKED = replace(SHARES, permutation=np.array([0.1, 0.8, -0.05]), permutation_std=np.full(3, 0.02))
+CURVE = PartialDependence("a", np.linspace(0, 1, 9), np.arange(9.0), np.ones(9), ROWS[:, 0])
+
+PICTURES = {
+    "truth": lambda ax: plots.plot_truth(MODEL, ROWS, TARGETS, ax=ax),
+    "coverage": lambda ax: plots.plot_coverage(MODEL, ROWS, TARGETS, ax=ax),
+    "residuals": lambda ax: plots.plot_residuals(MODEL, ROWS, TARGETS, ax=ax),
+    "importance": lambda ax: SHARES.plot(ax),
+    "checked importance": lambda ax: CHECKED.plot(ax),
+    "partial dependence": lambda ax: CURVE.plot(ax),
+    "kernel slice": lambda ax: plots.plot_kernel_slice(CLUSTERS, X, 1, ax=ax),
+    "cells": lambda ax: plots.plot_cells(CLUSTERS, X, 3, ax=ax),
+    "level weights": lambda ax: plots.plot_level_weights(LEVELS, ax=ax),
+    "lifetimes": lambda ax: SWEEP.plot(ax),
+    "Mondrian sample": lambda ax: plots.plot_mondrian(TREES, X, 2, ax=ax),
+    "Mondrian line": lambda ax: plots.plot_mondrian(gp.MondrianKernel(X[:, :1], 5, random_state=0), X[:, :1], ax=ax),
+}
+
+
+def panel():
+    return Figure(layout="constrained").subplots()
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+def test_each_is_drawn_on_the_axes_given(picture, tmp_path):
+    ax = panel()
+    assert PICTURES[picture](ax) is ax
+    assert ax.get_xlabel()
+    assert ax.get_ylabel() or "importance" in picture
+    ax.figure.savefig(tmp_path / "picture.png", dpi=40)
+    assert not pyplot.get_fignums()
+
+
+@pytest.mark.parametrize("picture", ["truth", "importance", "cells"])
+def test_each_makes_axes_of_its_own(picture):
+    ax = PICTURES[picture](None)
+    assert [ax.figure.number] == pyplot.get_fignums()
+    pyplot.close(ax.figure)
+
+
+def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"gpytorch_partition\[plot\]"):
+        SHARES.plot()
+
+
+def test_residuals_are_targets_less_predictions():
+    ax = plots.plot_residuals(MODEL, ROWS[:100], TARGETS[:100], ax=panel())
+    mean, std = MODEL.predict(ROWS[:100], return_std=True)
+    points = np.concatenate([line.get_xydata() for line in ax.lines if line.get_marker() == "o"])
+    expected = np.column_stack([mean, TARGETS[:100] - mean])
+    np.testing.assert_allclose(points[np.argsort(points[:, 1])], expected[np.argsort(expected[:, 1])])
+    (bars,) = ax.collections
+    heights = [segment[1, 1] for segment in bars.get_segments()]
+    np.testing.assert_allclose(sorted(heights), np.sort(1.6448536 * std), rtol=1e-6)
+
+
+def test_bars_of_importance_are_the_parts_and_both_zeros_are_in_line():
+    ax = CHECKED.plot(panel())
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["b", "a", r"\$c"]
+    widths = [[bar.get_width() for bar in bars] for bars in ax.containers]
+    np.testing.assert_allclose(np.sum(widths, 0), [0.9, 0.2, -0.1])
+    (above,) = [other for other in ax.figure.axes if other is not ax]
+    low, high = ax.get_xlim()
+    np.testing.assert_allclose(low / high, above.get_xlim()[0] / above.get_xlim()[1])
+    assert above.get_xlim()[0] < -0.07
+    assert above.get_xlim()[1] > 0.82
+
+
+def test_only_the_first_columns_are_drawn_and_that_is_said():
+    ax = plots.plot_importance(SHARES, ax=panel(), most=1)
+    assert [text.get_text() for text in ax.texts] == ["2 more columns"]
+
+
+def test_partial_dependence_has_its_interval():
+    ax = CURVE.plot(panel(), level=0.5, target="$")
+    (band,) = ax.collections
+    vertices = band.get_paths()[0].vertices
+    np.testing.assert_allclose(vertices[:, 1].max(), 8 + 0.6744898)
+    assert ax.get_ylabel() == r"mean prediction of \$"
+    assert "50 % interval" in ax.get_legend().get_texts()[0].get_text()
+
+
+def test_categories_are_points():
+    curve = PartialDependence("a", np.array(["x", "$y"]), np.arange(2.0), np.ones(2), np.array(["x", "$y", "x"]))
+    ax = curve.plot(panel())
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["x", r"\$y"]
+
+
+def test_a_slice_is_the_kernel():
+    ax = plots.plot_kernel_slice(CLUSTERS, X, 1, points=X[:1], ax=panel())
+    place, value = ax.lines[0].get_xdata()[57], ax.lines[0].get_ydata()[57]
+    point = X[:1].clone()
+    point[0, 1] = float(place)
+    np.testing.assert_allclose(value, CLUSTERS(X[:1], point).to_dense().item())
+
+
+def test_cells_are_those_of_the_partition():
+    ax = plots.plot_cells(CLUSTERS, X, 3, ax=panel())
+    assert ax.get_title(loc="left") == f"{int(CLUSTERS.partition.cluster_counts[3])} cells of FastClusterPartition"
+    from_partition = plots.plot_cells(CLUSTERS.partition, X, 3, ax=panel())
+    np.testing.assert_array_equal(ax.images[0].get_array(), from_partition.images[0].get_array())
+
+
+def test_walls_of_a_mondrian_tree_separate_cells_from_their_time_on():
+    ax = plots.plot_mondrian(TREES, X, 2, ax=panel())
+    walls = ax.collections[0]
+    cells = TREES.cluster_ids(_plane(X, (0, 1))[0])[:, 2].reshape(250, 250)
+    assert len(walls.get_segments()) == sum(int((cells.diff(dim=dim) != 0).sum()) for dim in (0, 1))
+    for number in range(0, len(walls.get_segments()), 97):
+        start, end = walls.get_segments()[number]
+        across = (end - start)[::-1]
+        sides = torch.from_numpy(np.stack([(start + end) / 2 - across, (start + end) / 2 + across]))
+        time = walls.get_array()[number]
+        for lifetime, are_apart in ((1.001 * time, True), (0.999 * time, False)):
+            labels = TREES.partition.tree(2).cut(float(lifetime)).labels(sides)
+            assert bool(labels[0] != labels[1]) == are_apart
+
+
+def test_cuts_of_a_line_are_as_many_as_cells_less_one():
+    x = X[:, :1]
+    kernel = gp.MondrianKernel(x, 3, lifetime=6.0, random_state=1)
+    ax = plots.plot_mondrian(kernel, x, 1, ax=panel())
+    grid = torch.linspace(float(x.min()) - 0.05, float(x.max()) + 0.05, 20_000, dtype=x.dtype).unsqueeze(-1)
+    num_cells = len(kernel.cluster_ids(grid)[:, 1].unique())
+    assert ax.get_legend().get_texts()[0].get_text() == f"{num_cells - 1} cuts"
+
+
+def test_lifetimes_have_their_posterior():
+    ax = SWEEP.plot(panel())
+    (stairs,) = ax.patches
+    np.testing.assert_allclose(stairs.get_data().values, SWEEP.posterior().numpy())
+    assert ax.get_xscale() == "log"
+
+
+def test_levels_have_their_weights():
+    ax = plots.plot_level_weights(LEVELS, ax=panel())
+    np.testing.assert_allclose([bar.get_height() for bar in ax.containers[0]], LEVELS.level_weights.detach())
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: plots.plot_level_weights(CLUSTERS), "heights"),
+        (lambda: plots.plot_cells(CLUSTERS, X, columns=(0, 2)), "two different columns"),
+        (lambda: plots.plot_cells(CLUSTERS, X, columns=(0, 0)), "two different columns"),
+        (lambda: plots.plot_cells(CLUSTERS, X, 20, ax=panel()), "below 20"),
+        (lambda: plots.plot_mondrian(TREES, X, 10), "below 10"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()
+    assert not pyplot.get_fignums()
