@@ -28,7 +28,7 @@ from gpytorch_partition.command_line.tables import write_table
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import coverage
 from gpytorch_partition.plots import plot_comparison
-from gpytorch_partition.progress import progress
+from gpytorch_partition.progress import progress, ticking
 from gpytorch_partition.tables import TableEncoder
 
 TITLES = {
@@ -134,7 +134,7 @@ def _fitted_by(regressor: PartitionGPRegressor) -> Model:
 
 def _run(name: str, model: Model, split: Split) -> Result:
     """A model's predictions, timed; its warnings begin with the model's title."""
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, ticking(TITLES[name]):
         start = time.perf_counter()
         mean, std = model(split)
         seconds = time.perf_counter() - start
