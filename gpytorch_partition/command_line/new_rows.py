@@ -49,7 +49,7 @@ def read_new_rows(path: Path, kinds: Mapping[str, Kind], id_column: str | None, 
     """
     raw = read_table(path)
     wanted = [*kinds, id_column] if is_required and id_column is not None else [*kinds]
-    problems = list(raw.problems)
+    problems = []
     if missing := [name for name in wanted if name not in raw.columns]:
         problems.append(missing_names(missing, raw))
     mark = default_mark(raw)
@@ -58,7 +58,7 @@ def read_new_rows(path: Path, kinds: Mapping[str, Kind], id_column: str | None, 
     }
     for name, column in columns.items():
         problems += infinite_cells(raw, name, column) + _other_kind(raw, name, column)
-    raise_problems(path, problems)
+    raise_problems(path, problems + raw.problems)
     ids = as_texts(raw.columns[id_column]) if id_column in raw.columns else None
     notes = raw.notes + [note for column in columns.values() for note in column.notes]
     return NewRows({name: column.values for name, column in columns.items()}, len(raw.lines), ids, notes)
@@ -76,8 +76,8 @@ def unseen_levels(table: Table, levels: Mapping[str, list[str]]) -> list[str]:
         new = [value for value in table[name] if value is not None and value not in set(seen)]
         if new:
             notes.append(
-                f"column {name!r}: {listed(sorted(set(new))[:5])} in {len(new):,} rows were not among the training "
-                "rows: taken for missing cells"
+                f"column {name!r}: the training rows did not have {listed(sorted(set(new))[:5])}: taken for missing "
+                f"cells ({len(new):,} in all)"
             )
     return notes
 

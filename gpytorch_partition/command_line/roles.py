@@ -87,12 +87,12 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
     raw = read_table(path)
     mark = default_mark(raw)
     columns = _typed(raw, roles, mark)
-    problems = raw.problems + _wrong_names(raw, roles)
+    problems = _wrong_names(raw, roles)
     problems += [problem for name, column in columns.items() for problem in infinite_cells(raw, name, column)]
     target = typed_column(roles.target, raw.columns.get(roles.target, []), mark)
     if roles.target in raw.columns:
         problems += _wrong_target(raw, roles.target, target)
-    raise_problems(path, problems)
+    raise_problems(path, problems + raw.problems)
     rows = np.flatnonzero(~target.missing)
     reasons = {name: reason for name, column in columns.items() if (reason := _reason_against(name, column, rows))}
     if len(reasons) == len(columns):
@@ -122,7 +122,7 @@ def missing_names(names: Sequence[str], raw: RawTable) -> str:
     :param names: The names.
     :param raw: The file's columns.
     """
-    return f"there is no column {listed(names)}; its columns are {listed(raw.columns)}"
+    return f"no column is called {listed(names)}; its columns are {listed(raw.columns)}"
 
 
 def infinite_cells(raw: RawTable, name: str, column: Column) -> list[str]:

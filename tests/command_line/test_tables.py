@@ -275,7 +275,7 @@ class TestProblems:
         ("text", "message"),
         [
             ("a,y\n" + rows(19), "has 19 rows, but learning takes at least 20"),
-            ("a,b\n" + rows(20), "--target: there is no column 'y'; its columns are 'a', 'b'"),
+            ("a,b\n" + rows(20), "--target: no column is called 'y'; its columns are 'a', 'b'"),
             ("y\n" + rows(20, "{i}"), "no column is left to learn from"),
             ("a,y\n" + rows(20, "x,{i}"), "no column is left to learn from.*'a' is always 'x'"),
             ("a,y\n" + rows(20, "{i},7"), "the target 'y' is always 7"),
