@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,12 @@ class Standardization:
     @classmethod
     def _with_constants(cls, mean: Tensor, deviation: Tensor) -> Standardization:
         return cls(mean, torch.where(deviation <= _ROUNDING * mean.abs(), 1.0, deviation))
+
+    def without(self, columns: Iterable[int]) -> Standardization:
+        """The map that leaves some columns as they are, such as codes of categories."""
+        mean, scale, numbers = self.mean.clone(), self.scale.clone(), list(columns)
+        mean[numbers], scale[numbers] = 0.0, 1.0
+        return Standardization(mean, scale)
 
     def apply(self, values: Tensor) -> Tensor:
         """Values (`*batch x N x D`, or `N`) in standard deviations from the mean (float64); NaN stays."""

@@ -1,6 +1,7 @@
 """GPyTorch kernels: random partition kernels, combinations of them, and a smooth kernel to add to them."""
 
 from gpytorch_partition.kernels.clustering_kernel import ClusteringKernel as ClusteringKernel
+from gpytorch_partition.kernels.encoded_kernel import EncodedKernel as EncodedKernel
 from gpytorch_partition.kernels.fast_cluster_kernel import FastClusterKernel as FastClusterKernel
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel as GammaMondrianKernel
 from gpytorch_partition.kernels.group_kernel import GroupKernel as GroupKernel

@@ -102,6 +102,9 @@ class RandomForestKernel(PartitionKernel):
     :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
     :param max_features: Columns tried at each split, as in :func:`~gpytorch_partition.partitions.grow_forest`.
         (Default: 1/3.)
+    :param categories: Numbers of columns (of those in `active_dims`, if given, counted among them) that hold codes
+        0 ... C - 1 of categories, as :class:`~gpytorch_partition.tables.TableEncoder` makes them; trees split them into
+        sets of levels, as :func:`~gpytorch_partition.partitions.grow_forest` says. (Default: none.)
     :param random_state: Seed of trees and sampled heights, as in :class:`~gpytorch_partition.PartitionKernel`.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
@@ -133,6 +136,7 @@ class RandomForestKernel(PartitionKernel):
         max_samples: float | int | None = None,
         min_samples_leaf: int = 3,
         max_features: float | int = 1 / 3,
+        categories: Sequence[int] = (),
         random_state: Any = None,
         n_jobs: int | None = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
@@ -151,6 +155,7 @@ class RandomForestKernel(PartitionKernel):
                 max_samples=max_samples,
                 min_samples_leaf=min_samples_leaf,
                 max_features=max_features,
+                categories=categories,
                 random_state=random_state,
                 n_jobs=n_jobs,
             )

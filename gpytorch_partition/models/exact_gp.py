@@ -14,7 +14,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_partition.inputs.missing import encode_missing
-from gpytorch_partition.kernels import IterativeKernel
+from gpytorch_partition.kernels import EncodedKernel, IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 
 
@@ -67,7 +67,7 @@ class PartitionGP(ExactGP):
         """Points with NaN encoded, if all kernels are this package's, which check themselves whether they accept it."""
         if torch.is_tensor(x) and bool(x.isnan().any()):
             for kernel in _innermost(self.covar_module):
-                if not isinstance(kernel, ClusterKernel):
+                if not isinstance(kernel, ClusterKernel | EncodedKernel):
                     raise ValueError(
                         "expected points without missing values (NaN), which a part of the model, "
                         f"{type(kernel).__name__}, does not know: impute them, leave it out, or fit "
@@ -83,7 +83,7 @@ class PartitionGP(ExactGP):
 def _innermost(kernel: Kernel) -> Iterator[Kernel]:
     """The kernels that a kernel is composed of; one of this package counts as a whole."""
     parts = [part for part in kernel.children() if isinstance(part, Kernel | torch.nn.ModuleList)]
-    if not parts or isinstance(kernel, ClusterKernel):
+    if not parts or isinstance(kernel, ClusterKernel | EncodedKernel):
         yield kernel
     else:
         for part in parts:

@@ -14,7 +14,7 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from torch import Tensor
 
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.kernels import IterativeKernel, StandardizedKernel
+from gpytorch_partition.kernels import EncodedKernel, IterativeKernel, StandardizedKernel
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood, ForestNoise, ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.choice import Choice
@@ -30,7 +30,8 @@ class DefaultGP(PartitionGP):
     All parameters but the last are those of :class:`~gpytorch_partition.models.PartitionGP`.
 
     :param description: What the model is made of, in plain values: `"parts"`, their names; `"noise"`, of which kind it
-        is; and `"log_predictive_density"` of held-out rows.
+        is; `"log_predictive_density"` of held-out rows; and `"view_columns"`, the number of columns of the view
+        that parts have of categories and holes, or None.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ def description_of(model: PartitionGP) -> dict[str, Any]:
     """The description of a model; its `"parts"` are None unless it is a default one."""
     if isinstance(model, DefaultGP):
         return model.description
-    return {"parts": None, "noise": {}, "log_predictive_density": None}
+    return {"parts": None, "noise": {}, "log_predictive_density": None, "view_columns": None}
 
 
 def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) -> DefaultGP | None:
@@ -58,9 +59,10 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
     :raises KeyError: If a value is missing, or no part has such a name.
     """
     own = {name: description[name] for name in ("parts", "noise", "log_predictive_density")}
+    own["view_columns"] = description.get("view_columns")  # which came later
     if own["parts"] is None:
         return None
-    parts, weights = unfitted_parts(train_x.shape[1]), dict.fromkeys(own["parts"], 1.0)
+    parts, weights = unfitted_parts(train_x.shape[1], own["view_columns"]), dict.fromkeys(own["parts"], 1.0)
     noise = ForestNoise() if own["noise"]["noise_varies"] else HomoskedasticNoise()
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
     return DefaultGP(train_x, train_y, likelihood, IterativeKernel(_weighted(parts, weights, None)), own).eval()
@@ -75,19 +77,24 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     :param setup: Source of the draws, and the options.
     """
     unit = float(data.unit.scale) ** 2
-    parts = new_parts(PartInputs(data.x, data.y, choice.lengthscales, setup), names=choice.outputscales)
+    parts = new_parts(PartInputs.of(data, setup, choice.lengthscales), names=choice.outputscales)
     weights = {name: unit * weight for name, weight in choice.outputscales.items()}
     likelihood = _likelihood(_noise(choice, unit, setup.options), choice.threshold, parts, weights, data.columns)
     kernel = IterativeKernel(_weighted(parts, weights, data.columns))
-    model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice))
+    model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice, data))
     model.covar_module.outputscale = 1.0
     model.mean_module.constant = data.unit.mean
     return model.requires_grad_(False)
 
 
-def _description(choice: Choice) -> dict[str, Any]:
+def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
     noise = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
-    return {"parts": list(choice.outputscales), "noise": noise, "log_predictive_density": choice.log_density}
+    return {
+        "parts": list(choice.outputscales),
+        "noise": noise,
+        "log_predictive_density": choice.log_density,
+        "view_columns": len(choice.lengthscales) if data.has_view else None,
+    }
 
 
 def _noise(choice: Choice, unit: float, options: Options) -> Noise:
@@ -111,12 +118,19 @@ def _likelihood(
     """The likelihood of the noise; with a threshold, FITC's of what inducing points leave unspanned beyond it."""
     if threshold is not None:
         name, outputscale = SMOOTH.name, outputscales[SMOOTH.name]
-        kernels = (parts[name].base_kernel, parts[name])
+        kernels = (_exact(parts[name]), parts[name])
         exact, approximation = (_weighted({name: kernel}, {name: outputscale}, columns) for kernel in kernels)
         return FITCGaussianLikelihood(noise, exact, approximation, threshold * outputscale)
     likelihood = ForestNoiseGaussianLikelihood() if isinstance(noise, ForestNoise) else GaussianLikelihood()
     likelihood.noise_covar = noise
     return likelihood
+
+
+def _exact(smooth: Kernel) -> Kernel:
+    """The smooth part without inducing points."""
+    if isinstance(smooth, EncodedKernel):
+        return EncodedKernel(smooth.base_kernel.base_kernel, smooth.view)
+    return smooth.base_kernel
 
 
 def _weighted(

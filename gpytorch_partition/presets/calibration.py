@@ -21,6 +21,7 @@ from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, smooth_part
+from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS
 
 
@@ -88,10 +89,13 @@ def _threshold(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -
 
 def _unspanned(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -> Tensor:
     """Shares of the smooth part's variance at some held-out rows that inducing points of the others do not span."""
-    assert choice.lengthscales is not None
     some = setup.random.permutation(fold[1])[: setup.options.most_variances]
+    rows, points = data.x[fold[0]], data.x[some]
+    if data.has_view:
+        view = NumberView(rows, data.categories, data.y[fold[0]])
+        rows, points = view(rows), view(points)
     with torch.no_grad():
-        return 1 - smooth_part(data.x[fold[0]], choice.lengthscales, setup)(data.x[some], diag=True)
+        return 1 - smooth_part(rows, choice.lengthscales, setup)(points, diag=True)
 
 
 def _held_out(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _HeldOut:

@@ -16,6 +16,7 @@ from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
+from gpytorch_partition.tables import cross_fitted
 from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
@@ -31,7 +32,7 @@ class Choice:
     What was chosen from the data, in units of standardized columns and targets.
 
     :param outputscales: Weights of the parts that the model has, by name.
-    :param lengthscales: `D` lengthscales of the smooth part; None where rows miss values.
+    :param lengthscales: Lengthscales of the smooth part, one for each column that it sees.
     :param noise: The level of the noise.
     :param exponent: Exponent of the variation of the noise with x; 0 where it is constant.
     :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
@@ -42,7 +43,7 @@ class Choice:
     """
 
     outputscales: dict[str, float]
-    lengthscales: Tensor | None
+    lengthscales: Tensor
     noise: float
     exponent: float
     noise_forest: RandomForestRegressor | None
@@ -69,7 +70,7 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     """
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
-    names, folds, rows, constant, lengthscales = _best_candidate(x, y, setup)
+    names, folds, rows, constant, lengthscales = _best_candidate(replace(PartInputs.of(data, setup), x=x, y=y))
     means, variances = held_out_predictions(folds, y[rows], constant)
     residuals = (y[rows] - means) / (variances + constant.noise).sqrt()
     # Without patches, which overlap: a row that is out of a tree's bag must not be in it under another number.
@@ -84,19 +85,18 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     return Choice(weights, lengthscales, fit.noise, fit.exponent, forest if varies else None, fit.log_density, rows)
 
 
-def _best_candidate(x: Tensor, y: Tensor, setup: Setup) -> Candidate:
+def _best_candidate(inputs: PartInputs) -> Candidate:
     """
     Trees, smooth and linear parts, or a rough field where that is better.
 
     The rough field draws from a copy of the random state, so that a trial that fails leaves the model as it would be.
     """
-    options = setup.options
+    x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
     rows = torch.from_numpy(setup.random.permutation(len(y))[: num_rows_for(len(y), options)])
-    is_complete = not bool(x.isnan().any())
-    names, folds, of_folds = _folds(x[rows], y[rows], is_complete, setup)
-    lengthscales = learn_lengthscales(x[rows], y[rows]) if is_complete else None
+    names, folds, of_folds = _folds(replace(inputs, x=x[rows], y=y[rows]))
+    lengthscales = _lengthscales(replace(inputs, x=x[rows], y=y[rows]))
     found = Candidate(names, folds, rows, maximize_predictive_density(folds, y[rows]), lengthscales)
-    if is_complete and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
+    if not inputs.has_view and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
         return rough_field(found, of_folds, x, y, replace(setup, random=deepcopy(setup.random)))
     return found
 
@@ -120,21 +120,30 @@ def needs_calibration(num_rows: int, options: Options) -> bool:
     return num_rows > options.most_uncalibrated * num_rows_for(num_rows, options)
 
 
-def _folds(x: Tensor, y: Tensor, is_complete: bool, setup: Setup) -> tuple[list[str], list[Fold], list[Tensor]]:
+def _lengthscales(inputs: PartInputs) -> Tensor:
+    """Those of the columns that the smooth part sees, which may tell a row's own target only by other rows."""
+    if not inputs.has_view:
+        return learn_lengthscales(inputs.x, inputs.y)
+    return learn_lengthscales(cross_fitted(inputs.x, inputs.categories, inputs.y, inputs.setup.random), inputs.y)
+
+
+def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     """
-    The names of the parts, and for each fold their covariances and the lengthscales, if any, all of them built without
-    the fold's held-out rows.
+    The names of the parts, and for each fold their covariances and the lengthscales, all of them built without the
+    fold's held-out rows.
     """
-    names, folds, all_lengthscales, options = [], [], [], setup.options
+    x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
+    names: list[str] = []
+    folds, all_lengthscales = [], []
     num_folds = max(2, options.num_folds - sum(len(x) > number for number in options.fewer_folds_above))
     for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(x):
         some = kept[: options.num_lengthscale_rows]
-        lengthscales = learn_lengthscales(x[some], y[some]) if is_complete else None
-        parts = new_parts(PartInputs(x[kept], y[kept], lengthscales, setup))
+        lengthscales = _lengthscales(replace(inputs, x=x[some], y=y[some]))
+        parts = new_parts(replace(inputs, x=x[kept], y=y[kept], lengthscales=lengthscales))
         parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
         names = list(parts)
         folds.append(Fold.of(dense_covariances(parts.values(), x), torch.from_numpy(kept), torch.from_numpy(held_out)))
-        all_lengthscales += [] if lengthscales is None else [lengthscales]
+        all_lengthscales.append(lengthscales)
     return names, folds, all_lengthscales
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -18,15 +19,21 @@ class TrainingData:
 
     :param rows: `N x D` (float64); NaN is a missing value.
     :param targets: `N` (float64).
+    :param categories: The numbers of levels of columns that hold codes, by their numbers. (Default: none.)
+    :param has_view: Whether smooth, linear and boosted parts see a
+        :class:`~gpytorch_partition.tables.NumberView` of the rows. (Default: no.)
     """
 
     rows: Tensor
     targets: Tensor
+    categories: Mapping[int, int] = field(default_factory=dict)
+    has_view: bool = False
 
     @cached_property
     def columns(self) -> Standardization:
-        """Means and standard deviations of the columns."""
-        return Standardization.of(self.rows)
+        """Means and standard deviations of the columns; codes stay as they are."""
+        columns = Standardization.of(self.rows)
+        return columns.without(self.categories) if self.categories else columns
 
     @cached_property
     def unit(self) -> Standardization:
@@ -45,4 +52,4 @@ class TrainingData:
 
     def part(self, numbers: Tensor | np.ndarray) -> TrainingData:
         """Some rows, by their numbers, with their standardized targets."""
-        return TrainingData(self.rows[numbers], self.y[numbers])
+        return TrainingData(self.rows[numbers], self.y[numbers], self.categories, self.has_view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PARTS
+from gpytorch_partition.tables import needs_view
 
 FEWEST_ROWS = 10  # rows, fewer of which leave folds too small to choose anything by
 _LARGEST = torch.finfo(torch.float32).max  # largest number in rows: scikit-learn's trees see them in float32
@@ -24,7 +26,13 @@ _DEVIATIONS = (1e-3, 1e15)
 
 
 def default_model(
-    train_x: Tensor, train_y: Tensor, *, random_state: Any = None, n_jobs: int | None = None, options: Options = DEFAULT
+    train_x: Tensor,
+    train_y: Tensor,
+    *,
+    categories: Mapping[int, int] | None = None,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    options: Options = DEFAULT,
 ) -> DefaultGP:
     r"""
     An exact Gaussian process with everything chosen from the data: kernel, weights, and a noise that may vary with x.
@@ -32,14 +40,16 @@ def default_model(
     The kernel is a sum of forests (of most rows; of trees that do not look at the targets), boosted trees (deep ones,
     whose leaves count, and shallow ones at all heights), forests with a slope in every leaf, a Matern-3/2 kernel with a
     lengthscale per column through up to 2,000 inducing points (above 67,000 rows as many as take a GiB), and a linear
-    one; parts that do not help have no weight. With missing values (NaN) it has forests only.
+    one; parts that do not help have no weight. Where rows have categories or miss values (NaN), forests split on sets
+    of levels and know missing values, and all other parts see one-hot columns, mean targets and medians instead
+    (:class:`~gpytorch_partition.tables.NumberView`), fitted on the rows that the part is, in folds on those kept.
 
-    Above 1,400 rows, with 20 columns at most, a second model for functions that vary on many lengthscales, such as
-    measurements on a map, is tried, and taken if it gains more than 20 nats: a linear kernel and rough ones, Mondrian
-    trees of rotated columns for means of exponential kernels at lengthscales from twice to a thirty-second of the
-    Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of neighbors choose its
-    weights. In gaps between the rows intervals widen, but not enough: of measurements in gaps of a map, intervals of
-    90 % covered 75 %.
+    Above 1,400 rows, with 20 columns at most, all of numbers, a second model for functions that vary on many
+    lengthscales, such as measurements on a map, is tried, and taken if it gains more than 20 nats: a linear kernel and
+    rough ones, Mondrian trees of rotated columns for means of exponential kernels at lengthscales from twice to a
+    thirty-second of the Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of
+    neighbors choose its weights. In gaps between the rows intervals widen, but not enough: of measurements in gaps of a
+    map, intervals of 90 % covered 75 %.
 
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and lengthscales of each without the held-out rows (Rasmussen & Williams 2006, section 5.3): the marginal
@@ -61,6 +71,8 @@ def default_model(
 
     :param train_x: `N x D` rows, 10 or more, in any units; NaN is a missing value.
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
+    :param categories: The number C of levels of each column that holds codes 0 ... C - 1 of a category, by its number,
+        as :class:`~gpytorch_partition.tables.TableEncoder` makes them. (Default: None, no such columns.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     :param options: The numbers above and others. (Default: these.)
@@ -81,8 +93,9 @@ def default_model(
         True
     """
     _check(train_x, train_y)
-    data = TrainingData(decode_missing(train_x).double(), train_y.double())
-    _check_parts(options, is_complete=not bool(data.rows.isnan().any()))
+    rows, categories = decode_missing(train_x).double(), dict(categories or {})
+    data = TrainingData(rows, train_y.double(), categories, needs_view(rows, categories))
+    _check_parts(options)
     setup = Setup(random_state_of(random_state), n_jobs, options)
     return assemble(default_choice(data, setup), data, setup).eval()
 
@@ -101,7 +114,13 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
 
 
 def default_kernel(
-    train_x: Tensor, train_y: Tensor, *, random_state: Any = None, n_jobs: int | None = None, options: Options = DEFAULT
+    train_x: Tensor,
+    train_y: Tensor,
+    *,
+    categories: Mapping[int, int] | None = None,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    options: Options = DEFAULT,
 ) -> IterativeKernel:
     r"""
     The kernel of :func:`default_model`, for a model of your own: a sum whose weights were chosen from the data.
@@ -119,7 +138,8 @@ def default_kernel(
         >>> kernel(x).shape
         torch.Size([100, 100])
     """
-    model = default_model(train_x, train_y, random_state=random_state, n_jobs=n_jobs, options=options)
+    settings = {"random_state": random_state, "n_jobs": n_jobs, "options": options}
+    model = default_model(train_x, train_y, categories=categories, **settings)
     return model.covar_module.base_kernel
 
 
@@ -137,11 +157,11 @@ def _check(train_x: Tensor, train_y: Tensor) -> None:
     _check_variation(train_y)
 
 
-def _check_parts(options: Options, is_complete: bool) -> None:
-    parts = {part.name: is_complete or not part.needs_complete_rows for part in PARTS if not part.is_rough}
-    if unknown := sorted(set(options.omitted_parts) - parts.keys()):
+def _check_parts(options: Options) -> None:
+    parts = [part.name for part in PARTS if not part.is_rough]
+    if unknown := sorted(set(options.omitted_parts) - set(parts)):
         raise ValueError(f"expected omitted_parts to be among {tuple(parts)}, got {unknown}")
-    if not any(parts[name] for name in parts.keys() - set(options.omitted_parts)):
+    if not set(parts) - set(options.omitted_parts):
         raise ValueError(f"expected a part that is not omitted, got omitted_parts={options.omitted_parts}")
 
 

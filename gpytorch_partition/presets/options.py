@@ -30,7 +30,6 @@ class Options:
     fewest_tree_rows: int = 128  # rows of a tree, at least
     most_tree_rows: int = 5_000  # rows of a tree, at most: one of N leaves costs more than its products with all rows
     most_tree_share: float = 0.04  # share of the rows that a tree may have even if these are more
-    fewest_leaf_rows_alone: int = 3  # where there are only forests: smaller leaves would take noise for the function
 
     # Inducing points of the smooth part.
     fewest_inducing_points: int = 1_000  # up to so many rows, all of them

@@ -6,8 +6,8 @@ smooth, linear and rough parts. To add one, add its record.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from sklearn.ensemble import GradientBoostingRegressor
 from torch import Tensor
 
 from gpytorch_partition.kernels import (
+    EncodedKernel,
     LandmarkKernel,
     LocalLinearKernel,
     MondrianKernel,
@@ -28,7 +29,9 @@ from gpytorch_partition.kernels import (
 from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.landmarks import choose_landmarks
 from gpytorch_partition.partitions.mondrian.projections import rotations
+from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
+from gpytorch_partition.tables import NumberView, cross_fitted
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
 
@@ -38,16 +41,39 @@ class PartInputs:
     """
     What a part is built from.
 
-    :param x: `N x D` standardized rows.
+    :param x: `N x D` standardized rows; codes of categories as they are.
     :param y: `N` targets.
-    :param lengthscales: `D` lengthscales of the smooth part; None where rows miss values, which only trees handle.
+    :param lengthscales: `D` lengthscales of the smooth part, or as many as its view has columns; None until they are
+        learned.
     :param setup: Source of the draws, and the options.
+    :param categories: The numbers of levels of columns that hold codes, by their numbers. (Default: none.)
+    :param has_view: Whether parts that compare numbers see a view of the rows, which have categories or holes.
+        (Default: no.)
+    :param cross_fitted: The rows as trees are to learn them, where these are a view. (Default: None, as they are.)
     """
 
     x: Tensor
     y: Tensor
     lengthscales: Tensor | None
     setup: Setup
+    categories: Mapping[int, int] = field(default_factory=dict)
+    has_view: bool = False
+    cross_fitted: Tensor | None = None
+
+    @classmethod
+    def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
+        """What parts are built from, for training data."""
+        return cls(data.x, data.y, lengthscales, setup, data.categories, data.has_view)
+
+    @property
+    def grown_x(self) -> Tensor:
+        """The rows that trees are grown on."""
+        return self.x if self.cross_fitted is None else self.cross_fitted
+
+    def seen(self, view: NumberView) -> PartInputs:
+        """The same for parts that see a view."""
+        learned = cross_fitted(self.x, self.categories, self.y, self.setup.random)
+        return replace(self, x=view(self.x), cross_fitted=learned, categories={}, has_view=False)
 
 
 @dataclass(frozen=True)
@@ -58,7 +84,8 @@ class Part:
     :param name: What weights, choices and states call it.
     :param build: The kernel from what parts are built from.
     :param unfitted: The kernel for `load_state_dict`, from the number of columns.
-    :param needs_complete_rows: Whether it is left out where rows miss values. (Default: yes.)
+    :param compares_numbers: Whether it sees a :class:`~gpytorch_partition.tables.NumberView` where rows have categories
+        or miss values; else it knows both. (Default: yes.)
     :param is_rough: Whether only rough fields have it. (Default: no.)
     :param limit: For parts of rough fields: what it tends to with the number of its trees, covariances (`n x n`) from
         standardized rows (`n x D`) and lengthscales (`D`). (Default: None, for all others.)
@@ -67,7 +94,7 @@ class Part:
     name: str
     build: Callable[[PartInputs], Kernel]
     unfitted: Callable[[int], Kernel]
-    needs_complete_rows: bool = True
+    compares_numbers: bool = True
     is_rough: bool = False
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
 
@@ -79,28 +106,44 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
     :param inputs: What they are built from.
     :param names: The parts wanted. (Default: all but the rough ones.)
     """
-    is_complete = inputs.lengthscales is not None
     wanted = [part for part in PARTS if (not part.is_rough if names is None else part.name in names)]
     # The rows are checked already; to check them again for every tree takes a tenth of the time of a thousand rows.
     with sklearn.config_context(assume_finite=True):
-        return {part.name: part.build(inputs) for part in wanted if is_complete or not part.needs_complete_rows}
+        if not inputs.has_view:
+            return {part.name: part.build(inputs) for part in wanted}
+        view = NumberView(inputs.x, inputs.categories, inputs.y)
+        seen = inputs.seen(view)
+        return {
+            part.name: EncodedKernel(part.build(seen), view) if part.compares_numbers else part.build(inputs)
+            for part in wanted
+        }
 
 
-def unfitted_parts(num_columns: int) -> dict[str, Kernel]:
-    """All parts for `load_state_dict`, by name, for so many columns."""
-    return {part.name: part.unfitted(num_columns) for part in PARTS}
+def unfitted_parts(num_columns: int, view_columns: int | None = None) -> dict[str, Kernel]:
+    """All parts for `load_state_dict`, by name, for so many columns, and columns of their view if they have one."""
+    if view_columns is None:
+        return {part.name: part.unfitted(num_columns) for part in PARTS}
+    return {
+        part.name: EncodedKernel(part.unfitted(view_columns)) if part.compares_numbers else part.unfitted(num_columns)
+        for part in PARTS
+    }
 
 
 # Trees.
 
 
 def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **others: Any) -> RandomForestKernel:
-    """Trees of a share of the rows; without other parts, leaves of single rows would take noise for the function."""
-    least = inputs.setup.options.fewest_leaf_rows_alone if inputs.lengthscales is None else min_samples_leaf
+    """Trees of a share of the rows."""
     wanted = max(int(share * len(inputs.x)), inputs.setup.options.fewest_tree_rows)
     num_samples = min(wanted, _most_samples(inputs), len(inputs.x))
-    trees = {"num_trees": inputs.setup.options.num_trees, "min_samples_leaf": least, **others, **inputs.setup.growing}
-    return _kernel_of(grow_forest(inputs.x, inputs.y, max_samples=num_samples, **trees), "all")
+    trees = {
+        "num_trees": inputs.setup.options.num_trees,
+        "min_samples_leaf": min_samples_leaf,
+        **others,
+        **inputs.setup.growing,
+    }
+    trees["categories"] = tuple(inputs.categories)
+    return _kernel_of(grow_forest(inputs.grown_x, inputs.y, max_samples=num_samples, **trees), "all")
 
 
 def _slopes(inputs: PartInputs) -> LocalLinearKernel:
@@ -114,7 +157,7 @@ def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max
     draws = {"subsample": share, "max_features": 0.5, "random_state": inputs.setup.random}
     boosting = GradientBoostingRegressor(n_estimators=num_trees, max_depth=max_depth, **draws)
     # Rounded, so that other units change no split, which would change all trees after it.
-    boosting.fit(inputs.x.float().cpu().numpy(), inputs.y.float().cpu().numpy())
+    boosting.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.float().cpu().numpy())
     return _kernel_of(boosting, heights)
 
 
@@ -236,12 +279,12 @@ SMOOTH = Part("smooth", _smooth, lambda num_columns: LandmarkKernel.from_kernel(
 # shallow ones at all heights; trees with few leaves, in each of which the function has slopes. They are drawn in this
 # order, which seeds depend on.
 PARTS = (
-    Part("forest", partial(_forest, share=0.632, min_samples_leaf=1), _unfitted_trees, needs_complete_rows=False),
+    Part("forest", partial(_forest, share=0.632, min_samples_leaf=1), _unfitted_trees, compares_numbers=False),
     Part(
         "random_trees",
         partial(_forest, share=0.5, min_samples_leaf=2, max_features=1),
         _unfitted_trees,
-        needs_complete_rows=False,
+        compares_numbers=False,
     ),
     Part(
         "boosted",

@@ -26,7 +26,7 @@ class Candidate(NamedTuple):
     folds: list[Fold]
     rows: Tensor  # numbers of the rows that folds count from 0 on: random rows, then those of patches
     fit: PredictiveFit
-    lengthscales: Tensor | None  # (D,) of the Matern kernel, by the random rows; None where rows miss values
+    lengthscales: Tensor  # (D,) of the Matern kernel, by the random rows
 
 
 def rough_field(other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tensor, setup: Setup) -> Candidate:
@@ -55,7 +55,6 @@ def rough_field(other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tens
     :param setup: Source of the trees and the patches, and the options.
     :return: The better of the two.
     """
-    assert other.lengthscales is not None
     rows, pairs = other.rows, zip(other.folds, lengthscales)
     limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.held_out) for fold, each in pairs]
     enough = other.fit.log_density + setup.options.least_rough_gain / len(rows)

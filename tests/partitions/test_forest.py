@@ -207,7 +207,7 @@ def test_copies_agree(partition, points, copied):
 def test_a_pickle_holds_no_layout(partition):
     assert partition.layout is partition.layout
     state = sum(buffer.nbytes for buffer in partition.buffers())
-    assert len(pickle.dumps(partition)) < state + 5000
+    assert len(pickle.dumps(partition)) < state + 6000
 
 
 def test_loading_replaces_the_layout(points):

@@ -38,7 +38,7 @@ def _decision_trees(ensemble: Any) -> Trees:
             _rounded_down(tree.threshold),
             tree.missing_go_to_left,
         )
-        for tree, columns in members
+        for tree, columns in ((member.tree_, columns) for member, columns in members)
     ]
     found = joined(
         trees,
@@ -47,18 +47,30 @@ def _decision_trees(ensemble: Any) -> Trees:
         weights=getattr(ensemble, "estimator_weights_", np.ones(len(trees)))[: len(trees)],
         handles_missing=get_tags(ensemble).input_tags.allow_nan,
     )
-    return found._replace(impurity=np.concatenate([tree.impurity for tree, _ in members]))
+    found = found._replace(impurity=np.concatenate([member.tree_.impurity for member, _ in members]))
+    return _with_places(found, [member for member, _ in members])
+
+
+def _with_places(trees: Trees, members: list[Any]) -> Trees:
+    """The trees with the places that they give levels, if they order those (`LevelOrderTree`)."""
+    places = [getattr(member, "level_places_", {}) for member in members]
+    if not any(places):
+        return trees
+    counts = np.zeros(len(trees.category_bounds), np.int64)
+    counts[list(places[0])] = [len(own) for own in places[0].values()]
+    table = np.stack([np.concatenate([own[column] for column in sorted(own)]) for own in places])
+    return trees._replace(level_places=table, level_counts=counts)
 
 
 def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:
-    """The tree structures of an ensemble, each with the columns that it was fitted on (None for all)."""
+    """The trees of an ensemble, each with the columns that it was fitted on (None for all)."""
     from sklearn.ensemble import BaseEnsemble
     from sklearn.tree import BaseDecisionTree
 
     name = type(ensemble).__name__
     if isinstance(ensemble, BaseDecisionTree):
         check_fitted(ensemble, hasattr(ensemble, "tree_"))
-        return [(ensemble.tree_, None)]
+        return [(ensemble, None)]
     if not isinstance(ensemble, BaseEnsemble):
         raise TypeError(
             "expected a fitted tree ensemble of scikit-learn (a random forest, extra-trees, gradient boosting, "
@@ -72,7 +84,7 @@ def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:
         if not isinstance(member, BaseDecisionTree):
             raise TypeError(f"expected a {name} of decision trees, got one of {type(member).__name__}")
     subsets = getattr(ensemble, "estimators_features_", repeat(None))
-    return [(member.tree_, columns) for member, columns in zip(estimators, subsets)]
+    return list(zip(estimators, subsets))
 
 
 def _histogram_trees(boosting: Any) -> Trees:

@@ -21,7 +21,8 @@ class Trees(NamedTuple):
 
     A point goes left at a node if its value in the node's column is at most the threshold or, where the node has a set
     of categories, if the range of numbers that the value falls in is among them. A missing value goes where
-    `missing_left` sends it.
+    `missing_left` sends it. In columns with `level_counts` the value is a level 0, 1, ..., each tree's threshold is
+    one of the places that the tree gives the levels, and other values are missing ones.
     """
 
     column: NDArray[np.int32]  # (V,) 0 at leaves
@@ -37,6 +38,8 @@ class Trees(NamedTuple):
     handles_missing: bool  # whether the ensemble takes missing values
     impurity: NDArray[np.float64] | None = None  # (V,) spread of the targets in each node, where the ensemble keeps it
     is_auxiliary: NDArray[np.bool_] | None = None  # (V,) halves of splits into more than two, where there are any
+    level_places: NDArray[np.int32] | None = None  # (m, L) places that each tree compares instead of levels, by column
+    level_counts: NDArray[np.int64] | None = None  # (D,) numbers of levels that have places, L in all; 0 for others
 
 
 class Tree(NamedTuple):
