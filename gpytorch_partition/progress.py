@@ -81,6 +81,7 @@ def _tick(bar: tqdm, done: Event) -> None:
     while not done.wait(_TICK):
         if monotonic() - start > _DELAY:
             bar.refresh()
+    bar.clear()
 
 
 @contextmanager

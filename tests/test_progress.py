@@ -56,6 +56,8 @@ def test_a_clock_ticks_with_its_forecast_on_a_terminal(at_once, monkeypatch):
     with ticking("fitting", 75.0):
         sleep(0.2)
     assert terminal.getvalue().count("fitting: 00:00 of about 01:15") > 2
+    assert terminal.getvalue().split("01:15")[-1].strip() == ""  # wiped out
+    assert "    " in terminal.getvalue().split("01:15")[-1]
 
 
 def test_nothing_is_shown_where_it_is_not_a_terminal_or_wanted(at_once, monkeypatch):

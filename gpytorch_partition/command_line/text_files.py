@@ -83,7 +83,7 @@ def _decompressed(path: Path, content: bytes) -> bytes:
         if content.startswith(magic):
             try:
                 return decompress(content)
-            except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
+            except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError) as error:
                 raise CommandError(f"{path} is damaged: {error}") from error
             except ValueError as error:
                 raise CommandError(f"{path} {error}") from error
