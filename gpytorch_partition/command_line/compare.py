@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind
 from gpytorch_partition.command_line.errors import CommandError, check_folder
+from gpytorch_partition.command_line.forecast import forecast
 from gpytorch_partition.command_line.notes import say
 from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, Moments, random_forest, rbf_ard
 from gpytorch_partition.command_line.roles import Roles, Table, TrainingData, read_training_data
@@ -134,7 +135,7 @@ def _fitted_by(regressor: PartitionGPRegressor) -> Model:
 
 def _run(name: str, model: Model, split: Split) -> Result:
     """A model's predictions, timed; its warnings begin with the model's title."""
-    with warnings.catch_warnings(record=True) as caught, ticking(TITLES[name]):
+    with warnings.catch_warnings(record=True) as caught, ticking(TITLES[name], forecast(name, len(split.train_y))):
         start = time.perf_counter()
         mean, std = model(split)
         seconds = time.perf_counter() - start

@@ -8,14 +8,13 @@ from argparse import Namespace
 from pathlib import Path
 
 from gpytorch_partition.command_line.errors import check_writable
+from gpytorch_partition.command_line.forecast import forecast
 from gpytorch_partition.command_line.model_file import SavedModel, save_model
 from gpytorch_partition.command_line.notes import say
 from gpytorch_partition.command_line.roles import Roles, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.progress import ticking
 from gpytorch_partition.tables import TableEncoder
-
-_SECONDS_PER_ROW = 0.004  # of the default model, on two cores
 
 
 def fit(options: Namespace) -> None:
@@ -32,7 +31,7 @@ def fit(options: Namespace) -> None:
     regressor = PartitionGPRegressor(options.kernel, options.num_partitions, random_state=options.seed)
     encoder = TableEncoder()
     start = time.perf_counter()
-    with ticking(f"fitting {len(data.y):,} rows", _forecast(options.kernel, len(data.y))):
+    with ticking(f"fitting {len(data.y):,} rows", forecast(options.kernel, len(data.y))):
         regressor.fit(encoder.fit_transform(data.table), data.y)
     seconds = time.perf_counter() - start
     save_model(path, SavedModel(regressor, data.kinds, data.target, data.id, encoder))
@@ -41,11 +40,6 @@ def fit(options: Namespace) -> None:
         f"noise standard deviation {math.sqrt(regressor.noise_):.4g}, {_described(regressor)} (standardized target).\n"
         f"Written: {path}"
     )
-
-
-def _forecast(kernel: str, num_rows: int) -> float:
-    """Seconds on two cores."""
-    return 4 + _SECONDS_PER_ROW * num_rows if kernel == "auto" else 0.0
 
 
 def _described(regressor: PartitionGPRegressor) -> str:
