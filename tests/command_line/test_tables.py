@@ -82,6 +82,9 @@ class TestFiles:
         assert read["town"].tolist() == ["Köln", "a, b; c|\td"]
         assert read["price"].tolist() == [1.5, 2.5]
 
+    def test_a_delimiter_divides_rows_as_it_divides_the_header(self, csv_file):
+        assert list(values(csv_file("size, net, m;price\n1;2\n3;4\n"))) == ["size, net, m", "price"]
+
     def test_a_first_line_of_excel_says_the_delimiter(self, csv_file):
         assert list(values(csv_file("sep=!\r\na!b\r\n1!2\r\n"))) == ["a", "b"]
 
