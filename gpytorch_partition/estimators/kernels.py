@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_partition.kernels import (
+    EncodedKernel,
     FastClusterKernel,
     IterativeKernel,
     MondrianKernel,
@@ -17,6 +18,7 @@ from gpytorch_partition.kernels import (
 )
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.partitions.fast_cluster import default_height
+from gpytorch_partition.tables import NumberView, needs_view
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 
@@ -37,6 +39,7 @@ def resolved_kernel(
     num_partitions: int = 200,
     random_state: Any = None,
     n_jobs: int | None = None,
+    categories: Mapping[int, int] | None = None,
 ) -> Kernel:
     """
     The kernel that an estimator computes with: every estimator whose `kernel` may be built already uses this.
@@ -51,6 +54,8 @@ def resolved_kernel(
     :param num_partitions: Number of trees or clusterings of a named kernel. (Default: 200.)
     :param random_state: Seed of a named kernel. (Default: None, a fresh one.)
     :param n_jobs: Trees of a named kernel that are grown at once. (Default: None, one.)
+    :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
+        sets; other kernels are built on a :class:`~gpytorch_partition.tables.NumberView`. (Default: none.)
     :raises ValueError: If the name is unknown, targets are missing, the kernel has a batch shape, or the rows cannot be
         used.
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
@@ -65,7 +70,8 @@ def resolved_kernel(
     built: Any = kernel
     if not is_built(kernel):
         check_name(kernel, tuple(KERNELS))
-        built = new_kernel(kernel, x, y, num_partitions=num_partitions, random_state=random_state, n_jobs=n_jobs)
+        options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
+        built = new_kernel(kernel, x, y, categories=categories, **options)
     _check_linear(built)
     if built.batch_shape:
         raise ValueError(f"expected a kernel without batch dimensions, got batch shape {tuple(built.batch_shape)}")
@@ -80,6 +86,7 @@ def new_kernel(
     num_partitions: int,
     random_state: Any,
     n_jobs: int | None,
+    categories: Mapping[int, int] | None = None,
 ) -> Kernel:
     """
     A kernel built on rows, by name or by a function, which may return any kernel of GPyTorch.
@@ -89,6 +96,11 @@ def new_kernel(
     :raises ValueError: If `"forest"` is given no targets, or the rows cannot be used.
     :raises TypeError: If the function returns anything but a kernel.
     """
+    categories = categories or {}
+    if kernel != "forest" and needs_view(x, categories):
+        view = NumberView(x if y is None else x[: len(y)], categories, y)
+        options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
+        return EncodedKernel(new_kernel(kernel, view(x), y, **options), view)
     if callable(kernel):
         built = kernel(x, y)
         if not isinstance(built, Kernel):
@@ -100,7 +112,8 @@ def new_kernel(
                 'expected targets, got none: kernel="forest" is grown on them. Call fit(X, y), or give '
                 'kernel="fast_cluster" or "mondrian", which need none'
             )
-        return RandomForestKernel(x, y, num_partitions, random_state=random_state, n_jobs=n_jobs)
+        options = {"random_state": random_state, "n_jobs": n_jobs}
+        return RandomForestKernel(x, y, num_partitions, categories=tuple(categories), **options)
     if kernel == "fast_cluster":
         # Finer clusters, as many rows without targets would make them, predict worse.
         height = default_height(len(x) if y is None else len(y))
@@ -126,7 +139,7 @@ def _check_linear(kernel: Kernel) -> None:
     if isinstance(kernel, AdditiveKernel):
         for term in kernel.kernels:
             _check_linear(term)
-    elif isinstance(kernel, (ScaleKernel, StandardizedKernel, IterativeKernel)):
+    elif isinstance(kernel, (ScaleKernel, StandardizedKernel, EncodedKernel, IterativeKernel)):
         _check_linear(kernel.base_kernel)
     elif not isinstance(kernel, ClusterKernel):
         raise TypeError(

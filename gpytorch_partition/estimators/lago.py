@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import average_precision_score
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.estimators.regressor import check_magnitudes
+from gpytorch_partition.estimators.tables import ReadsNumbers
 from gpytorch_partition.inputs.standardization import Standardization
 
 SHAPES = ("spherical", "elliptical")
@@ -40,7 +42,7 @@ class _LeftOut(NamedTuple):
         return squares
 
 
-class LAGORanker(ClassifierMixin, BaseEstimator):
+class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
     Ranks the rows of a rare class ahead of the background (LAGO, the locally adjusted Go-kernel density estimator).
 
@@ -132,10 +134,11 @@ class LAGORanker(ClassifierMixin, BaseEstimator):
         :raises TypeError: If X is sparse.
         """
         numbers, alphas = self._checked_parameters()
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = self._read_numbers(X, y, reset=True)
         check_magnitudes(X, "X")
         is_rare = self._checked_classes(y)
         check_counts(is_rare)
+        X = self._fit_view(X, torch.from_numpy(is_rare.astype(np.float64)))
         self._columns = Standardization.of_array(X)
         x = self._columns.apply_array(X).numpy()
         self.centers_ = x[is_rare]
@@ -154,7 +157,7 @@ class LAGORanker(ClassifierMixin, BaseEstimator):
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
         check_is_fitted(self, "radii_")
-        x = self._columns.apply_array(validate_data(self, X, dtype=np.float64, reset=False)).numpy()
+        x = self._columns.apply_array(self._read_numbers(X, reset=False)).numpy()
         return self._log_scores(x, self.radii_, [self.alpha_])[0]
 
     def decision_function(self, X: Any) -> np.ndarray:

@@ -9,17 +9,18 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
+from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.inputs.standardization import Standardization
 
 # Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
 LARGEST = 1e100
 
 
-class KernelMachine(BaseEstimator):
+class KernelMachine(ReadsTables, BaseEstimator):
     """
     Base class of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
 
@@ -36,7 +37,7 @@ class KernelMachine(BaseEstimator):
 
     def _checked(self, X: Any, y: Any = "no_validation", reset: bool = True, **options: Any) -> Any:
         """Rows (`N x D`, float64) that scikit-learn accepts, and targets where there are any."""
-        return validate_data(self, X, y, dtype=np.float64, reset=reset, ensure_all_finite=self._finiteness, **options)
+        return self._read(X, y, reset=reset, ensure_all_finite=self._finiteness, **options)
 
     def _build(self, rows: np.ndarray, targets: Tensor | None) -> Tensor:
         """
@@ -45,7 +46,7 @@ class KernelMachine(BaseEstimator):
         :param targets: `N` numbers or `N x k` indicators, where there are any.
         """
         check_magnitudes(rows, "X")
-        self._columns = None if is_built(self.kernel) else Standardization.of_array(rows)
+        self._columns = None if is_built(self.kernel) else Standardization.of_array(rows).without(self._categories)
         x = self._seen_by_kernel(rows)
         self.kernel_ = resolved_kernel(
             self.kernel,
@@ -54,6 +55,7 @@ class KernelMachine(BaseEstimator):
             num_partitions=self.num_partitions,
             random_state=self.random_state,
             n_jobs=self.n_jobs,
+            categories=self._categories,
         )
         return x
 

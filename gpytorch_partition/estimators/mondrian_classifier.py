@@ -10,10 +10,11 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.model_selection import train_test_split
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpytorch_partition.estimators.machine import check_count, check_positive
+from gpytorch_partition.estimators.machine import check_count, check_positive, class_indicators
+from gpytorch_partition.estimators.tables import ReadsNumbers
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
@@ -38,7 +39,7 @@ def _gives_probabilities(classifier: MondrianClassifier) -> bool:
     raise AttributeError(f'probabilities need loss="log_loss", got loss={classifier.loss!r}: use decision_function')
 
 
-class MondrianClassifier(ClassifierMixin, BaseEstimator):
+class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
     A linear classifier on the sparse features of a Mondrian kernel, trained by stochastic gradient descent.
 
@@ -128,7 +129,7 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         :raises ValueError: If the data or a parameter cannot be used.
         """
         self._check_parameters()
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = self._read_numbers(X, y, reset=True)
         return self._begin(X, y, np.unique(y))
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> MondrianClassifier:
@@ -149,7 +150,7 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         is_first = not hasattr(self, "features_")
-        X, y = validate_data(self, X, y, dtype=np.float64, reset=is_first)
+        X, y = self._read_numbers(X, y, reset=is_first)
         if is_first:
             return self._begin(X, y, np.unique(y if classes is None else classes))
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
@@ -200,7 +201,9 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         if len(classes) < 2:
             raise ValueError(f"expected two classes or more, got {len(classes)} class")
-        self.classes_, self._columns = classes, Standardization.of_array(X)
+        self.classes_ = classes
+        X = self._fit_view(X, class_indicators(self._numbers(y)))
+        self._columns = Standardization.of_array(X)
         self._random = np.random.RandomState(random_state_of(self.random_state).randint(2**31))
         x, numbers = self._columns.apply_array(X), self._numbers(y)
         kernel = self._new_kernel(x)
@@ -269,7 +272,7 @@ class MondrianClassifier(ClassifierMixin, BaseEstimator):
 
     def _features_of(self, X: Any) -> Any:
         check_is_fitted(self, "features_")
-        X = validate_data(self, X, dtype=np.float64, reset=False)
+        X = self._read_numbers(X, reset=False)
         x = self._columns.apply_array(X)
         return (self.features_.features(x[start : start + _ROWS_AT_ONCE]) for start in range(0, len(x), _ROWS_AT_ONCE))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,22 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
 from gpytorch_partition.estimators.machine import LARGEST, check_magnitudes
+from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.kernels import RandomForestKernel
+from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
 from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets import Options, default_model
 from gpytorch_partition.presets.assembly import DefaultGP, description_of, rebuilt
 from gpytorch_partition.presets.default import FEWEST_ROWS
+from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 NAMES = ("auto", *KERNELS)
@@ -39,7 +42,7 @@ _AUTO_NUMBERS = 4_500
 _FEWER_SAMPLES = 4
 
 
-class PartitionGPRegressor(RegressorMixin, BaseEstimator):
+class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
     r"""
     Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
 
@@ -80,6 +83,9 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
     :param options: For `"auto"`, the numbers that its model is made by. (Default: None, those of
         :class:`gpytorch_partition.presets.Options`.)
+    :param categorical_features: Names (or numbers, counted from 0) of columns that are categories although they hold
+        numbers, as in scikit-learn's histogram gradient boosting. Columns of text and pandas categories always are.
+        (Default: None.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
 
@@ -115,6 +121,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
         options: Options | None = None,
+        categorical_features: Sequence[str | int] | None = None,
     ) -> None:
         self.kernel = kernel
         self.num_partitions = num_partitions
@@ -123,12 +130,17 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.options = options
+        self.categorical_features = categorical_features
 
     def fit(self, X: Any, y: Any, *, unlabelled: Any = None) -> PartitionGPRegressor:
         """
         Build the kernel and choose the hyperparameters.
 
-        :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value.
+        :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
+            table, a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories, dates and
+            missing cells, as :class:`~gpytorch_partition.tables.TableEncoder` reads them. Forests split on sets of
+            levels, and know missing cells; other kernels, and a function's, see one-hot columns (up to 10 levels), mean
+            targets (above) and medians (:class:`~gpytorch_partition.tables.NumberView`).
         :param y: `N` targets: one output.
         :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
@@ -142,12 +154,13 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_all_finite=self._finiteness)
+        X, y = self._read(X, y, reset=True, y_numeric=True, ensure_all_finite=self._finiteness)
         y = y.astype(np.float64)
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
         rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
-        self._columns, self._unit = Standardization.of_array(rows), Standardization.of_array(y)
+        self._columns = Standardization.of_array(rows).without(self._categories)
+        self._unit = Standardization.of_array(y)
         dtype = DTYPES[self.dtype] or (torch.float64 if len(y) <= _MOST_DENSE_ROWS else torch.float32)
         x = self._columns.apply_array(X).to(dtype)
         targets = self._unit.apply_array(y).to(dtype)
@@ -164,7 +177,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
                 f"kernel={self.kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
                 "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
             )
-        rows = validate_data(self, unlabelled, dtype=np.float64, reset=False)
+        rows = self._read(unlabelled, reset=False)
         check_magnitudes(rows, "unlabelled")
         return rows
 
@@ -179,7 +192,15 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     def _choose_model(self, x: Tensor, targets: Tensor) -> None:
         """By predictions of held-out rows."""
         options = Options() if self.options is None else self.options
-        self._set_model(default_model(x, targets, random_state=self.random_state, n_jobs=self.n_jobs, options=options))
+        model = default_model(
+            x,
+            targets,
+            categories=self._categories,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+            options=options,
+        )
+        self._set_model(model)
         self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -281,6 +302,8 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
             "log_marginal_likelihood_value": self.log_marginal_likelihood_value_,
             "at_bounds": self.at_bounds_,
             "n_iter": self.n_iter_,
+            "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
+            "has_view": isinstance(self.kernel_, EncodedKernel),
             **description_of(self.model_),
         }
 
@@ -301,10 +324,13 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         x, y, model = state["train_x"], state["train_y"], rebuilt(state, state["train_x"], state["train_y"])
         if model is None:
             kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
+            kernel = EncodedKernel(kernel) if state.get("has_view") else kernel
             model = PartitionGP(x, y, GaussianLikelihood(), kernel)
         model.load_state_dict(state["model"])
         regressor._set_model(model)
-        regressor.n_features_in_ = state["train_x"].shape[1]
+        encoder = state.get("encoder")  # as the view, of later versions
+        regressor.encoder_ = None if encoder is None else TableEncoder.from_state(encoder)
+        regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
         if state["feature_names"] is not None:
             regressor.feature_names_in_ = np.array(state["feature_names"], dtype=object)
         regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
@@ -331,7 +357,13 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
     def _new_kernel(self, x: Tensor, y: Tensor) -> Kernel:
         kernel = "forest" if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel
         return new_kernel(
-            kernel, x, y, num_partitions=self.num_partitions, random_state=self.random_state, n_jobs=self.n_jobs
+            kernel,
+            x,
+            y,
+            num_partitions=self.num_partitions,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+            categories=self._categories,
         )
 
     def _set_model(self, model: PartitionGP) -> None:
@@ -344,6 +376,13 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
         return isinstance(self.model_, DefaultGP)
 
     @property
+    def _knows_missing_cells(self) -> bool:
+        """Whether the model has forests only, or a view; one of complete rows is given medians for new holes."""
+        if any(isinstance(module, NumberView) for module in self.model_.modules()):
+            return True
+        return all(isinstance(kernel, RandomForestKernel) for kernel in innermost_kernels(self.model_.covar_module))
+
+    @property
     def _y_scale(self) -> float:
         return self._unit.scale.item()
 
@@ -354,7 +393,7 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     def _checked_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
-        rows = validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=self._finiteness)
+        rows = self._read(X, reset=False, ensure_all_finite=self._finiteness)
         if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
         return rows
@@ -366,7 +405,10 @@ class PartitionGPRegressor(RegressorMixin, BaseEstimator):
 
     def _predictive(self, rows: np.ndarray) -> Any:
         """The distribution of new observations in standardized units, lazily."""
-        x = self._columns.apply_array(rows).to(self.model_.train_inputs[0].dtype)
+        train_x = self.model_.train_inputs[0]
+        x = self._columns.apply_array(rows).to(train_x.dtype)
+        if self.encoder_ is not None and not self._knows_missing_cells:
+            x = torch.where(x.isnan(), train_x.median(0).values, x)
         return self.likelihood_(self.model_(x), x)
 
     @torch.no_grad()

@@ -54,7 +54,8 @@ class PartitionGP(ExactGP):
 
     def __init__(self, train_x: Tensor, train_y: Tensor, likelihood: Likelihood, kernel: Kernel) -> None:
         super().__init__(encode_missing(train_x), train_y, likelihood)
-        solves_itself = isinstance(kernel, ClusterKernel | IterativeKernel)
+        inner = kernel.base_kernel if isinstance(kernel, EncodedKernel) else kernel
+        solves_itself = isinstance(inner, ClusterKernel | IterativeKernel)
         self.mean_module = ConstantMean()
         self.covar_module = ScaleKernel(kernel if solves_itself else IterativeKernel(kernel))
         self.to(train_x)
@@ -66,7 +67,7 @@ class PartitionGP(ExactGP):
     def _encoded(self, x: Tensor) -> Tensor:
         """Points with NaN encoded, if all kernels are this package's, which check themselves whether they accept it."""
         if torch.is_tensor(x) and bool(x.isnan().any()):
-            for kernel in _innermost(self.covar_module):
+            for kernel in innermost_kernels(self.covar_module):
                 if not isinstance(kernel, ClusterKernel | EncodedKernel):
                     raise ValueError(
                         "expected points without missing values (NaN), which a part of the model, "
@@ -80,7 +81,7 @@ class PartitionGP(ExactGP):
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
-def _innermost(kernel: Kernel) -> Iterator[Kernel]:
+def innermost_kernels(kernel: Kernel) -> Iterator[Kernel]:
     """The kernels that a kernel is composed of; one of this package counts as a whole."""
     parts = [part for part in kernel.children() if isinstance(part, Kernel | torch.nn.ModuleList)]
     if not parts or isinstance(kernel, ClusterKernel | EncodedKernel):
@@ -88,4 +89,4 @@ def _innermost(kernel: Kernel) -> Iterator[Kernel]:
     else:
         for part in parts:
             for each in part if isinstance(part, torch.nn.ModuleList) else [part]:
-                yield from _innermost(each)
+                yield from innermost_kernels(each)

@@ -114,7 +114,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
         check_is_fitted(self, "_columns")
-        table = self._checked(X, reset=False)
+        return self._transformed(self._checked(X, reset=False))
+
+    def transform_checked(self, X: Any) -> np.ndarray:
+        """The same of a table whose names an estimator has checked, as it speaks of itself in errors."""
+        return self._transformed(self._checked_mapping(X, False) if isinstance(X, Mapping) else _columns_of(X))
+
+    def _transformed(self, table: dict[str, Any]) -> np.ndarray:
         blocks = [
             _encoded(column, _same_kind(read_cells(values, column.name, column.zone), column))
             for column, values in zip(self._columns, table.values())

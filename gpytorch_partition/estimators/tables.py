@@ -1,0 +1,106 @@
+"""How estimators read what they are given: arrays of numbers as scikit-learn does, tables by a `TableEncoder`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import issparse
+from sklearn.utils import check_array, check_X_y
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from gpytorch_partition.tables import NumberView, TableEncoder
+from gpytorch_partition.tables.encoder import is_table
+
+logger = logging.getLogger(__name__)
+
+
+class ReadsTables:
+    """
+    Mixin for estimators that take tables: data frames, mappings from names to columns, arrays of objects or text.
+
+    Arrays of numbers are checked by scikit-learn's `validate_data`, as without this class. A table is made a matrix of
+    numbers by the :class:`~gpytorch_partition.tables.TableEncoder` in `encoder_` (None for arrays), whose messages go
+    to the log.
+    """
+
+    encoder_: TableEncoder | None
+    categorical_features: Sequence[str | int] | None = None
+
+    def _read(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
+        """
+        Rows (`N x D`, float64) and, if there are any, targets; options are those of `validate_data`.
+
+        Missing cells of tables are NaN, whatever the options say.
+        """
+        _refuse_sparse(X)
+        if reset:
+            self.encoder_ = None
+        encodes = (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None
+        if not encodes:
+            return validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
+        if not isinstance(X, Mapping):
+            X = X if hasattr(X, "columns") or isinstance(X, np.ndarray) else np.array(X, dtype=object)
+            validate_data(self, X, skip_check_array=True, reset=reset)
+        matrix = self._encoded(X, reset)
+        options = {**options, "dtype": np.float64, "ensure_all_finite": "allow-nan", "estimator": self}
+        if isinstance(y, str) and y == "no_validation":
+            return check_array(matrix, **options)
+        return check_X_y(matrix, y, **options)
+
+    def _encoded(self, X: Any, reset: bool) -> np.ndarray:
+        if not reset:
+            assert self.encoder_ is not None
+            return self.encoder_.transform_checked(X)
+        self.encoder_ = TableEncoder(self.categorical_features)
+        matrix = self.encoder_.fit_transform(X)
+        if isinstance(X, Mapping):
+            self.feature_names_in_, self.n_features_in_ = self.encoder_.feature_names_in_, self.encoder_.n_features_in_
+        for message in self.encoder_.messages_:
+            logger.info("%s", message)
+        return matrix
+
+    @property
+    def _categories(self) -> dict[int, int]:
+        """The numbers of levels of columns that hold codes, by their numbers."""
+        encoder = getattr(self, "encoder_", None)
+        return {} if encoder is None else {column: len(levels) for column, levels in encoder.categories_.items()}
+
+
+class ReadsNumbers(ReadsTables):
+    """Mixin for estimators that compare numbers: of tables they see a `NumberView`."""
+
+    _view: NumberView | None
+
+    def _read_numbers(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
+        """As :meth:`_read`, without NaN; the view is fitted by :meth:`_fit_view`, which follows where it is reset."""
+        found = self._read(X, y, reset=reset, **options)
+        if not reset and self._view is not None:
+            return (self._viewed(found[0]), found[1]) if isinstance(found, tuple) else self._viewed(found)
+        return found
+
+    def _fit_view(self, rows: np.ndarray, targets: Tensor) -> np.ndarray:
+        """The view of training rows, with targets (`N`, or `N x k` indicators of classes)."""
+        self._view = None
+        if self.encoder_ is None:
+            return rows
+        self._view = NumberView(torch.from_numpy(rows), self._categories, targets)
+        return self._viewed(rows)
+
+    def _viewed(self, rows: np.ndarray) -> np.ndarray:
+        assert self._view is not None
+        return self._view(torch.from_numpy(rows)).numpy()
+
+
+def _refuse_sparse(X: Any) -> None:
+    if issparse(X):
+        size = X.shape[0] * X.shape[-1] * 8 / 2**30
+        raise TypeError(
+            f"Sparse data was passed for X, but dense data is required: with its zeros it takes {size:.3g} GiB. Give "
+            "X.toarray() if that fits into memory; instead of one-hot columns give the categories themselves, a column "
+            "of text each, which forests split into sets of levels"
+        )

@@ -1,0 +1,82 @@
+"""The view of kernels of numbers against scikit-learn's encoders and medians, and kernels on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from sklearn.preprocessing import TargetEncoder
+
+from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing
+from gpytorch_partition.kernels import EncodedKernel
+from gpytorch_partition.tables import NumberView, cross_fitted, needs_view
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.randn(200, 4)
+X[:, 1], X[:, 3] = RANDOM.randint(30, size=200), RANDOM.randint(3, size=200)
+Y = torch.from_numpy(RANDOM.randn(30)[X[:, 1].astype(int)] + 0.3 * RANDOM.randn(200))
+X[::7, 0] = X[::5, 1] = X[::11, 3] = np.nan
+ROWS, CATEGORIES = torch.from_numpy(X), {1: 31, 3: 4}
+VIEW = NumberView(ROWS, CATEGORIES, Y)
+
+
+def test_numbers_medians_one_hot_columns_and_mean_targets():
+    seen = VIEW(ROWS)
+    assert seen.shape == (200, VIEW.num_columns) == (200, 1 + 1 + 1 + 4)
+    np.testing.assert_allclose(seen[:, 0], np.where(np.isnan(X[:, 0]), np.nanmedian(X[:, 0]), X[:, 0]))
+    means = TargetEncoder(target_type="continuous").fit(X[:, [1]], Y).transform(X[:, [1]])[:, 0]
+    np.testing.assert_allclose(seen[:, 1], (means - means.mean()) / means.std())
+    np.testing.assert_allclose(seen[:, 3:], X[:, [3]] == np.arange(4))
+
+
+def test_unknown_levels_are_missing_ones():
+    new = torch.tensor([[0.0, 31.0, 0.0, 4.0], [0.0, -1.0, 0.0, torch.nan], [0.0, 1e6, 0.0, -1.0]], dtype=torch.float64)
+    seen = VIEW(new)
+    assert torch.equal(seen, seen[:1].expand_as(seen))
+    assert not seen[:, 3:].any()
+    assert torch.equal(VIEW(encode_missing(ROWS)), VIEW(ROWS))
+    assert torch.equal(VIEW(ROWS.view(2, 100, 4)).view(200, -1), VIEW(ROWS))
+
+
+def test_state_and_precision():
+    copy = NumberView()
+    with pytest.raises(RuntimeError, match="not fitted"):
+        copy(ROWS)
+    copy.load_state_dict(VIEW.state_dict())
+    assert torch.equal(copy(ROWS), VIEW(ROWS))
+    assert torch.equal(copy.float()(ROWS), VIEW(ROWS))  # no change of dtype rounds it
+    with pytest.raises(ValueError, match="expected 4 columns"):
+        copy(ROWS[:, :3])
+
+
+def test_training_rows_do_not_see_their_own_targets():
+    """Levels of single rows: the mean of their own targets would be the target."""
+    levels = torch.arange(200.0, dtype=torch.float64)[:, None]
+    noise = torch.from_numpy(RANDOM.randn(200))
+    seen = cross_fitted(levels, {0: 200}, noise, np.random.RandomState(0))[:, 0]
+    assert abs(np.corrcoef(seen + 1e-9 * noise, noise)[0, 1]) < 0.3
+    rows = cross_fitted(ROWS[:, [0, 3]], {1: 4}, Y, np.random.RandomState(0))
+    assert torch.equal(rows, NumberView(ROWS[:, [0, 3]], {1: 4}, Y)(ROWS[:, [0, 3]]))
+
+
+@pytest.mark.parametrize("kind", [RBFKernel, FastClusterKernel])
+def test_a_kernel_of_the_view(kind):
+    seen = VIEW(ROWS)
+    base = RBFKernel().double() if kind is RBFKernel else FastClusterKernel(seen, 20, random_state=0).double()
+    kernel = EncodedKernel(base, VIEW)
+    torch.testing.assert_close(kernel(ROWS, ROWS[:9]).to_dense(), base(seen, seen[:9]).to_dense())
+    torch.testing.assert_close(kernel(ROWS, diag=True), base(seen, diag=True))
+    copy = EncodedKernel(RBFKernel().double() if kind is RBFKernel else FastClusterKernel().double())
+    copy.load_state_dict(kernel.state_dict())
+    torch.testing.assert_close(copy(ROWS).to_dense(), kernel(ROWS).to_dense())
+    forest = RandomForestKernel(ROWS, Y, 10, categories=[1, 3], random_state=0).double()
+    both = (kernel + forest)(ROWS).to_dense()
+    torch.testing.assert_close(both, base(seen).to_dense() + forest(ROWS).to_dense())
+
+
+def test_what_needs_a_view():
+    assert needs_view(ROWS, {})
+    assert needs_view(ROWS[:, [2]], {0: 3})
+    assert needs_view(encode_missing(ROWS[:, [0]]), {})
+    assert not needs_view(ROWS[:, [2]], {})
