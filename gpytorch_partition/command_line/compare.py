@@ -14,10 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.stats import norm
 from sklearn.datasets import load_diabetes
-from sklearn.impute import SimpleImputer
 from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind
 from gpytorch_partition.command_line.errors import CommandError, check_folder
@@ -30,7 +28,6 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import coverage
 from gpytorch_partition.plots import plot_comparison
 from gpytorch_partition.progress import progress, ticking
-from gpytorch_partition.tables import TableEncoder
 
 TITLES = {
     "auto": "default model (auto)",
@@ -128,9 +125,7 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
 
 
 def _fitted_by(regressor: PartitionGPRegressor) -> Model:
-    steps = [] if regressor.kernel in ("auto", "forest") else [SimpleImputer(strategy="median")]
-    model = make_pipeline(TableEncoder(), *steps, regressor)
-    return lambda split: model.fit(split.train_X, split.train_y).predict(split.test_X, return_std=True)
+    return lambda split: regressor.fit(split.train_X, split.train_y).predict(split.test_X, return_std=True)
 
 
 def _run(name: str, model: Model, split: Split) -> Result:

@@ -14,7 +14,6 @@ from gpytorch_partition.command_line.notes import say
 from gpytorch_partition.command_line.roles import Roles, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.progress import ticking
-from gpytorch_partition.tables import TableEncoder
 
 
 def fit(options: Namespace) -> None:
@@ -29,12 +28,11 @@ def fit(options: Namespace) -> None:
     data = read_training_data(Path(options.data), Roles.of_options(options))
     say(data.notes, options.quiet)
     regressor = PartitionGPRegressor(options.kernel, options.num_partitions, random_state=options.seed)
-    encoder = TableEncoder()
     start = time.perf_counter()
     with ticking(f"fitting {len(data.y):,} rows", forecast(options.kernel, len(data.y))):
-        regressor.fit(encoder.fit_transform(data.table), data.y)
+        regressor.fit(data.table, data.y)
     seconds = time.perf_counter() - start
-    save_model(path, SavedModel(regressor, data.kinds, data.target, data.id, encoder))
+    save_model(path, SavedModel(regressor, data.kinds, data.target, data.id))
     print(
         f"Fitted {data.target} on {len(data.y):,} rows and {len(data.kinds)} columns in {seconds:.1f} seconds: "
         f"noise standard deviation {math.sqrt(regressor.noise_):.4g}, {_described(regressor)} (standardized target).\n"

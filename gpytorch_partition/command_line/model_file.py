@@ -12,7 +12,6 @@ import torch
 from gpytorch_partition.command_line.columns import NUMBER, Kind
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.tables import TableEncoder
 
 FORMAT = "gpytorch_partition model"
 VERSION = 2  # 1 had columns of numbers only
@@ -27,7 +26,6 @@ class SavedModel(NamedTuple):
     kinds: dict[str, Kind]  # of its columns
     target: str
     id: str | None = None  # the column that names rows
-    encoder: TableEncoder | None = None
 
     @property
     def columns(self) -> list[str]:
@@ -50,7 +48,6 @@ def save_model(path: Path, model: SavedModel) -> None:
         "kinds": [tuple(kind) for kind in model.kinds.values()],
         "target": model.target,
         "id": model.id,
-        "encoder": None if model.encoder is None else model.encoder.to_state(),
         "regressor": model.regressor.to_state(),
     }
     torch.save(content, path)
@@ -80,14 +77,13 @@ def load_model(path: Path) -> SavedModel:
 
 
 def _as_version_2(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"kinds": [(NUMBER, "")] * len(content["columns"]), "id": None, "encoder": None}
+    return content | {"kinds": [(NUMBER, "")] * len(content["columns"]), "id": None}
 
 
 def _model(content: dict[str, Any]) -> SavedModel:
     kinds = {name: Kind(*kind) for name, kind in zip(content["columns"], content["kinds"], strict=True)}
-    encoder = None if content["encoder"] is None else TableEncoder.from_state(content["encoder"])
     regressor = PartitionGPRegressor.from_state(content["regressor"])
-    return SavedModel(regressor, kinds, content["target"], content["id"], encoder)
+    return SavedModel(regressor, kinds, content["target"], content["id"])
 
 
 def _content(path: Path) -> object:

@@ -43,14 +43,15 @@ def predict(options: Namespace) -> None:
 
 def _levels(model: SavedModel) -> dict[str, list[str]]:
     """The categories that were seen, by column."""
-    if model.encoder is None:
+    encoder = model.regressor.encoder_
+    if encoder is None:
         return {}
-    names = model.encoder.get_feature_names_out()
-    return {names[place]: [str(level) for level in levels] for place, levels in model.encoder.categories_.items()}
+    names = encoder.get_feature_names_out()
+    return {names[place]: [str(level) for level in levels] for place, levels in encoder.categories_.items()}
 
 
 def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[str, Sequence[Any]]:
-    x = matrix_of(rows.table, rows.num_rows) if model.encoder is None else model.encoder.transform(rows.table)
+    x = rows.table if model.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
     if options.mean_only:
         return {"mean": model.regressor.predict(x)}
     mean, std = model.regressor.predict(x, return_std=True)

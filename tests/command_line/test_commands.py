@@ -52,7 +52,7 @@ def fit(*options, data="data.csv"):
 
 def model_numbers(path, rows, **options):
     model: SavedModel = load_model(path)
-    return model.regressor.predict(model.encoder.transform(dict(zip(model.columns, rows.T))), **options)
+    return model.regressor.predict(dict(zip(model.columns, rows.T)), **options)
 
 
 class TestFitAndPredict:

@@ -13,22 +13,18 @@ from gpytorch_partition.command_line.columns import Kind
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.model_file import FORMAT, SavedModel, load_model, save_model
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.tables import TableEncoder
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(40, 2)
 TABLE = {"a": X[:, 0], "b": np.array(["red", "blue"] * 20, dtype=object)}
 KINDS = {"a": Kind("number", "decimal commas"), "b": Kind("text")}
-ENCODER = TableEncoder().fit(TABLE)
-MODEL = PartitionGPRegressor("fast_cluster", 5, random_state=0).fit(
-    ENCODER.transform(TABLE), X[:, 0] + 0.3 * RANDOM.randn(40)
-)
+MODEL = PartitionGPRegressor("fast_cluster", 5, random_state=0).fit(TABLE, X[:, 0] + 0.3 * RANDOM.randn(40))
 
 
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "model.pt"
-    save_model(path, SavedModel(MODEL, KINDS, "y", "k", ENCODER))
+    save_model(path, SavedModel(MODEL, KINDS, "y", "k"))
     return path
 
 
@@ -36,10 +32,8 @@ def test_a_model_comes_back(path):
     model = load_model(path)
     assert (model.kinds, model.target, model.id) == (KINDS, "y", "k")
     new = {"a": np.array([0.5]), "b": np.array(["green"], dtype=object)}
-    expected = ENCODER.transform(TABLE)
-    np.testing.assert_array_equal(model.encoder.transform(TABLE), expected)
-    np.testing.assert_array_equal(model.encoder.transform(new), ENCODER.transform(new))
-    np.testing.assert_array_equal(model.regressor.predict(expected), MODEL.predict(expected))
+    np.testing.assert_array_equal(model.regressor.predict(TABLE), MODEL.predict(TABLE))
+    np.testing.assert_array_equal(model.regressor.predict(new), MODEL.predict(new))
 
 
 def test_a_file_of_version_1_is_read(path):
@@ -47,7 +41,7 @@ def test_a_file_of_version_1_is_read(path):
     content = {"format": FORMAT, "format_version": 1, "columns": ["a", "b"], "target": "y"}
     torch.save(content | {"regressor": regressor.to_state()}, path)  # as the first release wrote it
     model = load_model(path)
-    assert (model.columns, model.target, model.id, model.encoder) == (["a", "b"], "y", None, None)
+    assert (model.columns, model.target, model.id) == (["a", "b"], "y", None)
     np.testing.assert_array_equal(model.regressor.predict(X), regressor.predict(X))
 
 
@@ -63,7 +57,7 @@ def test_a_truncated_file_is_refused(path):
         load_model(path)
 
 
-@pytest.mark.parametrize("missing", ["regressor", "columns", "target", "kinds", "encoder"])
+@pytest.mark.parametrize("missing", ["regressor", "columns", "target", "kinds", "id"])
 def test_an_incomplete_file_is_refused(path, missing):
     content = torch.load(path, weights_only=True)
     del content[missing]
