@@ -28,7 +28,7 @@ class ReadsTables:
     to the log.
     """
 
-    encoder_: TableEncoder | None
+    encoder_: TableEncoder | None = None
     categorical_features: Sequence[str | int] | None = None
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
@@ -39,7 +39,7 @@ class ReadsTables:
         """
         _refuse_sparse(X)
         if reset:
-            self.encoder_ = None
+            vars(self).pop("encoder_", None)
         encodes = (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None
         if not encodes:
             return validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
@@ -67,14 +67,14 @@ class ReadsTables:
     @property
     def _categories(self) -> dict[int, int]:
         """The numbers of levels of columns that hold codes, by their numbers."""
-        encoder = getattr(self, "encoder_", None)
-        return {} if encoder is None else {column: len(levels) for column, levels in encoder.categories_.items()}
+        categories = {} if self.encoder_ is None else self.encoder_.categories_
+        return {column: len(levels) for column, levels in categories.items()}
 
 
 class ReadsNumbers(ReadsTables):
     """Mixin for estimators that compare numbers: of tables they see a `NumberView`."""
 
-    _view: NumberView | None
+    _view: NumberView | None = None
 
     def _read_numbers(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
         """As :meth:`_read`, without NaN; the view is fitted by :meth:`_fit_view`, which follows where it is reset."""

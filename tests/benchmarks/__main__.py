@@ -17,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from .botorch_optimizers import botorch_optimizers
+from .categories import categories
 from .clustering_maps import clustering_maps
 from .clusterings import clusterings
 from .data_defined import groups, memberships
@@ -50,7 +51,7 @@ FUNCTIONS = (
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
     *(diagnosis, weights_by_folds, mondrian_classification),
-    machines,
+    *(machines, categories),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 
