@@ -16,7 +16,7 @@ from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWa
 from gpytorch_partition.inputs.columns import Columns
 
 # Ranges of building rows and splits into more than two came later; not all fast clusters measure in projections.
-_NOT_IN_ALL_STATES = ("built_on.middle", "is_auxiliary", "partition.random_projections")
+_NOT_IN_ALL_STATES = ("built_on.middle", "is_auxiliary", "level_places", "level_starts", "partition.random_projections")
 
 
 class ClusterKernel(Kernel):
