@@ -236,8 +236,8 @@ def fingerprint(partition: Partition) -> str:
     """A digest of a partition's type and tensors; it does not tell apart partitions by users' functions."""
     digest = hashlib.sha256(type(partition).__name__.encode())
     for name, tensor in sorted(partition.tensors().items()):
-        if name.endswith("is_auxiliary") and not tensor.numel():
-            continue  # which came later: statistics of earlier versions still fit
+        if name.endswith(("is_auxiliary", "level_places", "level_starts")) and not tensor.numel():
+            continue  # these came later: statistics of earlier versions still fit
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
