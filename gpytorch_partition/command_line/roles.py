@@ -25,6 +25,7 @@ from gpytorch_partition.command_line.errors import listed, raise_problems
 from gpytorch_partition.command_line.raw_table import RawTable
 from gpytorch_partition.command_line.tables import read_table
 from gpytorch_partition.estimators.machine import check_magnitudes
+from gpytorch_partition.progress import ticking
 
 FEWEST_TRAINING_ROWS = 20
 # Names of columns that count the rows, if they do, as pandas writes its index.
@@ -84,9 +85,10 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
     :raises CommandError: If the file cannot be read; or with all that is wrong: names that are not there, a target that
         is not of numbers or constant, fewer than 20 rows, infinite numbers, lines that do not fit the header.
     """
-    raw = read_table(path)
-    mark = default_mark(raw)
-    columns = _typed(raw, roles, mark)
+    with ticking(f"reading {path}"):
+        raw = read_table(path)
+        mark = default_mark(raw)
+        columns = _typed(raw, roles, mark)
     problems = _wrong_names(raw, roles)
     problems += [problem for name, column in columns.items() for problem in infinite_cells(raw, name, column)]
     target = typed_column(roles.target, raw.columns.get(roles.target, []), mark)
