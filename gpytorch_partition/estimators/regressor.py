@@ -65,12 +65,12 @@ class PartitionGPRegressor(ReadsTables, RegressorMixin, BaseEstimator):
 
     :param kernel: `"auto"`, a sum of forests, boosted trees, local slopes, a smooth and a linear part, or of rough
         parts and a linear one where the targets vary on all scales, with a noise that may vary with x, all weighed by
-        predictions of held-out rows (:func:`gpytorch_partition.presets.default_model`; the best and the slowest; fewer than 10 rows
-        and constant targets get `"forest"`);
-        `"forest"` (supervised; the fastest), `"fast_cluster"`, `"mondrian"`, or a function from
-        the standardized training data `(x, y)` (tensors `N x D` and `N`) to a :class:`gpytorch.kernels.Kernel`,
-        which will be scaled by an outputscale; it must be a module-level function for the estimator to be pickled. Not
-        a kernel, which would be built on other columns than those it is given. (Default: `"auto"`.)
+        predictions of held-out rows (:func:`gpytorch_partition.presets.default_model`; the best and the slowest; fewer
+        than 10 rows and constant targets get `"forest"`); `"forest"` (supervised; the fastest), `"fast_cluster"`,
+        `"mondrian"`, or a function from the standardized training data `(x, y)` (tensors `N x D` and `N`) to a
+        :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale; it must be a module-level function for
+        the estimator to be pickled. Not a kernel, which would be built on other columns than those it is given.
+        (Default: `"auto"`.)
     :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own.
         (Default: 200.)
     :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and

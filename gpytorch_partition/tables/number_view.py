@@ -17,6 +17,8 @@ from gpytorch_partition.inputs.missing import decode_missing
 
 _NUM_FOLDS = 5
 MOST_ONE_HOT = 10  # levels of a category up to which each has a column; above, a level is its mean target
+# One-hot columns of a table; with more, only categories of two levels have them: lengthscales are learned for each.
+_MOST_COLUMNS = 100
 
 
 class NumberView(torch.nn.Module):
@@ -26,7 +28,7 @@ class NumberView(torch.nn.Module):
 
     - A number stays as it is; where it is missing, it is the median of the training rows (0 if there is none).
     - A category of up to 10 levels is one-hot (:class:`sklearn.preprocessing.OneHotEncoder`), zeros for missing cells
-      and unknown levels.
+      and unknown levels. Where that would make more than 100 columns, only categories of two levels are.
     - One of more levels is the mean of the targets at its level, shrunk to that of all rows
       (:class:`sklearn.preprocessing.TargetEncoder`), and standardized, as other columns are; that of all rows for
       unknown levels. Without targets, it is the logarithm of how common its level is.
@@ -70,7 +72,8 @@ class NumberView(torch.nn.Module):
         targets = None if y is None else y.detach().cpu().double().numpy().reshape(len(rows), -1)
         counts, widths, tables = torch.zeros(rows.shape[1], dtype=torch.int64), torch.ones(rows.shape[1]).long(), []
         for column in sorted(categories):
-            table = _table(rows[:, column].numpy(), targets, categories[column])
+            is_one_hot = categories[column] <= _most_one_hot(categories)
+            table = _table(rows[:, column].numpy(), targets, categories[column], is_one_hot)
             counts[column], widths[column] = len(table) - 1, table.shape[1]
             tables.append(table.ravel())
         self.medians = bits_of(rows.nanmedian(0).values.nan_to_num()).to(x.device)
@@ -125,7 +128,7 @@ def cross_fitted(x: Tensor, categories: Mapping[int, int], y: Tensor, random: np
     :return: `N x k`.
     """
     seen = NumberView(x, categories, y)(x)
-    if max(categories.values(), default=0) <= MOST_ONE_HOT:
+    if max(categories.values(), default=0) <= _most_one_hot(categories):
         return seen
     for kept, held_out in KFold(_NUM_FOLDS, shuffle=True, random_state=random).split(x):
         seen[held_out] = NumberView(x[kept], categories, y[kept])(x[held_out])
@@ -137,10 +140,18 @@ def needs_view(x: Tensor, categories: Mapping[int, int]) -> bool:
     return len(categories) > 0 or bool(decode_missing(x).isnan().any())
 
 
-def _table(codes: NDArray[np.float64], targets: NDArray[np.float64] | None, size: int) -> NDArray[np.float64]:
+def _most_one_hot(categories: Mapping[int, int]) -> int:
+    """Levels up to which a category is one-hot, beside all other categories."""
+    columns = sum(size for size in categories.values() if size <= MOST_ONE_HOT)
+    return MOST_ONE_HOT if columns <= _MOST_COLUMNS else 2
+
+
+def _table(
+    codes: NDArray[np.float64], targets: NDArray[np.float64] | None, size: int, is_one_hot: bool
+) -> NDArray[np.float64]:
     """A row of numbers for each level of a category, and one for missing cells."""
     levels = np.append(np.arange(size, dtype=np.float64), np.nan)[:, None]
-    if size <= MOST_ONE_HOT:
+    if is_one_hot:
         return _one_hot(levels)
     found = _counts(codes, size) if targets is None else _mean_targets(codes[:, None], targets, levels)
     seen = found[np.where(np.isnan(codes), size, codes).astype(np.int64)]

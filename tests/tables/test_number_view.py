@@ -76,6 +76,14 @@ def test_a_kernel_of_the_view(kind):
     torch.testing.assert_close(both, base(seen).to_dense() + forest(ROWS).to_dense())
 
 
+def test_many_categories_are_not_one_hot():
+    levels = torch.from_numpy(RANDOM.randint(9, size=(200, 30)).astype(float))
+    levels[:, 0] = levels[:, 0] % 2
+    assert NumberView(levels[:, :9], dict.fromkeys(range(9), 9), Y).num_columns == 81
+    assert NumberView(levels, {0: 2, **dict.fromkeys(range(1, 30), 9)}, Y).num_columns == 2 + 29
+    assert cross_fitted(levels, {0: 2, **dict.fromkeys(range(1, 30), 9)}, Y, RANDOM).shape == (200, 31)
+
+
 def test_what_needs_a_view():
     assert needs_view(ROWS, {})
     assert needs_view(ROWS[:, [2]], {0: 3})

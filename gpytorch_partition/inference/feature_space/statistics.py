@@ -237,7 +237,7 @@ def fingerprint(partition: Partition) -> str:
     digest = hashlib.sha256(type(partition).__name__.encode())
     for name, tensor in sorted(partition.tensors().items()):
         if name.endswith(("is_auxiliary", "level_places", "level_starts")) and not tensor.numel():
-            continue  # these came later: statistics of earlier versions still fit
+            continue  # which came later: statistics of earlier versions still fit
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
