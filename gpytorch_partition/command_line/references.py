@@ -8,13 +8,16 @@ from typing import Any
 
 import linear_operator
 import numpy as np
+import sklearn
 from gpytorch.kernels import Kernel, RBFKernel
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import root_mean_squared_error
+from sklearn.model_selection import KFold
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
+from sklearn.utils.fixes import parse_version
 from torch import Tensor
 
 from gpytorch_partition import settings
@@ -72,9 +75,16 @@ def _encoder(train_X: Table, seed: int) -> Pipeline:
     few = [place for place, levels in tables.categories_.items() if len(levels) <= _MOST_ONE_HOT]
     many = [place for place, levels in tables.categories_.items() if len(levels) > _MOST_ONE_HOT]
     one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    means = TargetEncoder(target_type="continuous", random_state=seed)
+    means = TargetEncoder(target_type="continuous", **_folds(seed))
     steps: list[tuple[str, Any, list[int]]] = [("one_hot", one_hot, few), ("means", means, many)]
     return make_pipeline(TableEncoder(), ColumnTransformer(steps, remainder="passthrough"))
+
+
+def _folds(seed: int) -> dict[str, Any]:
+    """How to draw the folds of a target encoder, by scikit-learn's version."""
+    if parse_version(sklearn.__version__) < parse_version("1.9"):
+        return {"random_state": seed}
+    return {"cv": KFold(shuffle=True, random_state=seed)}
 
 
 def _new_rbf(x: Tensor, y: Tensor) -> Kernel:

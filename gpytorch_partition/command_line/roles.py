@@ -12,6 +12,7 @@ import numpy as np
 
 from gpytorch_partition.command_line.columns import (
     CATEGORY,
+    DATE,
     NUMBER,
     TEXT,
     Column,
@@ -89,21 +90,13 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
         raw = read_table(path)
         mark = default_mark(raw)
         columns = _typed(raw, roles, mark)
-    problems = _wrong_names(raw, roles)
-    problems += [problem for name, column in columns.items() for problem in infinite_cells(raw, name, column)]
-    target = typed_column(roles.target, raw.columns.get(roles.target, []), mark)
-    if roles.target in raw.columns:
-        problems += _wrong_target(raw, roles.target, target)
-    raise_problems(path, problems + raw.problems)
+        target = typed_column(roles.target, raw.columns.get(roles.target, []), mark)
+    raise_problems(path, _problems(raw, roles, columns, target))
     rows = np.flatnonzero(~target.missing)
     reasons = {name: reason for name, column in columns.items() if (reason := _reason_against(name, column, rows))}
-    if len(reasons) == len(columns):
-        raise_problems(
-            path, ["no column is left to learn from" + "".join(f"; {reason}" for reason in reasons.values())]
-        )
     features = {name: column for name, column in columns.items() if name not in reasons}
-    notes = [*raw.notes, *_rows_left_out(raw, roles.target, target), *reasons.values()]
-    notes += _notes({roles.target: target, **features})
+    if not features:
+        raise_problems(path, ["; ".join(["no column is left to learn from", *reasons.values()])])
     ids = as_texts(raw.columns[roles.id]) if roles.id is not None else None
     return TrainingData(
         {name: column.values[rows] for name, column in features.items()},
@@ -113,7 +106,8 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
         roles.id,
         None if ids is None else [ids[row] for row in rows],
         rows,
-        notes,
+        [*raw.notes, *_rows_left_out(raw, roles.target, target), *reasons.values()]
+        + _notes({roles.target: target, **features}),
     )
 
 
@@ -144,6 +138,13 @@ def infinite_cells(raw: RawTable, name: str, column: Column) -> list[str]:
     except ValueError as error:
         return [str(error)]
     return []
+
+
+def _problems(raw: RawTable, roles: Roles, columns: dict[str, Column], target: Column) -> list[str]:
+    """What is wrong; lines that do not fit the header, which may be many, come last."""
+    infinite = [problem for name, column in columns.items() for problem in infinite_cells(raw, name, column)]
+    wrong = _wrong_target(raw, roles.target, target) if roles.target in raw.columns else []
+    return _wrong_names(raw, roles) + infinite + wrong + raw.problems
 
 
 def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
@@ -218,7 +219,17 @@ def _rows_left_out(raw: RawTable, name: str, target: Column) -> list[str]:
 
 
 def _notes(columns: dict[str, Column]) -> list[str]:
-    return [note for column in columns.values() for note in column.notes] + notation_notes(columns)
+    notes = [note for column in columns.values() for note in column.notes] + notation_notes(columns)
+    levels = {
+        name: len(set(column.values) - {None})
+        for name, column in columns.items()
+        if column.kind.name in (TEXT, CATEGORY)
+    }
+    if levels:
+        notes.append("categories: " + ", ".join(f"{name!r} ({number:,})" for name, number in levels.items()))
+    if dates := [name for name, column in columns.items() if column.kind.name == DATE]:
+        notes.append(f"dates, taken as days and parts of the calendar: {listed(dates)}")
+    return notes
 
 
 def _reason_against(name: str, column: Column, rows: np.ndarray) -> str:

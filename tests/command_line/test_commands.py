@@ -200,6 +200,7 @@ class TestCompare:
         assert main([*command, "--kernels", *KERNELS]) == 0
         assert [row["model"] for row in read("compare/table.csv")] == [*KERNELS, "random_forest", "rbf_ard"]
         assert all(row["k"] == f"k{row['row']}" for row in read("compare/predictions.csv"))
+        assert "deprecated" not in capsys.readouterr().err
 
     def test_without_data_it_takes_diabetes(self, folder, capsys):
         assert main(["compare", "--kernels", "fast_cluster", "--num-partitions", "5"]) == 0

@@ -271,6 +271,11 @@ class TestRoles:
         data = training_data(csv_file("a,b,c,y\n" + rows(20, "{i},1,{i},{i}.5")), dropped=["a"], categorical=["c"])
         assert data.table["c"][:2].tolist() == ["0", "1"]
         assert list(data.table) == ["c"]
+        assert data.notes == ["column 'b' is always 1.0: left out", "categories: 'c' (20)"]
+
+    def test_dates_are_said(self, csv_file):
+        data = training_data(csv_file("d,y\n" + rows(20, "20{i:02d}-01-02,{i}.5")))
+        assert data.notes == ["dates, taken as days and parts of the calendar: 'd'"]
 
 
 class TestProblems:
