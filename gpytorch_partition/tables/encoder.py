@@ -264,7 +264,13 @@ def is_table(X: Any) -> bool:
     """
     if isinstance(X, Mapping) or hasattr(X, "columns"):
         return True
-    return not issparse(X) and np.ndim(X) == 2 and np.asarray(X).dtype.kind in "OUMmS"
+    if issparse(X):
+        return False
+    try:
+        rows = np.asarray(X)
+    except (TypeError, ValueError, RuntimeError):  # for scikit-learn to refuse
+        return False
+    return rows.ndim == 2 and rows.dtype.kind in "OUMmS"
 
 
 def _as_rows(X: Any) -> np.ndarray:

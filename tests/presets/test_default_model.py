@@ -248,7 +248,9 @@ def test_a_missing_value_that_no_row_of_the_sample_has():
     x = X[:100].clone()
     x[int(np.random.RandomState(0).permutation(100)[-1]), 1] = torch.nan
     model = default_model(x, STEPS[:100] + 0.1 * NORMAL[:100], **chosen_by(60))
-    assert set(weights(model)) == {"RandomForestKernel"}
+    mean, std = predicted(model, x)  # the folds had no hole, but the same parts on the same columns
+    assert torch.isfinite(std).all()
+    assert (mean - STEPS[:100]).square().mean().sqrt() < 0.5
 
 
 def test_missing_values_that_training_did_not_have_are_refused():
@@ -403,8 +405,9 @@ def test_a_new_part_is_one_record(monkeypatch):
 
 def test_other_parts_are_the_same_beside_one_that_is_left_out():
     y = DATA.y + 0.1 * NORMAL
-    names, folds, _ = choice._folds(DATA.x, y, True, setup())
-    fewer, without, _ = choice._folds(DATA.x, y, True, setup(omitted_parts=("boosted", "slopes")))
+    inputs = parts.PartInputs(DATA.x, y, None, setup())
+    names, folds, _ = choice._folds(inputs)
+    fewer, without, _ = choice._folds(replace(inputs, setup=setup(omitted_parts=("boosted", "slopes"))))
     assert fewer == [name for name in names if name not in ("boosted", "slopes")]
     with pytest.raises(ValueError, match="omitted_parts to be among .*, got .'boost'"):
         default_model(X, y, omitted_parts=("forest", "boost"))
@@ -433,11 +436,9 @@ def test_impossible_options_are_refused(options, message):
 def test_rough_parts_cannot_be_omitted_nor_all_others():
     with pytest.raises(ValueError, match="omitted_parts to be among .*, got .'rough'"):
         default_model(X, SMOOTH, omitted_parts=("rough",))
-    holes = X.clone()
-    holes[0, 0] = torch.nan
-    trees = ("forest", "random_trees")
+    usual = tuple(part.name for part in parts.PARTS if not part.is_rough)
     with pytest.raises(ValueError, match="a part that is not omitted"):
-        default_model(holes, SMOOTH, omitted_parts=trees)
+        default_model(X, SMOOTH, omitted_parts=usual)
 
 
 def test_descriptions_are_plain_and_of_default_models_only():
@@ -495,3 +496,27 @@ def test_the_kernel_in_a_model_of_ones_own():
 def test_bad_data_are_refused(x, y, message):
     with pytest.raises(ValueError, match=message):
         model_of(x, y)
+
+
+def test_categories_and_their_state():
+    """Twenty towns, a category of two levels that matters in some of them, and holes; a description is plain."""
+    generator = torch.Generator().manual_seed(5)
+    towns, kinds = torch.randint(20, (200,), generator=generator), torch.randint(2, (200,), generator=generator)
+    effects = torch.randn(20, generator=generator, dtype=torch.float64)
+    x = torch.stack([X[:, 0].repeat(2)[:200], towns, kinds], 1).double()
+    y = effects[towns] + (effects[towns] > 0) * kinds + x[:, 0] + 0.1 * torch.randn(200, generator=generator)
+    x[::13, 0], x[::17, 1] = torch.nan, torch.nan
+    model = model_of(x[:150], y[:150], categories={1: 20, 2: 2}, random_state=0, options=FEW_TREES)
+    mean, std = predicted(model, x[150:])
+    assert (mean - y[150:]).square().mean().sqrt() < 0.5 * y.std()
+    assert ((mean - y[150:]).abs() < 1.645 * std).double().mean() > 0.75
+    units = model.covar_module.base_kernel.base_kernel.units.mean.view(torch.float64)
+    assert units[1:].tolist() == [0.0, 0.0]  # codes stay as they are
+    assert model.description["view_columns"] == 1 + 1 + 2
+    copy = rebuilt(model.description, model.train_inputs[0], model.train_targets)
+    copy.load_state_dict(model.state_dict())
+    for one, other in zip(predicted(copy, x[150:]), (mean, std)):
+        assert torch.equal(one, other)
+    unknown = x[150:].clone()
+    unknown[:, 1] = 99.0
+    assert torch.isfinite(predicted(model, unknown)[1]).all()
