@@ -10,6 +10,7 @@ from typing import Any
 
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.parser import new_parser
+from gpytorch_partition.progress import quiet
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :raises SystemExit: If the arguments cannot be parsed, with status 2.
     """
     options = new_parser().parse_args(arguments)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), quiet(options.quiet):
         warnings.showwarning = _show_warning
         try:
             options.run(options)

@@ -9,45 +9,45 @@ from argparse import Namespace
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import linear_operator
 import numpy as np
-from gpytorch.kernels import Kernel, RBFKernel
 from scipy.stats import norm
 from sklearn.datasets import load_diabetes
-from sklearn.ensemble import RandomForestRegressor
 from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import train_test_split
-from torch import Tensor
 
-from gpytorch_partition import settings
+from gpytorch_partition.command_line.columns import NUMBER, Kind
 from gpytorch_partition.command_line.errors import CommandError, check_folder
-from gpytorch_partition.command_line.tables import TrainingData, read_training_data, write_table
+from gpytorch_partition.command_line.forecast import forecast
+from gpytorch_partition.command_line.notes import say
+from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, Moments, random_forest, rbf_ard
+from gpytorch_partition.command_line.roles import Roles, Table, TrainingData, read_training_data
+from gpytorch_partition.command_line.tables import write_table
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import coverage
 from gpytorch_partition.plots import plot_comparison
-from gpytorch_partition.progress import progress
+from gpytorch_partition.progress import progress, ticking
 
 TITLES = {
+    "auto": "default model (auto)",
     "forest": "random forest kernel",
     "fast_cluster": "fast cluster kernel",
     "mondrian": "Mondrian kernel",
     "random_forest": "random forest",
     "rbf_ard": "RBF-ARD GP",
 }
-_MOST_ROWS_FOR_RBF = 3_000
 _FEWEST_TRAINING_ROWS = 10
 
 
 class Split(NamedTuple):
-    """Rows to learn from (`N x D`), and rows to predict (`n x D`)."""
+    """Rows to learn from (`N`), and rows to predict (`n`)."""
 
-    train_X: np.ndarray
-    test_X: np.ndarray
+    train_X: Table
+    test_X: Table
     train_y: np.ndarray
     test_y: np.ndarray
-    test_rows: np.ndarray  # their numbers in the data, from 0
+    test_rows: np.ndarray  # their numbers in the training data, from 0
 
 
 class Result(NamedTuple):
@@ -68,7 +68,7 @@ class Scores(NamedTuple):
     seconds: float
 
 
-Model = Callable[[Split], tuple[np.ndarray, np.ndarray]]
+Model = Callable[[Split], Moments]
 
 
 def compare(options: Namespace) -> None:
@@ -82,6 +82,7 @@ def compare(options: Namespace) -> None:
     folder = Path(options.output)
     check_folder(folder)
     split = _split(data, options)
+    say(data.notes, options.quiet)
     models = _models(split, options)
     results = {name: _run(name, model, split) for name, model in progress(list(models.items()), "models")}
     scores = [_scores(name, result, split) for name, result in results.items()]
@@ -91,11 +92,14 @@ def compare(options: Namespace) -> None:
 
 def _data(options: Namespace) -> TrainingData:
     if (options.data is None) != (options.target is None):
-        raise CommandError("compare expects DATA.csv together with --target COLUMN, or neither for the diabetes data")
+        raise CommandError("compare expects DATA together with --target COLUMN, or neither for the diabetes data")
     if options.data is not None:
-        return read_training_data(Path(options.data), options.target)
+        return read_training_data(Path(options.data), Roles.of_options(options))
     diabetes = load_diabetes()
-    return TrainingData(diabetes.data, diabetes.target, diabetes.feature_names, "disease progression")
+    table = dict(zip(diabetes.feature_names, diabetes.data.T))
+    kinds = dict.fromkeys(table, Kind(NUMBER))
+    rows = np.arange(len(diabetes.target))
+    return TrainingData(table, diabetes.target, kinds, "disease progression", None, None, rows, [])
 
 
 def _split(data: TrainingData, options: Namespace) -> Split:
@@ -104,9 +108,8 @@ def _split(data: TrainingData, options: Namespace) -> Split:
     if num_train < _FEWEST_TRAINING_ROWS:
         got = f"--test-size {options.test_size} leaves {num_train} of {len(rows)} rows to train on"
         raise CommandError(f"{got}, expected {_FEWEST_TRAINING_ROWS} or more: give a smaller share")
-    parts = train_test_split(data.X, data.y, rows, test_size=options.test_size, random_state=options.seed)
-    train_X, test_X, train_y, test_y, _, test_rows = parts
-    return Split(train_X, test_X, train_y, test_y, test_rows)
+    train, test = train_test_split(rows, test_size=options.test_size, random_state=options.seed)
+    return Split(data.chosen(train), data.chosen(test), data.y[train], data.y[test], test)
 
 
 def _models(split: Split, options: Namespace) -> dict[str, Model]:
@@ -115,9 +118,9 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
     models: dict[str, Model] = {
         kernel: _fitted_by(PartitionGPRegressor(kernel, size, random_state=seed)) for kernel in options.kernels
     }
-    models["random_forest"] = lambda split: _random_forest(split, size, seed)
-    if len(split.train_y) <= _MOST_ROWS_FOR_RBF:
-        models["rbf_ard"] = _rbf_ard
+    models["random_forest"] = lambda split: random_forest(split.train_X, split.train_y, split.test_X, size, seed)
+    if len(split.train_y) <= MOST_ROWS_FOR_RBF:
+        models["rbf_ard"] = lambda split: rbf_ard(split.train_X, split.train_y, split.test_X, seed)
     return models
 
 
@@ -125,29 +128,9 @@ def _fitted_by(regressor: PartitionGPRegressor) -> Model:
     return lambda split: regressor.fit(split.train_X, split.train_y).predict(split.test_X, return_std=True)
 
 
-def _random_forest(split: Split, num_trees: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A random forest; its standard deviation is that of its out-of-bag errors, the same for every row."""
-    forest = RandomForestRegressor(num_trees, oob_score=True, random_state=seed).fit(split.train_X, split.train_y)
-    std = root_mean_squared_error(split.train_y, forest.oob_prediction_)
-    return forest.predict(split.test_X), np.full(len(split.test_X), std)
-
-
-def _rbf_ard(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """An exact GP with a squared exponential kernel and a lengthscale per column, by Cholesky factorization."""
-    dense = linear_operator.settings.max_cholesky_size(_MOST_ROWS_FOR_RBF)
-    with settings.iterative(), dense:
-        return _fitted_by(PartitionGPRegressor(_new_rbf, dtype="float64"))(split)
-
-
-def _new_rbf(x: Tensor, y: Tensor) -> Kernel:
-    kernel = RBFKernel(ard_num_dims=x.shape[1])
-    kernel.lengthscale = math.sqrt(x.shape[1])  # the order of distances between standardized rows
-    return kernel
-
-
 def _run(name: str, model: Model, split: Split) -> Result:
     """A model's predictions, timed; its warnings begin with the model's title."""
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, ticking(TITLES[name], forecast(name, len(split.train_y))):
         start = time.perf_counter()
         mean, std = model(split)
         seconds = time.perf_counter() - start
@@ -169,7 +152,7 @@ def _scores(name: str, result: Result, split: Split) -> Scores:
 
 def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict[str, Result]) -> None:
     num_train, num_test = len(split.train_y), len(split.test_y)
-    print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows, {len(data.columns)} columns\n")
+    print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows, {len(data.table)} columns\n")
     print(f"{'model':<22}{'RMSE':>10}{'NLPD':>9}{'90 %':>8}{'seconds':>10}")
     for line in scores:
         print(f"{TITLES[line.model]:<22}{line.rmse:>10.4g}{line.nlpd:>9.3f}", end="")
@@ -182,18 +165,22 @@ def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict
         "The random forest's standard deviation is that of its out-of-bag errors, the same for every row."
     )
     if "rbf_ard" not in results:
-        print(f"The RBF-ARD GP is left out above {_MOST_ROWS_FOR_RBF:,} training rows.")
+        print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
 
 def _write(
     folder: Path, data: TrainingData, split: Split, scores: list[Scores], results: dict[str, Result], kernels: list[str]
 ) -> None:
-    with open(folder / "table.csv", "w", newline="") as file:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "table.csv", "w", newline="", encoding="utf-8") as file:
         write_table(file, Scores._fields, scores)
     names = [f"{name}_{kind}" for name in results for kind in ("mean", "std")]
     columns = [column for result in results.values() for column in (result.mean, result.std)]
-    with open(folder / "predictions.csv", "w", newline="") as file:
-        write_table(file, ["row", "target", *names], zip(split.test_rows, split.test_y, *columns))
+    rows: dict[str, Any] = {"row": data.rows[split.test_rows]}
+    if data.ids is not None:
+        rows[str(data.id)] = [data.ids[row] for row in split.test_rows]
+    with open(folder / "predictions.csv", "w", newline="", encoding="utf-8") as file:
+        write_table(file, [*rows, "target", *names], zip(*rows.values(), split.test_y, *columns))
     print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
     if find_spec("matplotlib") is None:
         print('\nFor the plot, install matplotlib: pip install "gpytorch_partition[plot]"')

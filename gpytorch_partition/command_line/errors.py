@@ -1,13 +1,47 @@
-"""Errors that the user of a command can correct: one line on standard error and exit status 2; checks of paths."""
+"""Errors that the user of a command can correct: a message on standard error and exit status 2; checks of paths."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+_MOST_LISTED = 20
 
 
 class CommandError(Exception):
     """An error of the user's input; the message says what is wrong, and in which file."""
+
+
+def raise_problems(path: Path, problems: Sequence[str]) -> None:
+    """
+    Raise one error for all problems of a file, if there are any.
+
+    :param path: The file.
+    :param problems: What is wrong, and what to do about it.
+    :raises CommandError: If there is a problem; a single one on one line, more as a list of at most 20.
+    """
+    if len(problems) == 1:
+        raise CommandError(f"{path}: {problems[0]}")
+    if problems:
+        lines = [f"{path} has {len(problems):,} problems:", *problems[:_MOST_LISTED]]
+        if (more := len(problems) - _MOST_LISTED) > 0:
+            lines.append(f"and {more:,} more")
+        raise CommandError("\n- ".join(lines))
+
+
+def listed(things: Iterable[object]) -> str:
+    """
+    At most 20 things, separated by commas, and how many more there are.
+
+    Example:
+        >>> listed(["a", "b"]), listed(range(30))[-14:]
+        ("'a', 'b'", '19 and 10 more')
+    """
+    things = list(things)
+    shown = ", ".join(f"{thing:,}" if isinstance(thing, int) else repr(thing) for thing in things[:_MOST_LISTED])
+    more = len(things) - _MOST_LISTED
+    return shown + (f" and {more:,} more" if more > 0 else "")
 
 
 def check_writable(path: Path) -> None:
@@ -27,14 +61,13 @@ def check_writable(path: Path) -> None:
 
 def check_folder(path: Path) -> None:
     """
-    Make a folder for output, unless it exists.
+    Raise an error for a folder for output that can neither be written to nor made, before any work is done for it.
 
     :param path: The folder.
     :raises CommandError: If that is impossible, or nothing can be written there.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CommandError(f"cannot make the folder {path}: {error.strerror}") from error
-    if not os.access(path, os.W_OK):
-        raise CommandError(f"cannot write to the folder {path}: permission denied")
+    place = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not place.is_dir():
+        raise CommandError(f"cannot make the folder {path}: {place} is a file")
+    if not os.access(place, os.W_OK):
+        raise CommandError(f"cannot write to the folder {place}: permission denied")

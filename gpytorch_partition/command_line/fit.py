@@ -1,4 +1,4 @@
-"""The command `fit`: fits a model to one column of a CSV file, and writes it to a file."""
+"""The command `fit`: fits a model to one column of a table, and writes it to a file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from argparse import Namespace
 from pathlib import Path
 
 from gpytorch_partition.command_line.errors import check_writable
+from gpytorch_partition.command_line.forecast import forecast
 from gpytorch_partition.command_line.model_file import SavedModel, save_model
-from gpytorch_partition.command_line.tables import read_training_data
+from gpytorch_partition.command_line.notes import say
+from gpytorch_partition.command_line.roles import Roles, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.progress import ticking
 
 
 def fit(options: Namespace) -> None:
@@ -22,14 +25,16 @@ def fit(options: Namespace) -> None:
     """
     path = Path(options.model)
     check_writable(path)
-    data = read_training_data(Path(options.data), options.target)
+    data = read_training_data(Path(options.data), Roles.of_options(options))
+    say(data.notes, options.quiet)
     regressor = PartitionGPRegressor(options.kernel, options.num_partitions, random_state=options.seed)
     start = time.perf_counter()
-    regressor.fit(data.X, data.y)
+    with ticking(f"fitting {len(data.y):,} rows", forecast(options.kernel, len(data.y))):
+        regressor.fit(data.table, data.y)
     seconds = time.perf_counter() - start
-    save_model(path, SavedModel(regressor, data.columns, data.target))
+    save_model(path, SavedModel(regressor, data.kinds, data.target, data.id))
     print(
-        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.columns)} columns in {seconds:.1f} seconds: "
+        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.kinds)} columns in {seconds:.1f} seconds: "
         f"noise standard deviation {math.sqrt(regressor.noise_):.4g}, {_described(regressor)} (standardized target).\n"
         f"Written: {path}"
     )

@@ -1,29 +1,36 @@
-"""Model files: a fitted regressor as tensors and plain values, a format version, and the names of its columns."""
+"""Model files: a fitted regressor as tensors and plain values, a format version, and what its columns are."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zipfile import is_zipfile
 
 import torch
 
+from gpytorch_partition.command_line.columns import NUMBER, Kind
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.estimators import PartitionGPRegressor
 
 FORMAT = "gpytorch_partition model"
-VERSION = 1
+VERSION = 2  # 1 had columns of numbers only
 
 _NOT_A_MODEL_FILE = "{} is not a model file of gpytorch_partition, or it is damaged"
 
 
 class SavedModel(NamedTuple):
-    """A fitted regressor, and the names of its columns and its target."""
+    """A fitted regressor, and what its columns were called and held."""
 
     regressor: PartitionGPRegressor
-    columns: list[str]
+    kinds: dict[str, Kind]  # of its columns
     target: str
+    id: str | None = None  # the column that names rows
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of its columns."""
+        return list(self.kinds)
 
 
 def save_model(path: Path, model: SavedModel) -> None:
@@ -38,7 +45,9 @@ def save_model(path: Path, model: SavedModel) -> None:
         "format": FORMAT,
         "format_version": VERSION,
         "columns": model.columns,
+        "kinds": [tuple(kind) for kind in model.kinds.values()],
         "target": model.target,
+        "id": model.id,
         "regressor": model.regressor.to_state(),
     }
     torch.save(content, path)
@@ -56,16 +65,25 @@ def load_model(path: Path) -> SavedModel:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CommandError(_NOT_A_MODEL_FILE.format(path))
     version = content.get("format_version")
-    if version != VERSION:
+    if not isinstance(version, int) or not 1 <= version <= VERSION:
         raise CommandError(
-            f"{path} is a model file of version {version}, and this gpytorch_partition reads version {VERSION}: "
+            f"{path} is a model file of version {version}, and this gpytorch_partition reads versions 1 to {VERSION}: "
             "use the release that wrote it, or fit again"
         )
     try:
-        regressor = PartitionGPRegressor.from_state(content["regressor"])
-        return SavedModel(regressor, content["columns"], content["target"])
+        return _model(content if version > 1 else _as_version_2(content))
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise CommandError(f"{path} is damaged: its content is incomplete") from error
+
+
+def _as_version_2(content: dict[str, Any]) -> dict[str, Any]:
+    return content | {"kinds": [(NUMBER, "")] * len(content["columns"]), "id": None}
+
+
+def _model(content: dict[str, Any]) -> SavedModel:
+    kinds = {name: Kind(*kind) for name, kind in zip(content["columns"], content["kinds"], strict=True)}
+    regressor = PartitionGPRegressor.from_state(content["regressor"])
+    return SavedModel(regressor, kinds, content["target"], content["id"])
 
 
 def _content(path: Path) -> object:

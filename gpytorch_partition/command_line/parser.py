@@ -12,7 +12,14 @@ from gpytorch_partition.estimators.regressor import KERNELS, NAMES
 
 PROGRAM = "python -m gpytorch_partition"
 
-_CSV = "comma-separated numbers, with the names of the columns in the first line"
+_TABLE = (
+    "a CSV file with the names of the columns in the first line (comma, semicolon, tab or bar; UTF-8, UTF-16 or "
+    "Latin-1; decimal points or commas; .gz, .bz2, .xz or .zip as well), or a parquet file"
+)
+_LEFT_OUT = (
+    "All columns but the target are features: numbers, text (categories) and dates, with missing cells. Rows without a "
+    "target, constant columns, and text that differs in all rows are left out, and said so."
+)
 
 
 def new_parser() -> ArgumentParser:
@@ -26,7 +33,7 @@ def new_parser() -> ArgumentParser:
     """
     parser = ArgumentParser(
         prog=PROGRAM,
-        description="Exact Gaussian process regression with random partition kernels, on CSV files.",
+        description="Exact Gaussian process regression with random partition kernels, on CSV and parquet files.",
         epilog=f"`{PROGRAM} COMMAND --help` explains a command.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -42,23 +49,25 @@ def _add_compare(commands: Any) -> None:
         help="compare the kernels on your data, or on scikit-learn's diabetes data",
         description="Split the rows, fit a Gaussian process with each kernel, a random forest and (up to 3,000 "
         "training rows) a Gaussian process with an RBF-ARD kernel; print a table of errors, predictive densities, "
-        "coverage and seconds; write table.csv, predictions.csv and plot.png.",
+        f"coverage and seconds; write table.csv, predictions.csv and plot.png. {_LEFT_OUT}",
     )
-    command.add_argument("data", nargs="?", metavar="DATA.csv", help=f"{_CSV} (default: scikit-learn's diabetes data)")
+    command.add_argument("data", nargs="?", metavar="DATA", help=f"{_TABLE} (default: scikit-learn's diabetes data)")
     command.add_argument("--target", metavar="COLUMN", help="the column to predict; all others are features")
     command.add_argument(
         "--kernels",
         nargs="+",
         choices=NAMES,
-        default=list(KERNELS),
+        default=["auto", *KERNELS],
         metavar="KERNEL",
-        help=f"some of {', '.join(NAMES)} (default: all but auto)",
+        help=f"some of {', '.join(NAMES)} (default: all)",
     )
     command.add_argument("--output", default="compare", metavar="DIR", help="where to write (default: %(default)s)")
     command.add_argument(
         "--test-size", type=_share, default=0.2, metavar="SHARE", help="share of test rows (default: %(default)s)"
     )
+    _add_roles(command)
     _add_size_and_seed(command)
+    _add_quiet(command)
     command.set_defaults(run=compare)
 
 
@@ -66,28 +75,65 @@ def _add_fit(commands: Any) -> None:
     command = commands.add_parser(
         "fit",
         help="fit a model and write it to a file",
-        description="Fit a Gaussian process to one column of a CSV file, and write it to a file of tensors and plain "
-        "values, for the command predict.",
+        description="Fit a Gaussian process to one column of a table, and write it to a file of tensors and plain "
+        f"values, for the command predict. {_LEFT_OUT}",
     )
-    command.add_argument("data", metavar="DATA.csv", help=_CSV)
+    command.add_argument("data", metavar="DATA", help=_TABLE)
     command.add_argument("--target", required=True, metavar="COLUMN", help="the column to predict")
     command.add_argument("--model", required=True, metavar="FILE", help="the model file to write")
-    command.add_argument("--kernel", choices=NAMES, default="forest", help="which kernel (default: %(default)s)")
+    command.add_argument(
+        "--kernel",
+        choices=NAMES,
+        default="auto",
+        help="which kernel; auto chooses a sum of them and of others from the data (default: %(default)s)",
+    )
+    _add_roles(command)
     _add_size_and_seed(command)
+    _add_quiet(command)
     command.set_defaults(run=fit)
 
 
 def _add_predict(commands: Any) -> None:
     command = commands.add_parser(
         "predict",
-        help="predict the rows of a CSV file with a fitted model",
-        description="Write mean, standard deviation (noise included) and the ends of the central 90 % interval for "
-        "each row. Columns are found by name: their order does not matter, and others are ignored.",
+        help="predict the rows of a file with a fitted model",
+        description="Write mean, standard deviation (noise included) and the ends of a central interval for each row, "
+        "after the id that fit was given, where the file has it. Columns are found by name: their order does not "
+        "matter, and others are ignored. Categories that fit did not see are missing cells.",
     )
     command.add_argument("model", metavar="MODEL", help="the model file that fit wrote")
-    command.add_argument("data", metavar="DATA.csv", help=f"{_CSV}; the target need not be there")
+    command.add_argument("data", metavar="DATA", help=f"{_TABLE}; the target need not be there")
     command.add_argument("--output", metavar="FILE", help="the CSV file to write (default: standard output)")
+    command.add_argument(
+        "--id", metavar="COLUMN", help="the column to write first (default: the id that fit was given)"
+    )
+    contents = command.add_mutually_exclusive_group()
+    contents.add_argument(
+        "--interval",
+        type=_share,
+        default=0.9,
+        metavar="SHARE",
+        help="probability of the interval (default: %(default)s)",
+    )
+    contents.add_argument("--mean-only", action="store_true", help="write means only, which is faster")
+    _add_quiet(command)
     command.set_defaults(run=predict)
+
+
+def _add_roles(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--drop", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to leave out"
+    )
+    command.add_argument(
+        "--id", metavar="COLUMN", help="a column that names the rows: left out, and passed through to predictions"
+    )
+    command.add_argument(
+        "--categorical", nargs="+", action="extend", default=[], metavar="COLUMN", help="numbers that are categories"
+    )
+
+
+def _add_quiet(command: ArgumentParser) -> None:
+    command.add_argument("--quiet", action="store_true", help="no notes and no progress on standard error")
 
 
 def _add_size_and_seed(command: ArgumentParser) -> None:

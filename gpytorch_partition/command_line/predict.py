@@ -1,18 +1,21 @@
-"""The command `predict`: predictions of a saved model for the rows of a CSV file."""
+"""The command `predict`: predictions of a saved model for the rows of a file."""
 
 from __future__ import annotations
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from scipy.stats import norm
 
 from gpytorch_partition.command_line.errors import check_writable
-from gpytorch_partition.command_line.model_file import load_model
-from gpytorch_partition.command_line.tables import read_table, write_table
-
-COLUMNS = ("mean", "std", "lower_90", "upper_90")
+from gpytorch_partition.command_line.model_file import SavedModel, load_model
+from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows, unseen_levels
+from gpytorch_partition.command_line.notes import say
+from gpytorch_partition.command_line.tables import write_table
+from gpytorch_partition.progress import ticking
 
 
 def predict(options: Namespace) -> None:
@@ -25,12 +28,35 @@ def predict(options: Namespace) -> None:
     if options.output is not None:
         check_writable(Path(options.output))
     model = load_model(Path(options.model))
-    _, rows = read_table(Path(options.data), model.columns)
-    mean, std = model.regressor.predict(rows, return_std=True)
-    lines = zip(mean, std, *norm.interval(0.9, mean, std))
+    id_column = options.id or model.id
+    rows = read_new_rows(Path(options.data), model.kinds, id_column, is_required=options.id is not None)
+    say([*rows.notes, *unseen_levels(rows.table, _levels(model))], options.quiet)
+    with ticking(f"predicting {rows.num_rows:,} rows"):
+        columns = _predictions(model, rows, options)
+    if rows.ids is not None:
+        columns = {str(id_column): rows.ids, **columns}
     if options.output is None:
-        write_table(sys.stdout, COLUMNS, lines)
+        write_table(sys.stdout, list(columns), zip(*columns.values()))
         return
-    with open(options.output, "w", newline="") as file:
-        write_table(file, COLUMNS, lines)
-    print(f"Predicted {model.target} for {len(rows):,} rows.\nWritten: {options.output}")
+    with open(options.output, "w", newline="", encoding="utf-8") as file:
+        write_table(file, list(columns), zip(*columns.values()))
+    print(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
+
+
+def _levels(model: SavedModel) -> dict[str, list[str]]:
+    """The categories that were seen, by column."""
+    encoder = model.regressor.encoder_
+    if encoder is None:
+        return {}
+    names = encoder.get_feature_names_out()
+    return {names[place]: [str(level) for level in levels] for place, levels in encoder.categories_.items()}
+
+
+def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[str, Sequence[Any]]:
+    x = rows.table if model.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
+    if options.mean_only:
+        return {"mean": model.regressor.predict(x)}
+    mean, std = model.regressor.predict(x, return_std=True)
+    lower, upper = norm.interval(options.interval, mean, std)
+    percent = f"{100 * options.interval:.10g}"
+    return {"mean": mean, "std": std, f"lower_{percent}": lower, f"upper_{percent}": upper}

@@ -15,7 +15,7 @@ from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import compare, parser
-from gpytorch_partition.command_line.model_file import load_model
+from gpytorch_partition.command_line.model_file import SavedModel, load_model
 from gpytorch_partition.estimators.scores import coverage
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
@@ -45,8 +45,14 @@ def column(table, name):
     return np.array([float(row[name]) for row in table])
 
 
-def fit(*options):
-    return main(["fit", "data.csv", "--target", "y", "--model", "model.pt", "--num-partitions", "5", *options])
+def fit(*options, data="data.csv"):
+    command = ["fit", data, "--target", "y", "--model", "model.pt", "--num-partitions", "5"]
+    return main([*command, *(options if "--kernel" in options else ("--kernel", "forest", *options))])
+
+
+def model_numbers(path, rows, **options):
+    model: SavedModel = load_model(path)
+    return model.regressor.predict(dict(zip(model.columns, rows.T)), **options)
 
 
 class TestFitAndPredict:
@@ -59,7 +65,7 @@ class TestFitAndPredict:
         done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
         assert (done.returncode, done.stderr) == (0, "")
         (folder / "out.csv").write_text(done.stdout)
-        mean, std = load_model(folder / "model.pt").regressor.predict(X[:9], return_std=True)
+        mean, std = model_numbers(folder / "model.pt", X[:9], return_std=True)
         table = read("out.csv")
         np.testing.assert_array_equal(column(table, "mean"), mean)
         np.testing.assert_array_equal(column(table, "std"), std)
@@ -77,17 +83,72 @@ class TestFitAndPredict:
         predictions = []
         for seed in ("1", "1", "2"):
             assert fit("--seed", seed) == 0
-            predictions.append(load_model(folder / "model.pt").regressor.predict(X))
+            predictions.append(model_numbers(folder / "model.pt", X))
         np.testing.assert_array_equal(predictions[0], predictions[1])
         assert not np.allclose(predictions[0], predictions[2])
 
     def test_columns_are_needed_by_name(self, folder, capsys):
         assert fit() == 0
-        write("new.csv", ["a", "c"], X[:, [0, 2]])
+        write("new.csv", ["a", "d"], X[:, [0, 2]])
         assert main(["predict", "model.pt", "new.csv"]) == 2
         assert capsys.readouterr().err == (
-            "gpytorch_partition: error: new.csv has no column 'b'; its columns are 'a', 'c'\n"
+            "gpytorch_partition: error: new.csv: no column is called 'b', 'c'; its columns are 'a', 'd'\n"
         )
+
+    def test_all_that_is_wrong_with_rows_is_said_and_nothing_written(self, folder, capsys):
+        assert fit() == 0
+        (folder / "new.csv").write_text("a,b,c\ninf,x,1\n1,y,2\n3,4\n")
+        capsys.readouterr()
+        assert main(["predict", "model.pt", "new.csv", "--id", "k", "--output", "out.csv"]) == 2
+        printed = capsys.readouterr().err.splitlines()
+        assert printed[0] == "gpytorch_partition: error: new.csv has 4 problems:"
+        assert [line[:10] for line in printed[1:]] == ["- no colum", "- column '", "- column '", "- line 4: "]
+        assert "column 'b' held numbers when the model was fitted, and here holds 'x'" in printed[3]
+        assert not (folder / "out.csv").exists()
+
+    def test_intervals_and_means_only(self, folder):
+        assert fit() == 0
+        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv", "--interval", "0.5"]) == 0
+        table = read("out.csv")
+        assert list(table[0]) == ["mean", "std", "lower_50", "upper_50"]
+        half = norm.ppf(0.75) * column(table, "std")
+        np.testing.assert_allclose(column(table, "upper_50") - column(table, "mean"), half)
+        assert main(["predict", "model.pt", "data.csv", "--output", "means.csv", "--mean-only"]) == 0
+        means = read("means.csv")
+        assert list(means[0]) == ["mean"]
+        np.testing.assert_array_equal(column(means, "mean"), column(table, "mean"))
+
+    def test_ids_go_through(self, folder):
+        write("data.csv", ["k", "a", "b", "c", "y"], [[f"0{i}", *x, y] for i, (x, y) in enumerate(zip(X, Y))])
+        assert fit("--id", "k") == 0
+        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv"]) == 0
+        assert [row["k"] for row in read("out.csv")] == [f"0{i}" for i in range(60)]
+        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv", "--id", "a"]) == 0
+        assert next(iter(read("out.csv")[0])) == "a"
+        write("new.csv", ["a", "b", "c"], X)
+        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 0
+        assert next(iter(read("out.csv")[0])) == "mean"
+
+    def test_unseen_categories_and_new_holes_are_said_and_predicted(self, folder, capsys):
+        towns = ["Paris", "Lyon", "Nice"]
+        write("data.csv", ["a", "town", "y"], [[x[0], towns[i % 3], y] for i, (x, y) in enumerate(zip(X, Y))])
+        assert fit() == 0
+        write("new.csv", ["town", "a"], [["Lyon", 1], ["Oslo", 1], ["", 1], ["Nice", ""]])
+        capsys.readouterr()
+        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 0
+        said = "column 'town': the training rows did not have 'Oslo': taken for missing cells (1 in all)\n"
+        assert capsys.readouterr().err == f"gpytorch_partition: note: {said}"
+        table = read("out.csv")
+        assert table[1] == table[2]
+        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv", "--quiet"]) == 0
+        assert capsys.readouterr().err == ""
+
+    def test_auto_is_the_default(self, folder):
+        command = "fit data.csv --target y --model model.pt --quiet"
+        assert parser.new_parser().parse_args(command.split()).kernel == "auto"
+        assert parser.new_parser().parse_args(["compare"]).kernels == ["auto", *KERNELS]
+        assert main(command.split()) == 0
+        assert load_model(folder / "model.pt").regressor.kernel == "auto"
 
     def test_a_warning_is_one_line(self, folder, capsys):
         write("data.csv", ["a", "y"], [[i % 2, i % 2] for i in range(40)])
@@ -122,6 +183,25 @@ class TestCompare:
             assert float(row["rmse"]) < 0.6 * Y.std()
             assert float(row["nlpd"]) < 1.2
 
+    def test_auto_has_a_line(self, folder, capsys):
+        write("data.csv", ["a", "y"], [[x[0], y] for x, y in zip(X[:40], Y)])
+        assert main(["compare", "data.csv", "--target", "y", "--kernels", "auto", "--num-partitions", "20"]) == 0
+        assert "default model (auto) " in capsys.readouterr().out
+        assert read("compare/table.csv")[0]["model"] == "auto"
+
+    def test_tables_go_to_all_models(self, folder, capsys):
+        towns = [f"town {i}" for i in range(12)]
+        lines = [
+            [f"k{i}", x[0] if i % 7 else "", towns[i % 12], ["red", "blue", ""][i % 3], f"2024-01-{i % 28 + 1:02d}", y]
+            for i, (x, y) in enumerate(zip(X, Y))
+        ]
+        write("data.csv", ["k", "a", "town", "color", "day", "y"], lines)
+        command = ["compare", "data.csv", "--target", "y", "--num-partitions", "20", "--id", "k"]
+        assert main([*command, "--kernels", *KERNELS]) == 0
+        assert [row["model"] for row in read("compare/table.csv")] == [*KERNELS, "random_forest", "rbf_ard"]
+        assert all(row["k"] == f"k{row['row']}" for row in read("compare/predictions.csv"))
+        assert "deprecated" not in capsys.readouterr().err
+
     def test_without_data_it_takes_diabetes(self, folder, capsys):
         assert main(["compare", "--kernels", "fast_cluster", "--num-partitions", "5"]) == 0
         assert "353 training rows, 89 test rows, 10 columns" in capsys.readouterr().out
@@ -133,7 +213,7 @@ class TestCompare:
         assert sorted(os.listdir("compare")) == ["predictions.csv", "table.csv"]
 
     def test_above_its_limit_the_dense_reference_is_held_out(self, folder, capsys, monkeypatch):
-        monkeypatch.setattr(compare, "_MOST_ROWS_FOR_RBF", 40)
+        monkeypatch.setattr(compare, "MOST_ROWS_FOR_RBF", 40)
         assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
         assert "left out above 40 training rows" in capsys.readouterr().out
         assert [row["model"] for row in read("compare/table.csv")] == ["mondrian", "random_forest"]
@@ -144,10 +224,13 @@ class TestMistakes:
         ("command", "message"),
         [
             ("compare none.csv --target y", "cannot read none.csv: No such file or directory"),
-            ("compare data.csv --target z", "data.csv has no column 'z'"),
-            ("compare data.csv", "expects DATA.csv together with --target"),
-            ("compare --target y", "expects DATA.csv together with --target"),
-            ("compare data.csv --target y --output data.csv", "cannot make the folder data.csv: File exists"),
+            (
+                "compare data.csv --target z",
+                "data.csv: --target: no column is called 'z'; its columns are 'a', 'b', 'c', 'y'",
+            ),
+            ("compare data.csv", "expects DATA together with --target"),
+            ("compare --target y", "expects DATA together with --target"),
+            ("compare data.csv --target y --output data.csv", "cannot make the folder data.csv: data.csv is a file"),
             ("compare data.csv --target y --test-size 0.9", "leaves 6 of 60 rows to train on"),
             ("fit data.csv --target y --model none/model.pt", "there is no folder none"),
             ("fit data.csv --target y --model .", "it is a folder"),
@@ -174,6 +257,8 @@ class TestMistakes:
             "compare --test-size 1.5",
             "compare --num-partitions 0",
             "compare --seed -1",
+            "predict model.pt data.csv --interval 1",
+            "predict model.pt data.csv --interval 0.5 --mean-only",
         ],
     )
     def test_usage_and_status_2(self, folder, capsys, command):

@@ -1,112 +1,360 @@
-"""CSV files: what is read, and what each thing that is wrong is called."""
+"""Files as people have them: what is read, what is noted, and what each thing that is wrong is called."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import importlib.util
 import io
+import lzma
+import zipfile
 
 import numpy as np
 import pytest
 
-from gpytorch_partition.command_line import tables
+from gpytorch_partition.command_line import parquet
+from gpytorch_partition.command_line.columns import DATE, NUMBER, TEXT, Kind, default_mark, typed_column
 from gpytorch_partition.command_line.errors import CommandError
-from gpytorch_partition.command_line.tables import read_table, read_training_data, write_table
+from gpytorch_partition.command_line.roles import Roles, read_training_data
+from gpytorch_partition.command_line.tables import read_table, write_table
 
 
 @pytest.fixture
 def csv_file(tmp_path):
     def write(text, encoding="utf-8"):
         path = tmp_path / "data.csv"
-        path.write_bytes(text.encode(encoding))
+        path.write_bytes(text.encode(encoding) if isinstance(text, str) else text)
         return path
 
     return write
+
+
+def typed(path):
+    """Columns as they are without any wish of the user."""
+    raw = read_table(path)
+    assert raw.problems == []
+    mark = default_mark(raw)
+    return {name: typed_column(name, cells, mark) for name, cells in raw.columns.items()}
+
+
+def values(path):
+    return {name: column.values for name, column in typed(path).items()}
+
+
+def column_of(*cells, kind=None, mark=""):
+    return typed_column("a", list(cells), mark, kind)
 
 
 def rows(num_rows, cells="{i},{i}.5"):
     return "\n".join(cells.format(i=i) for i in range(num_rows)) + "\n"
 
 
-def test_all_columns(csv_file):
-    names, values = read_table(csv_file("a, b\n1,2.5\n\n-3e2, 4\n"))
-    assert names == ["a", "b"]
-    np.testing.assert_array_equal(values, [[1, 2.5], [-300, 4]])
+def zipped(content, names=("data.csv",)):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in names:
+            archive.writestr(name, content)
+    return buffer.getvalue()
 
 
-def test_chosen_columns_in_any_order_whatever_the_others_hold(csv_file):
-    names, values = read_table(csv_file("note,a,b\nred,1,2\n,3,4\n"), ["b", "a"])
-    assert names == ["b", "a"]
-    np.testing.assert_array_equal(values, [[2, 1], [4, 3]])
+class TestFiles:
+    TEXT = "town,price\nKöln,1.5\nBrühl,2.5\n"
+
+    @pytest.mark.parametrize(
+        "encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1", "cp1252"]
+    )
+    def test_encodings(self, csv_file, encoding):
+        path = csv_file(self.TEXT, encoding)
+        assert values(path)["town"].tolist() == ["Köln", "Brühl"]
+        is_guessed = encoding in ("latin-1", "cp1252")
+        assert read_table(path).notes == ["it is not UTF-8: read as Windows-1252 (Latin-1)"] * is_guessed
+
+    @pytest.mark.parametrize("compressed", [gzip.compress, bz2.compress, lzma.compress, zipped])
+    def test_compression_is_seen_from_the_content(self, csv_file, compressed):
+        assert values(csv_file(compressed(self.TEXT.encode())))["price"].tolist() == [1.5, 2.5]
+
+    @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+    @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+    def test_delimiters_and_ends_of_lines(self, csv_file, delimiter, end):
+        text = self.TEXT.replace("Brühl", '"a, b; c|\td"').replace(",1", f"{delimiter}1").replace("town,", "town,")
+        text = text.replace("town,price", f"town{delimiter}price").replace('",2', f'"{delimiter}2').replace("\n", end)
+        read = values(csv_file(text))
+        assert read["town"].tolist() == ["Köln", "a, b; c|\td"]
+        assert read["price"].tolist() == [1.5, 2.5]
+
+    def test_a_delimiter_divides_rows_as_it_divides_the_header(self, csv_file):
+        assert list(values(csv_file("size, net, m;price\n1;2\n3;4\n"))) == ["size, net, m", "price"]
+
+    def test_a_first_line_of_excel_says_the_delimiter(self, csv_file):
+        assert list(values(csv_file("sep=!\r\na!b\r\n1!2\r\n"))) == ["a", "b"]
+
+    def test_quoted_newlines_and_where_rows_begin(self, csv_file):
+        raw = read_table(csv_file('a,b\n"one\ntwo ""2""",1\n\nx,2\n'))
+        assert raw.columns == {"a": ['one\ntwo "2"', "x"], "b": ["1", "2"]}
+        assert raw.lines.tolist() == [2, 5]
+
+    def test_what_spreadsheets_and_scripts_leave_behind(self, csv_file):
+        raw = read_table(csv_file("a,b,\n1,2,\na,b,\n,,\n3,4,,,\n,,\n,,\n"))
+        assert raw.columns == {"a": ["1", "", "3"], "b": ["2", "", "4"]}
+        assert raw.notes == ["1 lines repeat the header: left out"]
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            (b"", "is empty"),
+            (b"\n \n", "is empty"),
+            (b",,\n1,2,3\n", "is empty: expected a first line with the names"),
+            (b"a,b\n", "a header but no rows"),
+            (b"1,2\n3,4\n", "begins with numbers"),
+            (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x01", "is not a text file"),
+            (bytes(range(256)) * 9, "is not a text file"),
+            (gzip.compress(b"a,b\n1,2\n" * 99)[:-9], "is damaged"),
+            (zipped(b"a,b\n1,2\n", ("a.csv", "b.csv")), "is a zip archive of 2 files: unpack it"),
+            (zipped(b"<xml/>", ("xl/workbook.xml",)), "is an Excel workbook: save the sheet as a CSV file"),
+            (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an Excel workbook"),
+            (b'a,b\n1,"' + b"x" * 200_000, "line 2: field larger than field limit .*; is a quote not closed"),
+            ("a,b\n1,2\n".encode("utf-16")[:-1], "is damaged"),
+        ],
+    )
+    def test_files_that_cannot_be_read(self, csv_file, content, message):
+        with pytest.raises(CommandError, match=message):
+            read_table(csv_file(content))
+
+    def test_folders_and_files_that_are_not_there(self, tmp_path):
+        with pytest.raises(CommandError, match=r"cannot read .*none\.csv: No such file"):
+            read_table(tmp_path / "none.csv")
+        with pytest.raises(CommandError, match="it is a folder; give one file of it"):
+            read_table(tmp_path)
+
+    def test_written_numbers_are_read_back_to_the_last_bit(self, csv_file):
+        numbers = np.random.RandomState(0).randn(20, 2)
+        file = io.StringIO()
+        write_table(file, ["a", "b"], numbers)
+        np.testing.assert_array_equal(np.column_stack(list(values(csv_file(file.getvalue())).values())), numbers)
 
 
-def test_a_byte_order_mark_and_quotes(csv_file):
-    names, values = read_table(csv_file('"a","b, c"\r\n"1","2"\r\n', encoding="utf-8-sig"))
-    assert names == ["a", "b, c"]
-    np.testing.assert_array_equal(values, [[1, 2]])
+class TestNumbers:
+    @pytest.mark.parametrize(
+        ("cells", "numbers"),
+        [
+            (["1", " -2.5", "3e2", "+.5"], [1, -2.5, 300, 0.5]),
+            (["1.234,5", "12,75", "-3"], [1234.5, 12.75, -3]),
+            (["1 234,5", "1\u202f000,25", "7"], [1234.5, 1000.25, 7]),
+            (["1,234.5", "1,000,000", "7"], [1234.5, 1e6, 7]),
+            (["1'234.50", "12"], [1234.5, 12]),
+            (["$1,200", "$ 15.50"], [1200, 15.5]),
+            (["12 %", "7.5%"], [12, 7.5]),
+            (["3,50 €", "1.000,00 €"], [3.5, 1000]),
+            (["1", "", "NA", "NaN", "null", "None", "#N/A", "?", "-", "2"], [1, *[np.nan] * 8, 2]),
+        ],
+    )
+    def test_notations(self, cells, numbers):
+        column = column_of(*cells)
+        assert column.kind.name == NUMBER
+        np.testing.assert_array_equal(column.values, numbers)
+
+    def test_a_mark_that_leaves_doubts_is_that_of_the_file(self, csv_file):
+        assert values(csv_file("a;b\n1,234;1.234\n2,5;2.500\n"))["b"].tolist() == [1234, 2500]
+        assert values(csv_file("a;b\n1.25;1.234\n2.5;2.500\n"))["b"].tolist() == [1.234, 2.5]
+        assert values(csv_file('a,b\n1.25,"1,234"\n2.5,"2,500"\n'))["b"].tolist() == [1234, 2500]
+        assert values(csv_file("a;b\nx;1,234\ny;2,500\n"))["b"].tolist() == [1.234, 2.5]  # by the semicolons
+
+    def test_no_decimal_comma_where_a_number_has_a_point(self):
+        assert column_of("1.5", "2.345", mark="decimal commas").values.tolist() == [1.5, 2.345]
+
+    def test_a_few_texts_among_many_numbers_are_holes(self):
+        column = column_of(*map(str, range(30)), "n.d.", "n.d.", "12O")
+        assert np.isnan(column.values).sum() == 3
+        assert column.notes == ["column 'a': '12O', 'n.d.' among its numbers are taken for missing cells"]
+
+    def test_numbers_among_texts_are_texts(self):
+        assert column_of("1", "2", "3", "3a").values.tolist() == ["1", "2", "3", "3a"]
+        assert column_of(*map(str, range(30)), *(f"x{i}" for i in range(5))).kind.name == TEXT
+
+    def test_numbers_of_programs_only(self):
+        assert column_of("1_000", "2").kind.name == TEXT
+        assert column_of("0x10", "2").kind.name == TEXT
 
 
-def test_many_blocks(csv_file, monkeypatch):
-    monkeypatch.setattr(tables, "_ROWS_PER_BLOCK", 7)
-    _, values = read_table(csv_file("a,b\n" + rows(50)))
-    np.testing.assert_array_equal(values[:, 1], np.arange(50) + 0.5)
+class TestDates:
+    @pytest.mark.parametrize(
+        ("cells", "first"),
+        [
+            (["2024-02-03", "2023-12-31"], "2024-02-03"),
+            (["2024/2/3 4:05", "2023/12/31"], "2024-02-03T04:05"),
+            (["2024-02-03T04:05:06.5Z", "2024-02-03 04:05:06"], "2024-02-03T04:05:06.5"),
+            (["2024-02-03T04:05+02:00", "2023-12-31T00:00+02:00"], "2024-02-03T02:05"),
+            (["2024-02", "2023-12"], "2024-02-01"),
+            (["03.02.2024", "31.12.2023"], "2024-02-03"),
+            (["03/02/24 4:05 PM", "31/12/23 12:00 AM"], "2024-02-03T16:05"),
+            (["02/03/2024", "12/31/2023"], "2024-02-03"),
+        ],
+    )
+    def test_orders(self, cells, first):
+        column = column_of(*cells, "")
+        assert column.kind.name == DATE
+        assert column.notes == []
+        assert column.values[0] == np.datetime64(first)
+        assert np.isnat(column.values[-1])
+
+    def test_an_order_that_leaves_doubts_is_said_and_kept(self):
+        column = column_of("01/02/2024", "03/04/2024")
+        assert column.values[0] == np.datetime64("2024-02-01")
+        assert "could be month-day-year as well" in column.notes[0]
+        again = column_of("01/02/2024", kind=Kind(DATE, "month-day-year"))
+        assert (again.values[0], again.notes) == (np.datetime64("2024-01-02"), [])
+
+    @pytest.mark.parametrize("cells", [["31.02.2024"], ["31.12.2024", "12/31/2024"], ["2024-13-01"]])
+    def test_what_is_no_date_is_text(self, cells):
+        assert column_of(*cells).kind.name == TEXT
 
 
-def test_written_numbers_are_read_back_to_the_last_bit(csv_file):
-    values = np.random.RandomState(0).randn(20, 2)
-    file = io.StringIO()
-    write_table(file, ["a", "b"], values)
-    np.testing.assert_array_equal(read_table(csv_file(file.getvalue()))[1], values)
+class TestGivenKinds:
+    def test_cells_of_another_kind_are_holes(self):
+        column = column_of("1", "many", kind=Kind(NUMBER))
+        np.testing.assert_array_equal(column.values, [1, np.nan])
+        assert "'many' among its numbers" in column.notes[0]
+        column = column_of("2024-01-01", "soon", kind=Kind(DATE))
+        assert np.isnat(column.values).tolist() == [False, True]
+
+    def test_numbers_that_are_categories(self):
+        assert column_of("1", "1.0", "", "007", kind=Kind("category")).values.tolist() == ["1", "1", None, "7"]
+
+    def test_text_stays_text(self):
+        assert column_of("1", "NA", kind=Kind(TEXT)).values.tolist() == ["1", None]
 
 
-def test_training_data_have_their_target_apart(csv_file):
-    X, y, columns, target = read_training_data(csv_file("a,y,b\n" + rows(20, "{i},{i}.5,7")), "y")
-    np.testing.assert_array_equal(X, np.column_stack([np.arange(20), np.full(20, 7)]))
-    np.testing.assert_array_equal(y, np.arange(20) + 0.5)
-    assert (columns, target) == (["a", "b"], "y")
+def training_data(path, target="y", **roles):
+    return read_training_data(path, Roles(target, **roles))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is empty"),
-        ("\n", "is empty"),
-        ("a,b\n", "a header but no rows"),
-        ("a,b,a\n1,2,3\n", "more than one column named 'a'"),
-        ("1,2\n3,4\n", "begins with numbers"),
-        ("a,b\n1,Paris\n", r"line 2, column 'b': expected a number, got 'Paris'"),
-        ("a,b\n1,2\n\n3,\n", r"line 4, column 'b': the cell is empty"),
-        ("a,b\nnan,2\n", r"line 2, column 'a': expected a finite number, got 'nan'"),
-        ("a,b\n1,inf\n", r"line 2, column 'b': expected a finite number, got 'inf'"),
-        ("a,b\n1,2\n3\n", r"line 3: expected 2 cells as in the header, got 1"),
-    ],
-)
-def test_what_is_wrong_is_said_with_its_place(csv_file, text, message):
-    with pytest.raises(CommandError, match=message):
-        read_table(csv_file(text))
+class TestRoles:
+    def test_the_target_is_apart(self, csv_file):
+        data = training_data(csv_file("a,y,b\n" + rows(20, "{i},{i}.5,x{i}x")), id="b")
+        assert list(data.table) == ["a"]
+        np.testing.assert_array_equal(data.y, np.arange(20) + 0.5)
+        assert data.ids[:2] == ["x0x", "x1x"]
+
+    def test_ids_are_passed_through_as_they_are_written(self, csv_file):
+        assert training_data(csv_file("k,a,y\n" + rows(20, "00{i},{i}{i},{i}.5")), id="k").ids[7] == "007"
+
+    def test_rows_without_a_target_are_left_out_and_said(self, csv_file):
+        data = training_data(csv_file("a,y\n5,\n" + rows(20) + "6,NA\n"))
+        assert data.rows.tolist() == list(range(1, 21))
+        assert data.table["a"].tolist() == list(range(20))
+        assert "2 rows without a target ('y') left out: lines 2, 23" in data.notes
+
+    @pytest.mark.parametrize(
+        ("column", "note"),
+        [
+            ("{i}x", "'a' has as many distinct texts as rows, as an id has: left out"),
+            ("x", "'a' is always 'x': left out"),
+            ("5", "'a' is always 5.0: left out"),
+            ("", "'a' is empty: left out"),
+        ],
+    )
+    def test_useless_columns_are_left_out_and_said(self, csv_file, column, note):
+        data = training_data(csv_file("a,b,y\n" + rows(20, column + ",{i},{i}.5")))
+        assert list(data.table) == ["b"]
+        assert [note in said for said in data.notes] == [True]
+
+    def test_numbers_of_rows_are_left_out_but_not_times(self, csv_file):
+        data = training_data(csv_file(",t,y\n" + rows(20, "{i},{i},{i}.5")))
+        assert list(data.table) == ["t"]
+        assert data.notes == ["column 'column 1' counts the rows: left out (rename it to keep it)"]
+
+    def test_a_column_that_is_constant_where_it_is_not_empty_stays(self, csv_file):
+        data = training_data(csv_file("a,y\n" + rows(20, ",{i}.5") + "x,3\n"))
+        assert list(data.table) == ["a"]
+
+    def test_columns_are_dropped_and_categories_named(self, csv_file):
+        data = training_data(csv_file("a,b,c,y\n" + rows(20, "{i},1,{i},{i}.5")), dropped=["a"], categorical=["c"])
+        assert data.table["c"][:2].tolist() == ["0", "1"]
+        assert list(data.table) == ["c"]
+        assert data.notes == ["column 'b' is always 1.0: left out", "categories: 'c' (20)"]
+
+    def test_dates_are_said(self, csv_file):
+        data = training_data(csv_file("d,y\n" + rows(20, "20{i:02d}-01-02,{i}.5")))
+        assert data.notes == ["dates, taken as days and parts of the calendar: 'd'"]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a,y\n" + rows(19), "has 19 rows, but learning takes at least 20"),
-        ("a,b\n" + rows(20), "no column 'y'; its columns are 'a', 'b'"),
-        ("y\n" + rows(20, "{i}"), "no column but the target 'y'"),
-        ("a,y\n" + rows(20, "{i},7"), "the target 'y' in .* is always 7"),
-    ],
-)
-def test_what_cannot_be_learned_from(csv_file, text, message):
-    with pytest.raises(CommandError, match=message):
-        read_training_data(csv_file(text), "y")
+class TestProblems:
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("a,y\n" + rows(19), "has 19 rows, but learning takes at least 20"),
+            ("a,b\n" + rows(20), "--target: no column is called 'y'; its columns are 'a', 'b'"),
+            ("y\n" + rows(20, "{i}"), "no column is left to learn from"),
+            ("a,y\n" + rows(20, "x,{i}"), "no column is left to learn from.*'a' is always 'x'"),
+            ("a,y\n" + rows(20, "{i},7"), "the target 'y' is always 7"),
+            ("a,y\n" + rows(20, "{i},"), "the target 'y' is empty in all rows"),
+            ("a,y\n" + rows(20, "{i},k{i}"), r"'y' holds text \('k0', .*\): that is a classification problem"),
+            ("a,y\n" + rows(20) + "1,x\n2,u\n3,z\n", "if it is meant to be of numbers, mend lines 22, 23, 24"),
+            ("a,y\n" + rows(20, "{i},20{i:02d}-01-02"), "the target 'y' holds dates: give a number"),
+            ("a,y\n" + rows(20) + "inf,3\n", "column 'a' is infinite in line 22: leave these cells empty"),
+            ("a,y\n" + rows(20) + "1,inf\n", "column 'y' is infinite in line 22"),
+            ("a,y\n" + rows(20) + "1e200,3\n", "expected column 'a' in units"),
+            ("a,a,y\n" + rows(20, "1,2,{i}"), "more than one column is named 'a': rename"),
+            ("a,y\n" + rows(20) + "1\n", "line 22: expected 2 cells as in the header, got 1 cell; write empty cells"),
+            ("a,y\n" + rows(20) + "1,2,3\n", "line 22: expected 2 cells as in the header, got 3 cells; put quotes"),
+        ],
+    )
+    def test_each_is_said_with_its_place_and_what_to_do(self, csv_file, text, message):
+        with pytest.raises(CommandError, match=message) as error:
+            training_data(csv_file(text))
+        assert "\n" not in str(error.value)
+
+    def test_all_are_said_at_once(self, csv_file):
+        path = csv_file("a,b,b,y\n" + rows(20, "{i},1,2,{i}.5") + "inf,1,2,3\n1,2\n1,2,3,4,5\n")
+        with pytest.raises(CommandError) as error:
+            training_data(path, dropped=["none"], id="y", categorical=["no"])
+        lines = str(error.value).splitlines()
+        assert lines[0] == f"{path} has 7 problems:"
+        expected = ["line 23", "line 24", "named 'b'", "--drop", "--categorical", "--id", "infinite in line 22"]
+        for part in expected:
+            assert sum(part in line for line in lines[1:]) == 1
+
+    def test_twenty_are_shown(self, csv_file):
+        with pytest.raises(CommandError) as error:
+            training_data(csv_file("a,y\n" + rows(40) + "1\n" * 50))
+        lines = str(error.value).splitlines()
+        assert len(lines) == 22
+        assert lines[-1] == "- and 30 more"
 
 
-def test_missing_columns_are_all_named(csv_file):
-    with pytest.raises(CommandError, match="no columns 'c', 'd'; its columns are 'a', 'b'"):
-        read_table(csv_file("a,b\n1,2\n"), ["c", "a", "d"])
+class TestParquet:
+    def test_columns_of_a_frame_keep_their_types(self, tmp_path):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(
+            {
+                "n": pandas.array([1, None], dtype="Int64"),
+                "t": ["x", None],
+                "d": pandas.to_datetime(["2024-01-02", None]),
+                "c": pandas.Categorical(["u", "v"]),
+                "b": [True, False],
+            }
+        )
+        raw = parquet.table_of_frame(tmp_path, frame)
+        kinds = [typed_column(name, cells).kind.name for name, cells in raw.columns.items()]
+        assert kinds == [NUMBER, TEXT, DATE, TEXT, NUMBER]
+        np.testing.assert_array_equal(raw.columns["n"], [1, np.nan])
+        assert raw.columns["t"].tolist() == ["x", None]
+        assert typed_column("n", raw.columns["n"], kind=Kind("category")).values.tolist() == ["1", None]
 
+    def test_a_file(self, tmp_path):
+        pytest.importorskip("pyarrow")
+        pandas = pytest.importorskip("pandas")
+        path = tmp_path / "data.pq"
+        pandas.DataFrame({"a": range(20), "t": ["x", "y"] * 10, "y": range(20)}).to_parquet(path)
+        assert list(training_data(path).table) == ["a", "t"]
+        path.write_bytes(b"PAR1" + bytes(90))
+        with pytest.raises(CommandError, match="is damaged"):
+            read_table(path)
 
-def test_files_that_cannot_be_read(tmp_path, csv_file):
-    with pytest.raises(CommandError, match=r"cannot read .*none\.csv: No such file"):
-        read_table(tmp_path / "none.csv")
-    with pytest.raises(CommandError, match="cannot read"):
-        read_table(tmp_path)
-    with pytest.raises(CommandError, match="not a CSV file in UTF-8"):
-        read_table(csv_file("a,ü\n1,2\n", encoding="latin-1"))
+    def test_without_its_library_the_extra_is_named(self, tmp_path, monkeypatch):
+        path = tmp_path / "data.parquet"
+        path.write_bytes(b"PAR1....PAR1")
+        real = importlib.util.find_spec
+        monkeypatch.setattr(parquet, "find_spec", lambda name: None if name == "pyarrow" else real(name))
+        with pytest.raises(CommandError, match=r'pip install "gpytorch_partition\[tables\]", or give a CSV file'):
+            read_table(path)

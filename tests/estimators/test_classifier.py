@@ -136,14 +136,28 @@ class TestKernels:
         PartitionGPClassifier(build, random_state=0).fit(X[:300], y[:300])
         assert seen == [(240, (240, *shape))] * 5 + [(300, (300, *shape))]
 
-    def test_missing_values_are_for_trees(self, small):
+    def test_missing_values_are_known_from_the_fit(self, small):
         rows = np.where(np.random.RandomState(0).rand(200, 3) < 0.1, np.nan, X[:200])
         machine = PartitionGPClassifier(random_state=0).fit(rows, TWO[:200])
-        assert set(machine.outputscales_) == {"forest", "random_trees"}
         assert np.isfinite(machine.predict_proba(rows)).all()
         complete = PartitionGPClassifier(random_state=0).fit(X[:200], TWO[:200])
         with pytest.raises(ValueError, match='without missing values.*kernel="forest"'):
             complete.predict(rows)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "forest", "fast_cluster"])
+def test_tables_are_taken_as_they_are(kernel, small):
+    """Names of many levels decide, with holes; of new rows, some names are unknown, and cells of complete columns miss."""
+    random = np.random.RandomState(0)
+    names, good = random.randint(30, size=400), random.rand(30) < 0.5
+    table = {"name": np.array([f"name {number}" for number in names], dtype=object), "noise": random.randn(400)}
+    classes = np.where(random.rand(400) < 0.9, good[names], ~good[names])
+    table["name"][:5] = None
+    machine = PartitionGPClassifier(kernel, random_state=0).fit({k: v[:300] for k, v in table.items()}, classes[:300])
+    new = {k: v[300:] for k, v in table.items()}
+    assert machine.score(new, classes[300:]) > 0.75
+    new["name"][:3], new["noise"][3:5] = "another", np.nan
+    assert np.isfinite(machine.predict_proba(new)).all()
 
 
 @pytest.mark.parametrize("num_rows", [2, 5, 19, 20])

@@ -40,6 +40,7 @@ from gpytorch_partition import (
     fit_exact_gp,
     settings,
 )
+from gpytorch_partition.command_line import columns
 from gpytorch_partition.command_line.model_file import SavedModel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.kernels import OverconfidenceWarning, StandardizedKernel
@@ -281,13 +282,16 @@ def _regressor(kernel: str, draw: Callable[[], Rows]) -> Entry:
     return Entry(REGRESSOR, fitted, lambda rows: PartitionGPRegressor, draw, is_searched=True)
 
 
+_KINDS = dict.fromkeys(("east", "north", "depth"), columns.Kind(columns.NUMBER))
+
+
 def _saved(rows: Rows) -> SavedModel:
     regressor = _fitted_regressor(rows, kernel="forest", dtype="float32")
-    return SavedModel(regressor, ["east", "north", "depth"], "gold")
+    return SavedModel(regressor, _KINDS, "gold")
 
 
 def _names_only(rows: Rows) -> SavedModel:
-    return SavedModel(PartitionGPRegressor(), ["east", "north", "depth"], "gold")
+    return SavedModel(PartitionGPRegressor(), _KINDS, "gold")
 
 
 def _counted_forest(rows: Rows) -> FeatureSpaceGP:

@@ -1,0 +1,117 @@
+"""CSV files as columns of texts: the delimiter, the header, and every line that does not fit it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from gpytorch_partition.command_line.errors import CommandError, listed
+from gpytorch_partition.command_line.numbers import is_number
+from gpytorch_partition.command_line.raw_table import RawTable
+from gpytorch_partition.command_line.text_files import Text
+
+DELIMITERS = (",", ";", "\t", "|")
+_RECORDS_TRIED = 200  # records by which the delimiter is recognized
+
+Record = tuple[int, list[str]]  # the number of its first line in the file, and its cells
+
+
+def read_cells(path: Path, text: Text) -> RawTable:
+    """
+    The columns of a CSV file whose first line names them.
+
+    The delimiter is a comma, semicolon, tab or bar, whichever divides most lines as it divides the header. Empty lines
+    are skipped, and so are lines that repeat the header, which is noted.
+
+    :param path: The file, for messages.
+    :param text: Its text.
+    :return: Columns of texts, and what is wrong with the file.
+    :raises CommandError: If there is no header, or no rows.
+    """
+    delimiter, body, line = _delimiter(text.text)
+    records = _records(path, body, delimiter, line)
+    _, cells = next(records, (0, []))
+    if not any(cell.strip() for cell in cells):
+        raise CommandError(f"{path} is empty: expected a first line with the names of the columns")
+    if all(is_number(cell) for cell in cells):
+        raise CommandError(f"{path} begins with numbers: expected a first line with the names of the columns")
+    return _table(path, cells, list(records), delimiter, list(text.notes))
+
+
+def _delimiter(text: str) -> tuple[str, str, int]:
+    """The delimiter, the text from the header on, and how many lines are before it."""
+    if text[:4].casefold() == "sep=" and len(text) > 4:  # what Excel understands
+        return text[4], text[5:].lstrip("\r").removeprefix("\n"), 1
+    return max(DELIMITERS, key=lambda delimiter: _fit(text, delimiter)), text, 0
+
+
+def _fit(text: str, delimiter: str) -> tuple[float, int]:
+    """Share of the lines that have as many cells as the header, and how many these are."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    try:
+        counts = [len(record) for record in islice(filter(any, reader), _RECORDS_TRIED)]
+    except csv.Error:
+        return 0.0, 0
+    if not counts or counts[0] < 2:
+        return 0.0, 0
+    return counts.count(counts[0]) / len(counts), counts[0]
+
+
+def _records(path: Path, text: str, delimiter: str, line: int) -> Iterator[Record]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    start = line + 1
+    try:
+        for record in reader:
+            if len(record) > 1 or any(cell.strip() for cell in record):
+                yield start, record
+            start = line + reader.line_num + 1
+    except csv.Error as error:
+        raise CommandError(f"{path}, line {start:,}: {error}; is a quote not closed?") from error
+
+
+def _table(path: Path, header: list[str], records: list[Record], delimiter: str, notes: list[str]) -> RawTable:
+    while records and not any(cell.strip() for cell in records[-1][1]):  # as spreadsheets leave them
+        records.pop()
+    rows = [record for record in records if record[1] != header]
+    if len(rows) < len(records):
+        notes.append(f"{len(records) - len(rows):,} lines repeat the header: left out")
+    if not rows:
+        raise CommandError(f"{path} has a header but no rows")
+    rows, problems = _fitting(rows, len(header), delimiter)
+    columns = [list(column) for column in zip(*(cells for _, cells in rows))] or [[] for _ in header]
+    names, columns = _named([cell.strip() for cell in header], columns)
+    if twice := sorted(name for name, count in Counter(names).items() if count > 1):
+        problems.append(f"more than one column is named {listed(twice)}: rename all but one")
+    lines = np.array([line for line, _ in rows], dtype=np.int64)
+    return RawTable(path, dict(zip(names, columns)), lines, "line", delimiter == ";", notes, problems)
+
+
+def _fitting(records: list[Record], width: int, delimiter: str) -> tuple[list[Record], list[str]]:
+    """The records of the header's width; empty cells at the end of others are dropped; messages about the rest."""
+    fitting, problems = [], []
+    for line, cells in records:
+        if len(cells) > width and not any(cell.strip() for cell in cells[width:]):
+            cells = cells[:width]
+        if len(cells) == width:
+            fitting.append((line, cells))
+            continue
+        advice = f"put quotes around cells with {delimiter!r}" if len(cells) > width else "write empty cells as well"
+        got = f"{len(cells)} cell" + "s" * (len(cells) != 1)
+        problems.append(f"line {line:,}: expected {width} cells as in the header, got {got}; {advice}")
+    return fitting, problems
+
+
+def _named(names: list[str], columns: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """Columns without a name are called by their place; those that are empty as well are dropped."""
+    pairs = [
+        (name or f"column {place}", column)
+        for place, (name, column) in enumerate(zip(names, columns), 1)
+        if name or any(cell.strip() for cell in column)
+    ]
+    return [name for name, _ in pairs], [column for _, column in pairs]

@@ -1,0 +1,257 @@
+"""What the columns of a table are for: the target, an id, features; which are left out, and what cannot be learned."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gpytorch_partition.command_line.columns import (
+    CATEGORY,
+    DATE,
+    NUMBER,
+    TEXT,
+    Column,
+    Kind,
+    as_texts,
+    default_mark,
+    notation_notes,
+    typed_column,
+)
+from gpytorch_partition.command_line.errors import listed, raise_problems
+from gpytorch_partition.command_line.raw_table import RawTable
+from gpytorch_partition.command_line.tables import read_table
+from gpytorch_partition.estimators.machine import check_magnitudes
+from gpytorch_partition.progress import ticking
+
+FEWEST_TRAINING_ROWS = 20
+# Names of columns that count the rows, if they do, as pandas writes its index.
+_COUNTERS = re.compile(r"column 1|unnamed: 0|index|row|nr\.?|no\.?|.*id", re.IGNORECASE)
+
+Table = dict[str, np.ndarray]  # columns by name, N values each, as in `columns.Column`
+
+
+class Roles(NamedTuple):
+    """Columns by name as a user assigns them."""
+
+    target: str
+    id: str | None = None
+    dropped: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+
+    @classmethod
+    def of_options(cls, options: Namespace) -> Roles:
+        """
+        Roles as options of a command say them.
+
+        :param options: The command line.
+        """
+        return cls(options.target, options.id, options.drop, options.categorical)
+
+
+class TrainingData(NamedTuple):
+    """Rows to learn from; those without a target are left out."""
+
+    table: Table  # of features
+    y: np.ndarray  # N
+    kinds: dict[str, Kind]  # of the features
+    target: str
+    id: str | None
+    ids: list[str] | None  # N texts of the column that names rows
+    rows: np.ndarray  # N: their numbers in the file, from 0
+    notes: list[str]
+
+    def chosen(self, rows: np.ndarray) -> Table:
+        """
+        Features of some rows.
+
+        :param rows: Their numbers.
+        """
+        return {name: values[rows] for name, values in self.table.items()}
+
+
+def read_training_data(path: Path, roles: Roles) -> TrainingData:
+    """
+    A table with its target apart.
+
+    All other columns are features but those that are dropped, the id, columns of as many distinct texts as rows, such
+    that count the rows, and constant ones; each is noted.
+
+    :param path: The file, as for :func:`~gpytorch_partition.command_line.tables.read_table`.
+    :param roles: What the columns are for.
+    :raises CommandError: If the file cannot be read; or with all that is wrong: names that are not there, a target that
+        is not of numbers or constant, fewer than 20 rows, infinite numbers, lines that do not fit the header.
+    """
+    with ticking(f"reading {path}"):
+        raw = read_table(path)
+        mark = default_mark(raw)
+        columns = _typed(raw, roles, mark)
+        target = typed_column(roles.target, raw.columns.get(roles.target, []), mark)
+    raise_problems(path, _problems(raw, roles, columns, target))
+    rows = np.flatnonzero(~target.missing)
+    reasons = {name: reason for name, column in columns.items() if (reason := _reason_against(name, column, rows))}
+    features = {name: column for name, column in columns.items() if name not in reasons}
+    if not features:
+        raise_problems(path, ["; ".join(["no column is left to learn from", *reasons.values()])])
+    ids = as_texts(raw.columns[roles.id]) if roles.id is not None else None
+    return TrainingData(
+        {name: column.values[rows] for name, column in features.items()},
+        target.values[rows],
+        {name: column.kind for name, column in features.items()},
+        roles.target,
+        roles.id,
+        None if ids is None else [ids[row] for row in rows],
+        rows,
+        [*raw.notes, *_rows_left_out(raw, roles.target, target), *reasons.values()]
+        + _notes({roles.target: target, **features}),
+    )
+
+
+def missing_names(names: Sequence[str], raw: RawTable) -> str:
+    """
+    What is wrong with names that a file does not have.
+
+    :param names: The names.
+    :param raw: The file's columns.
+    """
+    return f"no column is called {listed(names)}; its columns are {listed(raw.columns)}"
+
+
+def infinite_cells(raw: RawTable, name: str, column: Column) -> list[str]:
+    """
+    What is wrong with a column that has infinite or huge numbers.
+
+    :param raw: The table.
+    :param name: The column's name.
+    :param column: Its values.
+    """
+    if column.kind.name != NUMBER:
+        return []
+    if (infinite := np.isinf(column.values)).any():
+        return [f"column {name!r} is infinite in {raw.places(infinite)}: leave these cells empty, or drop the rows"]
+    try:
+        check_magnitudes(column.values[:, None], f"column {name!r}")
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _problems(raw: RawTable, roles: Roles, columns: dict[str, Column], target: Column) -> list[str]:
+    """What is wrong; lines that do not fit the header, which may be many, come last."""
+    infinite = [problem for name, column in columns.items() for problem in infinite_cells(raw, name, column)]
+    wrong = _wrong_target(raw, roles.target, target) if roles.target in raw.columns else []
+    return _wrong_names(raw, roles) + infinite + wrong + raw.problems
+
+
+def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
+    given = {
+        "--target": [roles.target],
+        "--id": [] if roles.id is None else [roles.id],
+        "--drop": roles.dropped,
+        "--categorical": roles.categorical,
+    }
+    problems = [
+        f"{option}: {missing_names(missing, raw)}"
+        for option, names in given.items()
+        if (missing := [name for name in names if name not in raw.columns])
+    ]
+    for option in ("--id", "--drop", "--categorical"):
+        if roles.target in given[option]:
+            problems.append(f"{option}: {roles.target!r} is the target already; name other columns")
+    if twice := [name for name in roles.categorical if name in {*roles.dropped, roles.id}]:
+        problems.append(f"--categorical: {listed(twice)} is left out by --drop or --id; name other columns")
+    return problems
+
+
+def _typed(raw: RawTable, roles: Roles, mark: str) -> dict[str, Column]:
+    """The columns that may be features."""
+    others = {roles.target, roles.id, *roles.dropped}
+    categories = dict.fromkeys(roles.categorical, Kind(CATEGORY))
+    return {
+        name: typed_column(name, cells, mark, categories.get(name))
+        for name, cells in raw.columns.items()
+        if name not in others
+    }
+
+
+def _wrong_target(raw: RawTable, name: str, target: Column) -> list[str]:
+    """What is wrong with a target: nothing is learned from it then."""
+    if target.kind.name == TEXT:
+        levels = list(dict.fromkeys(value for value in target.values if value is not None))
+        return [
+            f"the target {name!r} holds text ({listed(levels[:5])}{', ...' * (len(levels) > 5)}): that is a "
+            "classification problem, and this command learns numbers; PartitionGPClassifier of "
+            "gpytorch_partition.estimators learns classes" + _first_texts(raw, name, target, levels)
+        ]
+    if target.kind.name != NUMBER:
+        return [f"the target {name!r} holds dates: give a number, such as days since one of them"]
+    values = target.values[~target.missing]
+    if not len(values):
+        return [f"the target {name!r} is empty in all rows: name the column to predict by --target"]
+    problems = infinite_cells(raw, name, target)
+    if len(values) < FEWEST_TRAINING_ROWS:
+        has = f"{len(values):,} rows" + " with a target" * (len(values) < len(target.values))
+        problems.append(f"it has {has}, but learning takes at least {FEWEST_TRAINING_ROWS}")
+    elif np.ptp(values) == 0:
+        problems.append(f"the target {name!r} is always {values[0]:g}: there is nothing to learn")
+    return problems
+
+
+def _first_texts(raw: RawTable, name: str, target: Column, levels: list[str]) -> str:
+    """Where the texts are in a column that is of numbers as well, which may be meant."""
+    as_number = typed_column(name, raw.columns[name], default_mark(raw), Kind(NUMBER))
+    odd = as_number.missing & ~target.missing
+    if odd.all() or as_number.missing.all():
+        return ""
+    return f"; if it is meant to be of numbers, mend {raw.places(odd)}"
+
+
+def _rows_left_out(raw: RawTable, name: str, target: Column) -> list[str]:
+    missing = target.missing
+    if not missing.any():
+        return []
+    number = int(missing.sum())
+    return [f"{number:,} row{'s' * (number > 1)} without a target ({name!r}) left out: {raw.places(missing)}"]
+
+
+def _notes(columns: dict[str, Column]) -> list[str]:
+    notes = [note for column in columns.values() for note in column.notes] + notation_notes(columns)
+    levels = {
+        name: len(set(column.values) - {None})
+        for name, column in columns.items()
+        if column.kind.name in (TEXT, CATEGORY)
+    }
+    if levels:
+        notes.append("categories: " + ", ".join(f"{name!r} ({number:,})" for name, number in levels.items()))
+    if dates := [name for name, column in columns.items() if column.kind.name == DATE]:
+        notes.append(f"dates, taken as days and parts of the calendar: {listed(dates)}")
+    return notes
+
+
+def _reason_against(name: str, column: Column, rows: np.ndarray) -> str:
+    """Why a column tells nothing about other rows, if so."""
+    values, is_text = column.values[rows], column.kind.name == TEXT
+    present = values[~column.missing[rows]]
+    if not len(present):
+        return f"column {name!r} is empty: left out"
+    if len(present) < len(values):
+        return ""
+    if (present == present[0]).all():
+        always = repr(present[0]) if is_text else str(present[0])
+        return f"column {name!r} is always {always}: left out"
+    if is_text and len(set(present)) == len(present):
+        return (
+            f"column {name!r} has as many distinct texts as rows, as an id has: left out (--id passes it through to "
+            "predictions)"
+        )
+    if column.kind.name == NUMBER and _COUNTERS.fullmatch(name) and _counts(column.values):
+        return f"column {name!r} counts the rows: left out (rename it to keep it)"
+    return ""
+
+
+def _counts(values: np.ndarray) -> bool:
+    return values[0] in (0, 1) and bool((np.diff(values) == 1).all())

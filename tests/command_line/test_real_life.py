@@ -1,0 +1,99 @@
+"""Ten files of real life through compare, fit and predict, as they are; and files that are beyond help."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+
+import numpy as np
+import pytest
+
+from gpytorch_partition.__main__ import main
+
+from .real_life import CASES, apartments
+
+SMALL = [case for case in CASES if case.num_rows < 1_000]
+FAST = ["--num-partitions", "20"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table(name):
+    with open(name, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def run_all(case, folder, compare_options, fit_options):
+    """The three commands; the table of `compare`, and the predictions."""
+    (folder / case.name).write_bytes(case.content())
+    assert main(["compare", case.name, *case.options, *compare_options]) == 0
+    assert main(["fit", case.name, *case.options, *fit_options, "--model", "model.gp"]) == 0
+    assert main(["predict", "model.gp", case.name, "--output", "out.csv"]) == 0
+    rows = table("out.csv")
+    assert len(rows) == case.num_rows
+    assert np.isfinite([[float(row["mean"]), float(row["std"])] for row in rows]).all()
+    return {row["model"]: row for row in table("compare/table.csv")}
+
+
+@pytest.mark.parametrize("case", SMALL, ids=[case.name for case in SMALL])
+def test_three_commands(case, folder, capsys):
+    scores = run_all(case, folder, ["--kernels", "forest", *FAST], ["--kernel", "forest", *FAST])
+    targets = np.array([float(row["target"]) for row in table("compare/predictions.csv")])
+    assert float(scores["forest"]["rmse"]) < 0.9 * targets.std()
+    printed = capsys.readouterr().err
+    for note in case.notes:
+        assert note in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", SMALL, ids=[case.name for case in SMALL])
+def test_three_commands_by_default(case, folder):
+    scores = run_all(case, folder, [], [])
+    assert list(scores) == ["auto", "forest", "fast_cluster", "mondrian", "random_forest", "rbf_ard"]
+    assert float(scores["auto"]["nlpd"]) < float(scores["random_forest"]["nlpd"]) + 0.3  # 30 test rows: noisy
+
+
+@pytest.mark.slow
+def test_three_commands_on_many_rows(folder):
+    case = CASES[-1]
+    scores = run_all(case, folder, ["--kernels", "auto", "forest"], [])
+    assert float(scores["auto"]["rmse"]) < 1.1 * float(scores["random_forest"]["rmse"])
+    assert table("out.csv")[7]["trip"] == "trip 000007"
+
+
+class TestBeyondHelp:
+    """One message, exit status 2, nothing written."""
+
+    HEADER = "town,size,size,price\n"
+    CONTENTS = {
+        "empty.csv": (b"", ["is empty"]),
+        "picture.csv": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(range(256)), ["is not a text file"]),
+        "cut.csv.gz": (gzip.compress(apartments())[:-100], ["is damaged"]),
+        "header.csv": (b"town,size,price\n", ["a header but no rows"]),
+        "ragged.csv": (b"town,price\n" + b"Bonn,1\nBonn,2\nBonn\n" * 30, ["has 30 problems", "line 4:", "and 10 more"]),
+        "names.csv": (HEADER.encode() + b"Bonn,1,2,3\n" * 30, ["named 'size'", "always 3"]),
+        "target.csv": (b"town,price\n" + b"Bonn,\nKiel,NA\n" * 30, ["the target 'price' is empty in all rows"]),
+        "classes.csv": (b"size,price\n" + b"1,low\n2,high\n" * 30, ["('low', 'high'): that is a classification"]),
+    }
+
+    @pytest.mark.parametrize("command", ["compare", "fit"])
+    @pytest.mark.parametrize("name", [*CONTENTS, "folder"])
+    def test_it(self, folder, capsys, command, name):
+        content, words = self.CONTENTS.get(name, (None, ["cannot read folder: it is a folder"]))
+        if content is None:
+            (folder / name).mkdir()
+        else:
+            (folder / name).write_bytes(content)
+        before = sorted(os.listdir())
+        assert main([command, name, "--target", "price", *(["--model", "m.gp"] * (command == "fit"))]) == 2
+        assert sorted(os.listdir()) == before
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("gpytorch_partition: ") == 1
+        for word in words:
+            assert word in printed.err
