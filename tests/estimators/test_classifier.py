@@ -147,7 +147,7 @@ class TestKernels:
 
 @pytest.mark.parametrize("kernel", ["auto", "forest", "fast_cluster"])
 def test_tables_are_taken_as_they_are(kernel, small):
-    """Names of many levels decide, with holes; of new rows, some names are unknown, and cells of complete columns miss."""
+    """Names of many levels decide, with holes; of new rows, some names are unknown, and cells miss."""
     random = np.random.RandomState(0)
     names, good = random.randint(30, size=400), random.rand(30) < 0.5
     table = {"name": np.array([f"name {number}" for number in names], dtype=object), "noise": random.randn(400)}
