@@ -115,6 +115,7 @@ class TestFiles:
             (b'a,b\n1,"' + b"x" * 200_000, "line 2: field larger than field limit .*; is a quote not closed"),
             ("a,b\n1,2\n".encode("utf-16")[:-1], "is damaged"),
         ],
+        ids=lambda value: value if isinstance(value, str) else "file",  # archives hold the time
     )
     def test_files_that_cannot_be_read(self, csv_file, content, message):
         with pytest.raises(CommandError, match=message):
