@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
 NUMBERS, TEXT, CATEGORY, ORDERED, DATES, EMPTY = "numbers", "text", "category", "ordered category", "dates", "empty"
+LEVELS = (TEXT, CATEGORY, ORDERED)  # kinds of columns whose cells are names
 
 Level = str | int | float | bool
 
@@ -144,7 +146,7 @@ def _objects(values: np.ndarray, name: str, zone: str | None) -> Cells:
         return all(issubclass(kind, kinds) for kind in types)
 
     if all_are(*_SCALARS):
-        return _kept(NUMBERS, _filled(present, missing, np.float64, float))
+        return _kept(NUMBERS, _filled(present, missing, np.float64, _number))
     if all_are(str):
         values = values.copy()
         values[missing] = None
@@ -167,18 +169,34 @@ def _filled(present: np.ndarray, missing: np.ndarray, dtype: Any, convert: Calla
     return filled
 
 
+def _number(cell: Any) -> float:
+    """A number as float64; one beyond its range is infinite, and refused as such."""
+    try:
+        return float(cell)
+    except OverflowError:
+        return np.inf if cell > 0 else -np.inf
+
+
 def _date_objects(present: np.ndarray, missing: np.ndarray, zone: str | None) -> Cells:
-    """Dates of Python, NumPy or pandas; those with a time zone on the clock of UTC."""
+    """Dates of Python, NumPy or pandas; those with a time zone on the clock of the given one, or of UTC."""
     has_zone = any(getattr(cell, "tzinfo", None) is not None for cell in present)
+    clock = UTC if zone is None else _time_zone(zone)
     values = np.full(len(missing), np.datetime64("NaT"), "datetime64[us]")
-    values[~missing] = [_clock(cell) for cell in present]
-    return Cells(DATES, values, zone="UTC" if has_zone else None)
+    values[~missing] = [_on_clock(cell, clock) for cell in present]
+    return Cells(DATES, values, zone=(zone or "UTC") if has_zone else None)
 
 
-def _clock(cell: Any) -> np.datetime64:
+def _on_clock(cell: Any, clock: tzinfo) -> np.datetime64:
     if isinstance(cell, datetime) and cell.tzinfo is not None:
-        cell = cell.astimezone(UTC).replace(tzinfo=None)
+        cell = cell.astimezone(clock).replace(tzinfo=None)
     return np.datetime64(cell, "us")
+
+
+def _time_zone(name: str) -> tzinfo:
+    """A time zone as pandas writes it: `Europe/Berlin`, `UTC`, or an offset such as `UTC+02:00`."""
+    if name.startswith("UTC"):
+        return datetime.strptime(name.removeprefix("UTC") or "+0000", "%z").tzinfo or UTC
+    return ZoneInfo(name)
 
 
 def _hours(cell: time) -> float:

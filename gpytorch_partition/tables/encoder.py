@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from gpytorch_partition.tables.cells import (
     CATEGORY,
     DATES,
     EMPTY,
+    LEVELS,
     NUMBERS,
     ORDERED,
     TEXT,
@@ -59,8 +61,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     Costs a look-up per cell: a second per million texts.
 
-    :param categorical_features: Names (or numbers, counted from 0) of columns to be taken as categories although they
-        hold numbers. (Default: None.)
+    :param categorical_features: Names (or numbers, counted from 0, or a flag for each column) of columns to be taken as
+        categories although they hold numbers or have an order. (Default: None.)
 
     Fitted attributes:
 
@@ -147,6 +149,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             for number, column in enumerate(columns)
             if column.kind in (TEXT, CATEGORY)
         }
+
+    @property
+    def kinds_(self) -> list[str]:
+        """The kind of each column of the table, as :mod:`gpytorch_partition.tables.cells` calls them."""
+        check_is_fitted(self, "_columns")
+        return [column.kind for column in self._columns]
 
     @property
     def sources_(self) -> list[int]:
@@ -243,9 +251,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _chosen(self, names: list[str]) -> set[int]:
         """Numbers of the columns that are to be categories."""
         wanted = [] if self.categorical_features is None else list(self.categorical_features)
+        if wanted and all(isinstance(one, bool | np.bool_) for one in wanted):
+            if len(wanted) != len(names):
+                raise ValueError(f"expected categorical_features as {len(names)} flags, got {len(wanted)}")
+            return {number for number, is_chosen in enumerate(wanted) if is_chosen}
         known = {name: number for number, name in enumerate(names)}
-        numbers = {number if isinstance(number, int) else known.get(str(number), -1) for number in wanted}
-        if unknown := [one for one in wanted if not isinstance(one, int) and one not in known]:
+        numbers = {int(one) if isinstance(one, Integral) else known.get(str(one), -1) for one in wanted}
+        if unknown := [one for one in wanted if not isinstance(one, Integral) and one not in known]:
             raise ValueError(f"expected categorical_features among {names_of(names)}, got {names_of(unknown)}")
         if not numbers <= set(range(len(names))):
             raise ValueError(f"expected categorical_features from 0 to {len(names) - 1}, got {sorted(numbers)}")
@@ -306,13 +318,24 @@ def _as_column(values: Any, name: Any) -> Any:
 
 
 def _as_category(cells: Cells, name: str) -> Cells:
-    """Numbers as levels."""
+    """Numbers as levels, and levels without their order."""
+    if cells.kind == ORDERED:
+        return cells._replace(kind=CATEGORY)
     if cells.kind == NUMBERS:
+        _check_distinguishable(name, cells.values)
         levels = [None if value != value else plain_level(_whole(value), name) for value in cells.values.tolist()]
         return Cells(CATEGORY, np.array(levels, dtype=object))
     if cells.kind == DATES:
         raise ValueError(f"expected numbers, text or categories in {name!r} of categorical_features, got dates")
     return cells
+
+
+def _check_distinguishable(name: str, values: np.ndarray) -> None:
+    if (largest := np.nanmax(np.abs(values), initial=0.0)) >= 2**53:
+        raise ValueError(
+            f"expected numbers below 2**53 in {name!r} of categorical_features, got {largest:.17g}: float64 cannot "
+            "tell such numbers apart; make the column text"
+        )
 
 
 def _whole(value: float) -> int | float:
@@ -342,18 +365,31 @@ def _check_finite(name: str, values: np.ndarray) -> None:
 
 def _same_kind(cells: Cells, column: _Column) -> Cells:
     """Cells of new rows, if they are of the kind that the column had in `fit`."""
-    named = (TEXT, CATEGORY, ORDERED)
-    if cells.kind == EMPTY or cells.kind == column.kind or (cells.kind in named and column.kind in named):
+    if cells.kind == EMPTY or cells.kind == column.kind or (cells.kind in LEVELS and column.kind in LEVELS):
+        _check_comparable(cells, column)
         if column.kind == DATES and cells.kind == DATES and (column.zone is None) != (cells.zone is None):
             raise TypeError(f"expected dates with a time zone in both fit and here, or in neither, in {column.name!r}")
         return cells
     has_numbers = any(not isinstance(level, str) for level in column.levels or [])
-    if cells.kind == NUMBERS and column.kind in named and has_numbers:
+    if cells.kind == NUMBERS and column.kind in LEVELS and has_numbers:
         return _as_category(cells, column.name)
     raise TypeError(
         f"expected {column.kind} in column {column.name!r}, as in fit, got {cells.kind}: convert the column, to "
         f"the dtype that it had in the table given to fit"
     )
+
+
+def _check_comparable(cells: Cells, column: _Column) -> None:
+    """Refuse text where levels were numbers, or numbers where they were text: every level would be unknown."""
+    if cells.kind not in LEVELS or not column.levels:
+        return
+    here, before = ({isinstance(one, str) for one in some if one is not None} for some in (cells.values, column.levels))
+    if here and not here & before:
+        got, wanted = ("text", "numbers") if True in here else ("numbers", "text")
+        raise TypeError(
+            f"expected categories that are {wanted} in column {column.name!r}, as in fit, got {got}: convert the "
+            "column, or no level would be known"
+        )
 
 
 def _encoded(column: _Column, cells: Cells) -> np.ndarray:

@@ -239,3 +239,40 @@ def test_what_is_no_table():
         TableEncoder().fit(pd.DataFrame([[1, 2]], columns=["a", "a"]))
     with pytest.raises(NotFittedError):
         TableEncoder().transform(FRAME)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "UTC", dt.timezone(dt.timedelta(hours=-3, minutes=-30))])
+def test_dates_as_objects_are_on_the_clock_of_fit(zone):
+    frame = pd.DataFrame({"when": pd.date_range("2024-03-30", periods=6, freq="7h", tz=zone)})
+    encoder = TableEncoder().fit(frame)
+    np.testing.assert_array_equal(encoder.transform(frame.astype(object)), encoder.transform(frame))
+
+
+@pytest.mark.parametrize("chosen", [["b"], [1], np.array([1]), [False, True, False], np.array([False, True, False])])
+def test_columns_are_chosen_by_name_number_or_flag(chosen):
+    table = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5.0, 6.0]})
+    assert list(TableEncoder(chosen).fit(table).categories_) == [1]
+
+
+def test_a_chosen_category_has_no_order():
+    size = pd.Categorical(["s", "l"], categories=["s", "l"], ordered=True)
+    assert TableEncoder(["size"]).fit(pd.DataFrame({"size": size})).categories_ == {0: ["s", "l"]}
+
+
+def test_flags_are_as_many_as_columns():
+    with pytest.raises(ValueError, match="as 1 flags, got 2"):
+        TableEncoder([True, False]).fit({"a": [1, 2]})
+
+
+@pytest.mark.parametrize(("before", "now"), [([1, 2], ["1", "2"]), (["1", "2"], [1, 2])])
+def test_categories_of_text_and_of_numbers_are_not_compared(before, now):
+    encoder = TableEncoder().fit(pd.DataFrame({"zip": pd.Categorical(before)}))
+    with pytest.raises(TypeError, match="no level would be known"):
+        encoder.transform(pd.DataFrame({"zip": pd.Categorical(now)}))
+
+
+def test_numbers_beyond_float64():
+    with pytest.raises(ValueError, match="infinity in 1 cell"):
+        TableEncoder().fit({"a": np.array([10**400, 1], dtype=object)})
+    with pytest.raises(ValueError, match="tell such numbers apart"):
+        TableEncoder(["a"]).fit({"a": np.array([2**53, 2**53 + 1])})
