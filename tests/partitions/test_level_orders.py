@@ -22,7 +22,7 @@ X[:, 1][RANDOM.rand(600) < 0.1] = np.nan
 EFFECTS = RANDOM.randn(LEVELS + 1)
 Y = EFFECTS[np.where(np.isnan(X[:, 1]), LEVELS, X[:, 1]).astype(int)] + X[:, 0] * X[:, 3] + 0.1 * RANDOM.randn(600)
 NEW = np.concatenate([X[:100], RANDOM.randn(200, 4)])
-NEW[100:, 1] = RANDOM.choice([-1, 0, 1.5, LEVELS - 1, LEVELS, 10_000, np.nan], 200)
+NEW[100:, 1] = RANDOM.choice([-1, 0, 1.5, 8 - 1e-9, LEVELS - 1, LEVELS, 10_000, np.nan], 200)
 NEW[100:, 3] = RANDOM.choice([0, 1, 2, 3, np.nan], 200)
 
 

@@ -87,7 +87,7 @@ class LevelOrderTree(ExtraTreeRegressor):
         """Rows with places in the order instead of codes."""
         placed = np.array(X, np.float32)
         for column, places in self.level_places_.items():
-            codes = np.floor(X[:, column])
+            codes = np.floor(placed[:, column])
             known = (codes >= 0) & (codes < len(places))
             placed[:, column] = np.nan
             placed[known, column] = places[codes[known].astype(np.int64)]
