@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.estimators.importance import Importance, column_shares
 from gpytorch_partition.estimators.nearest_rows import nearest_rows
-from gpytorch_partition.estimators.partial_dependence import PartialDependence, partial_dependence
+from gpytorch_partition.estimators.partial_dependence import PartialDependence, partial_dependence, table_of
 from gpytorch_partition.estimators.summary import ModelSummary, summary_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
@@ -85,6 +86,7 @@ class Explanation(BaseEstimator):
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
         :raises ValueError: If only one of X and y is given, or they cannot be used.
+        :raises TypeError: If X is a mapping, whose rows scikit-learn cannot permute.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
@@ -100,7 +102,12 @@ class Explanation(BaseEstimator):
         if (X is None) != (y is None):
             raise ValueError("expected both rows and targets to check importances by, or neither, got one of them")
         shares, checked = self._by_input_columns(column_shares(self.model_, random_state)), {}
+        if isinstance(X, Mapping):
+            raise TypeError(
+                "expected a data frame or an array of rows to permute, got a mapping: give a DataFrame of it"
+            )
         if X is not None:
+            X = table_of(X, self._column_names())
             found = permutation_importance(self, X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs)
             checked = {"permutation": found.importances_mean, "permutation_std": found.importances_std}
         parts = tuple(part.name for part in self.summary().parts)

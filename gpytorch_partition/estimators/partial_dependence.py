@@ -22,6 +22,7 @@ from gpytorch_partition.inference.prediction.predictive_covariance import Predic
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.accuracy import prediction_residual
+from gpytorch_partition.tables.cells import LEVELS, NUMBERS, TEXT, plain_level, read_cells
 
 _PERCENTILES = (0.05, 0.95)  # of the column's values, between which the grid lies, as scikit-learn's
 
@@ -101,8 +102,10 @@ def partial_dependence(
     check_is_fitted(model, "model_")
     names = model._column_names()
     number = _number_of(column, names)
-    values = _values_of(X, number)
-    chosen = _default_grid(values, grid_resolution) if grid is None else _checked_grid(grid)
+    X = table_of(X, names)
+    kind = NUMBERS if model.encoder_ is None else model.encoder_.kinds_[number]
+    values = _values_of(X, number, kind)
+    chosen = _default_grid(values, grid_resolution, kind) if grid is None else _checked_grid(grid)
     points = (model._points(model._checked_rows(_with_value(X, number, value))) for value in chosen)
     means, priors, left_out, cross = (torch.stack(found) for found in zip(*(_average(model.model_, x) for x in points)))
     variances = _variances(model.model_, priors, cross) + left_out
@@ -153,12 +156,27 @@ def _number_of(column: int | str, names: list[str]) -> int:
     raise ValueError(f"expected a column's number below {len(names)} or its name, one of {shown}, got {column!r}")
 
 
-def _values_of(X: Any, number: int) -> np.ndarray:
-    """The values of a column that are not missing."""
+def table_of(X: Any, names: list[str]) -> Any:
+    """A mapping with its columns in the order of the model's, and lists of rows with cells of their own types."""
+    if isinstance(X, Mapping) and set(map(str, X)) == set(names):
+        return dict(sorted(X.items(), key=lambda item: names.index(str(item[0]))))
+    is_text = isinstance(X, list | tuple) and np.asarray(X).dtype.kind == "U"  # that NumPy made of numbers as well
+    return np.array(X, dtype=object) if is_text else X
+
+
+def _values_of(X: Any, number: int, kind: str) -> np.ndarray:
+    """The values of a column that are not missing, as the encoder of tables reads numbers and levels."""
     if hasattr(X, "iloc"):
-        return np.asarray(X.iloc[:, number].dropna())
-    values = np.asarray(list(X.values())[number]) if isinstance(X, Mapping) else np.asarray(X)[:, number]
-    return values[np.array([value is not None and value == value for value in values], dtype=bool)]
+        values = np.asarray(X.iloc[:, number].dropna())
+    else:
+        values = np.asarray(list(X.values())[number]) if isinstance(X, Mapping) else np.asarray(X)[:, number]
+        values = values[np.array([value is not None and value == value for value in values], dtype=bool)]
+    if kind == NUMBERS and values.dtype.kind in "Om":
+        return read_cells(values, "").values
+    if kind in LEVELS:
+        plain = [str(value) if kind == TEXT else plain_level(value, "") for value in values]
+        return np.array([*plain, None], dtype=object)[:-1]
+    return values
 
 
 def _with_value(X: Any, number: int, value: Any) -> Any:
@@ -175,7 +193,7 @@ def _with_value(X: Any, number: int, value: Any) -> Any:
     return rows
 
 
-def _default_grid(values: np.ndarray, resolution: int) -> np.ndarray:
+def _default_grid(values: np.ndarray, resolution: int, kind: str) -> np.ndarray:
     """All values, the most frequent of many categories, or numbers and dates between quantiles."""
     if resolution < 2:
         raise ValueError(f"expected a grid_resolution of 2 or more, got {resolution!r}")
@@ -184,11 +202,13 @@ def _default_grid(values: np.ndarray, resolution: int) -> np.ndarray:
     distinct, counts = np.unique(values, return_counts=True)
     if len(distinct) <= resolution:
         return distinct
+    if kind in LEVELS:
+        return distinct[np.sort(np.argsort(-counts, kind="stable")[:resolution])]
     if values.dtype.kind == "M":
         numbers = np.linspace(*_ends(values.astype(np.int64)), resolution)
         return numbers.round().astype(np.int64).astype(values.dtype)
-    if values.dtype.kind not in "iuf":
-        return distinct[np.sort(np.argsort(-counts, kind="stable")[:resolution])]
+    if values.dtype.kind == "O":  # dates with a time zone, periods: some of those that there are
+        return distinct[np.linspace(*_ends(np.arange(len(distinct))), resolution).round().astype(np.int64)]
     return np.linspace(*_ends(values), resolution)
 
 

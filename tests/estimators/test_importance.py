@@ -16,6 +16,8 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.importance import column_shares
 from tests.estimators.explained import X, Y, fitted, forest, mondrian_and_clusters, total
 
+TABLE = {"a": X[:, 0], "size": np.where(X[:, 1] > 0, "s", "l")}
+
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
 
 
@@ -127,3 +129,13 @@ def test_views_are_looked_through():
     assert model.summary().parts[0].name == "LinearKernel"
     model.encoder_ = SimpleNamespace(sources_=[0, 0, 2])
     np.testing.assert_allclose(model.importance().by_structure, [1, 0, 0], atol=1e-6)
+
+
+def test_rows_of_a_list_are_permuted_and_those_of_a_mapping_refused():
+    rows = list(zip(TABLE["a"].tolist(), TABLE["size"].tolist()))
+    model = PartitionGPRegressor("forest", num_partitions=5, random_state=0).fit(rows, Y)
+    found = model.importance(rows, Y, n_repeats=2).permutation
+    np.testing.assert_array_equal(found, model.importance(np.array(rows, dtype=object), Y, n_repeats=2).permutation)
+    model.fit(TABLE, Y)
+    with pytest.raises(TypeError, match="give a DataFrame"):
+        model.importance(TABLE, Y)

@@ -73,22 +73,46 @@ def test_columns_have_names_and_values_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("values", "resolution", "expected"),
+    ("values", "resolution", "kind", "expected"),
     [
-        ([3.0, np.nan, 1.0, 3.0], 5, [1.0, 3.0]),
-        (["b", None, "a", "c", "c", "b"], 2, ["b", "c"]),
-        ([True, False, True], 5, [False, True]),
-        (np.arange(101.0), 3, [5.0, 50.0, 95.0]),
-        (np.arange(101).astype("datetime64[D]"), 3, np.array([4, 50, 96]).astype("datetime64[D]")),
+        ([3.0, np.nan, 1.0, 3.0], 5, "numbers", [1.0, 3.0]),
+        (["b", None, "a", "c", "c", "b"], 2, "text", ["b", "c"]),
+        ([1, "b", 1, 2, "b"], 2, "text", ["1", "b"]),
+        ([7, 2, 7, 9, 9], 2, "category", [7, 9]),
+        ([True, False, True], 5, "numbers", [False, True]),
+        (np.arange(101.0), 3, "numbers", [5.0, 50.0, 95.0]),
+        (list(range(101)), 3, "numbers", [5.0, 50.0, 95.0]),
+        (np.arange(101).astype("datetime64[D]"), 3, "dates", np.array([4, 50, 96]).astype("datetime64[D]")),
     ],
 )
-def test_grids_are_of_values_that_there_are(values, resolution, expected):
+def test_grids_are_of_values_that_there_are(values, resolution, kind, expected):
     rows = np.array([[value] for value in values], dtype=object) if isinstance(values, list) else values[:, None]
-    grid = _default_grid(_values_of(rows, 0), resolution)
+    grid = _default_grid(_values_of(rows, 0, kind), resolution, kind)
     if grid.dtype.kind == "f":
         np.testing.assert_allclose(grid, expected, atol=0.6)
     else:
         np.testing.assert_array_equal(grid, expected)
+
+
+def test_grids_of_dates_with_a_time_zone_span_them():
+    pandas = pytest.importorskip("pandas")
+    when = pandas.date_range("2024-01-01", periods=120, tz="Asia/Tokyo")
+    rows = pandas.DataFrame({"when": when})
+    model = PartitionGPRegressor("forest", num_partitions=5, random_state=0).fit(rows, Y)
+    grid = model.partial_dependence(rows, "when", grid_resolution=5).grid
+    days = [(date - when[0]).days for date in grid]
+    np.testing.assert_allclose(days, np.linspace(0.05 * 119, 0.95 * 119, 5), atol=1)
+
+
+def test_a_table_in_any_form_gives_the_same():
+    columns = {"a": X[:, 0].tolist(), "size": ["s" if value > 0 else "l" for value in X[:, 1]]}
+    model = PartitionGPRegressor("forest", num_partitions=5, random_state=0).fit(columns, Y)
+    expected = model.partial_dependence(columns, "a").mean
+    swapped = {name: columns[name] for name in ("size", "a")}
+    np.testing.assert_array_equal(model.partial_dependence(swapped, "a").mean, expected)
+    rows = list(zip(*columns.values()))
+    model.fit(rows, Y)
+    np.testing.assert_allclose(model.partial_dependence(rows, 0).mean, expected)
 
 
 def test_intervals_are_symmetric():
