@@ -327,7 +327,10 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             raise TypeError(f"expected a kernel of {NAMES}, got a function: pickle the estimator instead")
         names = getattr(self, "feature_names_in_", None)
         return {
-            "parameters": {name: getattr(self, name) for name in _SAVED_PARAMETERS},
+            "parameters": {
+                **{name: getattr(self, name) for name in _SAVED_PARAMETERS},
+                "categorical_features": _plain(self.categorical_features),
+            },
             "feature_names": None if names is None else [str(name) for name in names],
             "x_mean": self._columns.mean,
             "x_scale": self._columns.scale,
@@ -487,3 +490,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             mean = self._unit.undo(found.mean).numpy()
             covariance = found.lazy_covariance_matrix.to_dense().double().numpy()
         return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
+
+
+def _plain(columns: Sequence[str | int] | None) -> list[str | int] | None:
+    """Names, numbers or flags of columns without the types of NumPy."""
+    return None if columns is None else [one.item() if isinstance(one, np.generic) else one for one in columns]

@@ -31,7 +31,8 @@ class NumberView(torch.nn.Module):
       and unknown levels. Where that would make more than 100 columns, only categories of two levels are.
     - One of more levels is the mean of the targets at its level, shrunk to that of all rows
       (:class:`sklearn.preprocessing.TargetEncoder`), and standardized, as other columns are; that of all rows for
-      unknown levels. Without targets, it is the logarithm of how common its level is.
+      levels without rows. Unknown levels are missing cells, which are a level where training rows have some. Without
+      targets, it is the logarithm of how common its level is.
 
     Every map of a category is a table with a number, or some, for each level, read off scikit-learn's encoder, so that
     the view is a function of the point and is held as buffers.

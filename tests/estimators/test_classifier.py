@@ -201,6 +201,8 @@ def test_bad_parameters_are_told(options, error, message):
 
 
 def test_bad_data_are_told():
+    with pytest.raises(ValueError, match="got None in 2 of them"):
+        PartitionGPClassifier("forest").fit(np.eye(4), np.array([None, "a", "b", None], dtype=object))
     with pytest.raises(ValueError, match="two classes or more, got 1 class: \\['yes'\\]"):
         PartitionGPClassifier().fit(X[:50], ["yes"] * 50)
     with pytest.raises(ValueError, match="Unknown label type"):

@@ -188,3 +188,14 @@ def test_unlabelled_rows_of_a_table():
     model = PartitionGPRegressor("mondrian", 20, random_state=0).fit(FRAME, Y, unlabelled=NEW)
     assert isinstance(model.kernel_.view, NumberView)
     assert np.isfinite(model.predict(NEW)).all()
+
+
+@pytest.mark.parametrize("chosen", [["x"], np.array([0]), np.array([True, False])])
+def test_a_regressor_of_a_state_refits_to_the_same_categories(chosen):
+    rows = pd.DataFrame({"x": np.arange(40) % 12, "z": np.linspace(0, 1, 40)})
+    options = {"num_partitions": 5, "random_state": 0, "categorical_features": chosen}
+    model, file = PartitionGPRegressor("forest", **options).fit(rows, np.arange(40.0)), io.BytesIO()
+    torch.save(model.to_state(), file)
+    file.seek(0)
+    twin = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
+    assert twin.fit(rows, np.arange(40.0)).encoder_.categories_ == {0: list(range(12))}
