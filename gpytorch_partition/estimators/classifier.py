@@ -199,7 +199,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         :raises ValueError: If X cannot be used; with `"auto"`, if rows of an array miss values where those of
             :meth:`fit` did not (in tables, medians take their place).
         """
-        blocks = self._complete(self._new_rows(X)).split(_ROWS_AT_ONCE)
+        x = self._new_rows(X)
+        self._warn_of_new_holes(x, self._train_x)
+        blocks = self._complete(x).split(_ROWS_AT_ONCE)
         with settings.iterative():
             return np.concatenate([self.link_.log_probabilities(self._excess(x)).numpy() for x in blocks])
 

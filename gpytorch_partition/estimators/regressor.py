@@ -450,6 +450,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         """Rows (`N x D`) as the model takes them."""
         train_x = self.model_.train_inputs[0]
         x = self._columns.apply_array(rows).to(train_x.dtype)
+        self._warn_of_new_holes(x, train_x)
         if self.encoder_ is not None and not self._knows_missing_cells:
             return torch.where(x.isnan(), train_x.median(0).values, x)
         return x

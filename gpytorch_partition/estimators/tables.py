@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.tables import NumberView, TableEncoder
+from gpytorch_partition.tables.cells import names_of
 from gpytorch_partition.tables.encoder import is_table
 
 logger = logging.getLogger(__name__)
@@ -69,6 +72,26 @@ class ReadsTables:
         """The numbers of levels of columns that hold codes, by their numbers."""
         categories = {} if self.encoder_ is None else self.encoder_.categories_
         return {column: len(levels) for column, levels in categories.items()}
+
+    def _warn_of_new_holes(self, x: Tensor, train_x: Tensor) -> None:
+        """Say which columns of numbers miss cells that no training row missed: no model knows what that means."""
+        is_new = x.isnan().any(0)
+        is_new[list(self._categories)] = False
+        if not bool(is_new.any()):
+            return
+        new = (is_new & ~decode_missing(train_x).isnan().any(0)).nonzero()[:, 0].tolist()
+        if new:
+            names = (
+                [f"x{number}" for number in new]
+                if self.encoder_ is None
+                else self.encoder_.get_feature_names_out()[new]
+            )
+            warnings.warn(
+                f"cells are missing in {names_of(names)}, where no training row missed any: the prediction is that of "
+                "a typical value, as sure as if it were known. Fit to rows that miss some as well, or drop such rows",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 class ReadsNumbers(ReadsTables):

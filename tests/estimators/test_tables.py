@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from gpytorch_partition.estimators import (
     LAGORanker,
     MondrianClassifier,
     PartitionFeatures,
+    PartitionGPClassifier,
     PartitionGPRegressor,
     PartitionKernelPCA,
     PartitionSpectralClustering,
@@ -199,3 +201,15 @@ def test_a_regressor_of_a_state_refits_to_the_same_categories(chosen):
     file.seek(0)
     twin = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
     assert twin.fit(rows, np.arange(40.0)).encoder_.categories_ == {0: list(range(12))}
+
+
+@pytest.mark.parametrize("machine", [PartitionGPRegressor, PartitionGPClassifier])
+@pytest.mark.parametrize("kernel", ["forest", "mondrian"])
+def test_holes_that_no_training_row_has_are_said(machine, kernel):
+    rows = pd.DataFrame({"a": np.linspace(0, 1, 30), "b": [None, *range(29)], "c": list("xyz") * 10})
+    model = machine(kernel, 5, random_state=0).fit(rows, np.arange(30) % 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(rows.assign(b=np.nan, c="new"))
+    with pytest.warns(UserWarning, match="missing in 'a', where no training row missed any"):
+        model.predict(rows.assign(a=np.nan, b=np.nan))
