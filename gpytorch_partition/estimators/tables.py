@@ -81,11 +81,8 @@ class ReadsTables:
             return
         new = (is_new & ~decode_missing(train_x).isnan().any(0)).nonzero()[:, 0].tolist()
         if new:
-            names = (
-                [f"x{number}" for number in new]
-                if self.encoder_ is None
-                else self.encoder_.get_feature_names_out()[new]
-            )
+            known = None if self.encoder_ is None else self.encoder_.get_feature_names_out()
+            names = [f"x{number}" if known is None else known[number] for number in new]
             warnings.warn(
                 f"cells are missing in {names_of(names)}, where no training row missed any: the prediction is that of "
                 "a typical value, as sure as if it were known. Fit to rows that miss some as well, or drop such rows",
