@@ -158,6 +158,13 @@ class TestFitAndPredict:
         assert all(line.startswith("gpytorch_partition: warning: ") for line in lines)
 
 
+    def test_numbers_and_dates_that_are_to_be_categories_are_no_warning(self, folder, capsys):
+        rows = [[f"2024-{1 + i // 28}-{1 + i % 28}", i / 2, x[0], y] for i, (x, y) in enumerate(zip(X, Y))]
+        write("data.csv", ["day", "code", "a", "y"], rows)
+        assert fit("--categorical", "day", "code") == 0
+        assert "warning" not in capsys.readouterr().err
+
+
 class TestCompare:
     def test_everything_is_written_and_fits_together(self, folder, capsys):
         command = ["compare", "data.csv", "--target", "y", "--kernels", "fast_cluster", "mondrian", "--seed", "3"]
