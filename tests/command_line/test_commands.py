@@ -157,7 +157,6 @@ class TestFitAndPredict:
         assert lines
         assert all(line.startswith("gpytorch_partition: warning: ") for line in lines)
 
-
     def test_numbers_and_dates_that_are_to_be_categories_are_no_warning(self, folder, capsys):
         rows = [[f"2024-{1 + i // 28}-{1 + i % 28}", i / 2, x[0], y] for i, (x, y) in enumerate(zip(X, Y))]
         write("data.csv", ["day", "code", "a", "y"], rows)
