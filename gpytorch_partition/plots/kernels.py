@@ -13,7 +13,6 @@ from gpytorch_partition.plots.style import COLORS, GRAY, axes, legend_above, nam
 _GRID = 250  # points along each side of a map
 _SLICE = 400  # points of a curve
 _MARGIN = 0.05  # of the range of the rows, beyond them
-_WHERE = ": of a sum, or of kernel='auto', give one of the kernels inside, which kernel.modules() lists"
 
 
 @torch.no_grad()
@@ -90,7 +89,7 @@ def plot_cells(
     _check_columns(columns, x)
     partition = getattr(source, "partition", source)
     if not hasattr(source, "cluster_ids") and not hasattr(source, "labels"):
-        raise ValueError(f"expected a partition, or a partition kernel, got {type(source).__name__}{_WHERE}")
+        raise ValueError(f"expected a partition, or a partition kernel, got {_named(source)}")
     ax, (grid, extent) = axes(ax), _plane(x, columns)
     found = (source.cluster_ids if hasattr(source, "cluster_ids") else source.labels)(grid)
     if not -found.shape[-1] <= number < found.shape[-1]:
@@ -132,7 +131,7 @@ def plot_mondrian(
     """
     partition = getattr(source, "partition", source)
     if not hasattr(partition, "tree"):
-        raise ValueError(f"expected a MondrianKernel or MondrianPartition, got {type(source).__name__}{_WHERE}")
+        raise ValueError(f"expected a MondrianKernel or MondrianPartition, got {_named(source)}")
     partition = partition.tree(tree)
     if x.shape[1] == 1:
         return _mondrian_line(partition, x, axes(ax), (labels or ["x"])[0])
@@ -220,8 +219,7 @@ def plot_level_weights(kernel: Any, *, ax: Any = None) -> Any:
     weights = getattr(kernel, "level_weights", None)
     if weights is None:
         raise ValueError(
-            'expected a RandomForestKernel with heights="learned", which has level_weights, got '
-            f"{type(kernel).__name__}{_WHERE if not hasattr(kernel, 'partition') else ''}"
+            f'expected a RandomForestKernel with heights="learned", which has level_weights, got {_named(kernel)}'
         )
     ax, values = axes(ax), weights.detach().numpy()
     ax.bar(np.arange(len(values)), values, color=COLORS[0], width=0.8, label="learned")
@@ -264,6 +262,13 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
 def _positive(edges: np.ndarray, lifetimes: np.ndarray) -> np.ndarray:
     """Edges for a logarithmic axis: one of 0 becomes half of the shortest lifetime."""
     return np.where(edges > 0, edges, 0.5 * lifetimes.min())
+
+
+def _named(source: Any) -> str:
+    """What was given instead of a kernel with a partition, and where that may be."""
+    told = type(source).__name__
+    inside = ": of a sum, or of kernel='auto', give one of the kernels inside, which kernel.modules() lists"
+    return told if hasattr(source, "partition") else told + inside
 
 
 def _check_columns(columns: tuple[int, int], x: Tensor) -> None:
