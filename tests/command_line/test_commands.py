@@ -143,6 +143,17 @@ class TestFitAndPredict:
         assert main(["predict", "model.pt", "new.csv", "--output", "out.csv", "--quiet"]) == 0
         assert capsys.readouterr().err == ""
 
+    @pytest.mark.parametrize(("cells", "is_said"), [(["55.125", "61.25"], False), (["55.125", "61.375"], True)])
+    def test_a_point_that_the_new_file_leaves_open_is_said(self, folder, capsys, cells, is_said):
+        """A model of a file with decimal commas reads thousands where no number of the new file says otherwise."""
+        rows = [f"{f'{50 + x[0]:.3f}'.replace('.', ',')};{f'{y:.2f}'.replace('.', ',')}" for x, y in zip(X, Y)]
+        (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
+        assert fit() == 0
+        (folder / "new.csv").write_text("\n".join(["b,a", *(f"x,{cell}" for cell in cells)]))
+        capsys.readouterr()
+        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 0
+        assert ("column 'a': '55.125' is read as 55125" in capsys.readouterr().err) == is_said
+
     def test_auto_is_the_default(self, folder):
         command = "fit data.csv --target y --model model.pt --quiet"
         assert parser.new_parser().parse_args(command.split()).kernel == "auto"
