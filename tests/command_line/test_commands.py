@@ -154,6 +154,14 @@ class TestFitAndPredict:
         assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 0
         assert ("column 'a': '55.125' is read as 55125" in capsys.readouterr().err) == is_said
 
+    def test_points_that_are_read_as_thousands_are_said(self, folder, capsys):
+        """Semicolons make points thousands, where all numbers have three digits after them."""
+        rows = [f"{50 + x[0] / 100:.3f};{100 + y / 100:.3f}" for x, y in zip(X, Y)]
+        (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
+        assert fit() == 0
+        first = rows[0].split(";")[1]
+        assert f"decimal commas ('{first}' is {first.replace('.', '')}) in column" in capsys.readouterr().err
+
     def test_auto_is_the_default(self, folder):
         command = "fit data.csv --target y --model model.pt --quiet"
         assert parser.new_parser().parse_args(command.split()).kernel == "auto"
