@@ -1,8 +1,15 @@
-"""Doctests, but for those of modules that need BoTorch, where it is not installed."""
+"""
+Doctests, but for those of modules that need BoTorch, where it is not installed; and one thread for each of several
+workers, whose threads would else wait for each other on the same cores.
+"""
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when NumPy and PyTorch are first imported
 
 _NEED_BOTORCH = ["gpytorch_partition/botorch", "tests/benchmarks/botorch_runs.py", "tests/benchmarks/mixed_problems.py"]
 collect_ignore = [] if find_spec("botorch") else _NEED_BOTORCH

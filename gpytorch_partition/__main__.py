@@ -11,6 +11,7 @@ from typing import Any
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.parser import new_parser
 from gpytorch_partition.progress import quiet
+from gpytorch_partition.tables import MisreadColumnWarning
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = new_parser().parse_args(arguments)
     with warnings.catch_warnings(), quiet(options.quiet):
         warnings.showwarning = _show_warning
+        warnings.simplefilter("ignore", MisreadColumnWarning)  # what columns are, files and options have said
         try:
             options.run(options)
             sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -127,6 +128,25 @@ def test_a_slice_is_the_kernel():
     np.testing.assert_allclose(value, CLUSTERS(X[:1], point).to_dense().item())
 
 
+def test_a_slice_of_one_column_is_no_matter_of_units():
+    """The points of a slice are alike in all other columns, which is no sign of other units."""
+    x = torch.from_numpy(np.random.RandomState(0).randn(100, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gp.OtherUnitsWarning)
+        plots.plot_kernel_slice(gp.FastClusterKernel(x, 10, random_state=0).eval(), x, 1, ax=panel())
+
+
+def test_ticks_of_dates_are_short():
+    dates = np.datetime64("2022-02-09", "D") + 29 * np.arange(30)
+    found = PartialDependence("sold", dates, np.arange(30.0), np.ones(30), dates)
+    ax = found.plot(ax=panel())
+    ax.figure.canvas.draw()
+    texts = [text.get_text() for text in ax.get_xticklabels()]
+    assert 3 <= len(texts) <= 8
+    assert max(map(len, texts)) <= 4
+    assert "values" not in repr(found)
+
+
 def test_cells_are_those_of_the_partition():
     ax = plots.plot_cells(CLUSTERS, X, 3, ax=panel())
     assert ax.get_title(loc="left") == f"{int(CLUSTERS.partition.cluster_counts[3])} cells of FastClusterPartition"
@@ -178,6 +198,11 @@ def test_levels_have_their_weights():
         (lambda: plots.plot_cells(CLUSTERS, X, columns=(0, 0)), "two different columns"),
         (lambda: plots.plot_cells(CLUSTERS, X, 20, ax=panel()), "below 20"),
         (lambda: plots.plot_mondrian(TREES, X, 10), "below 10"),
+        (lambda: plots.plot_mondrian(CLUSTERS, X), "expected a MondrianKernel .* got FastClusterKernel"),
+        (lambda: plots.plot_cells(CLUSTERS + TREES, X), "got AdditiveKernel: of a sum"),
+        (lambda: plots.plot_kernel_slice(CLUSTERS, X, "size"), "a number below 2, .* got 'size'"),
+        (lambda: plots.plot_truth(MODEL, X, np.zeros(3)), "a known target for each of the"),
+        (lambda: plots.plot_coverage(MODEL, X, np.full(len(X), np.nan)), "missing"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(draw, message):

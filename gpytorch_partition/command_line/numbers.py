@@ -47,6 +47,17 @@ def decimal_mark(texts: Iterable[str]) -> str:
     return POINT if votes > 0 else COMMA if votes < 0 else ""
 
 
+def is_open(text: str) -> bool:
+    """
+    Whether notations read a text as different numbers.
+
+    Example:
+        >>> is_open("1.234"), is_open("1.2345"), is_open("1.234,5"), is_open("1234")
+        (True, False, False, False)
+    """
+    return len({read(text) for read in _NOTATIONS.values()} - {None}) > 1
+
+
 def parsed_numbers(texts: Sequence[str], mark: str) -> tuple[dict[str, float], str]:
     """
     Those texts that are numbers, by the notation in which most are.

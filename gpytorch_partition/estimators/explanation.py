@@ -58,7 +58,8 @@ class Explanation(BaseEstimator):
             self._summary = summary_of(
                 self.model_,
                 self._unit,
-                self._column_names(),
+                self._model_column_names(),
+                num_columns=self.n_features_in_,
                 title=f"{type(self).__name__} with kernel={_shown(self.kernel)}",
                 log_marginal_likelihood=self.log_marginal_likelihood_value_,
                 log_predictive_density=self.log_predictive_density_,
@@ -157,6 +158,11 @@ class Explanation(BaseEstimator):
         """The names of the columns as fitted, or x0, x1 and so on, as scikit-learn calls them."""
         names = getattr(self, "feature_names_in_", None)
         return [f"x{number}" for number in range(self.n_features_in_)] if names is None else list(map(str, names))
+
+    def _model_column_names(self) -> list[str]:
+        """The names of the columns that the model has, of which a date of a table makes several."""
+        encoder = getattr(self, "encoder_", None)
+        return self._column_names() if encoder is None else list(encoder.get_feature_names_out())
 
     def _by_input_columns(self, shares: np.ndarray) -> np.ndarray:
         """Shares of the model's columns (`parts x D'`) as those of the columns that were given (`parts x D`)."""

@@ -132,19 +132,28 @@ def _shares_of(
 
 def _structured(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor | None:
     """N times the covariance of each column's contribution with f (`D`); None for kernels without such a structure."""
-    kernel, num_columns = part.kernel, x.shape[-1]
-    if not part.keeps_columns:
+    sources = part.sources(x.shape[-1])
+    found = None if sources is None else _of_seen_columns(part, x, alpha, total)
+    if sources is None or found is None:
         return None
+    return torch.zeros(x.shape[-1], dtype=found.dtype).index_add(0, sources, found)
+
+
+def _of_seen_columns(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor | None:
+    """The same for each column that the kernel sees, such as those of a view of a table."""
+    kernel = part.kernel
     if type(kernel) is LinearKernel and kernel.active_dims is None:
         rows = part.points(x).double()
         return part.weight * kernel.variance.double().reshape(-1) * (rows.T @ alpha.double()) * (rows.T @ total)
     base = kernel.base_kernel if isinstance(kernel, LocalLinearKernel) else kernel
     if type(base) is not RandomForestKernel or base.columns.numbers.numel():
         return None
+    points = base._active(part.points(x))
+    num_columns = points.shape[-1]
     covariance = cast(PartitionLinearOperator, part.covariance(x, x))
     table = covariance.cluster_product(covariance.cluster_sums(alpha.unsqueeze(-1)))
     scale = part.weight * float(covariance.scale)
-    leaves, of_leaves = _of_leaves(base, base._active(part.points(x)), covariance.left, table[:, 0].double())
+    leaves, of_leaves = _of_leaves(base, points, covariance.left, table[:, 0].double())
     found = _by_splits(base._forest, leaves, of_leaves, total, num_columns)
     if isinstance(kernel, LocalLinearKernel):
         values = covariance.left.row_values(table[:, 1:]) * cast(Tensor, covariance.left_loadings)[:, 1:]

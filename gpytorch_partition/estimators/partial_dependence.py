@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class PartialDependence:
     grid: np.ndarray
     mean: np.ndarray
     std: np.ndarray
-    values: np.ndarray
+    values: np.ndarray = field(repr=False)
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """

@@ -15,6 +15,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.kernels import IterativeKernel, PartitionMixtureKernel, StandardizedKernel
 from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.tables import NumberView
 
 Map = Callable[[Tensor], Tensor]
 
@@ -33,10 +34,20 @@ class KernelPart:
     weight: float
     maps: tuple[Map, ...] = ()
 
-    @property
-    def keeps_columns(self) -> bool:
-        """Whether the kernel sees the columns of the model one by one, in their order, each in some unit."""
-        return all(isinstance(getattr(change, "__self__", None), StandardizedKernel) for change in self.maps)
+    def sources(self, num_columns: int) -> Tensor | None:
+        """
+        The number of the model's column that each column which the kernel sees is made from, alone; None where that is
+        not known. A change of units keeps columns, a view of a table makes several of a category.
+
+        :param num_columns: Number of the model's columns.
+        """
+        found = torch.arange(num_columns)
+        for change in self.maps:
+            if isinstance(change, NumberView):
+                found = found.repeat_interleave(change.widths.cpu())
+            elif not isinstance(getattr(change, "__self__", None), StandardizedKernel):
+                return None
+        return found
 
     def points(self, x: Tensor) -> Tensor:
         """Points (`N x D`) as the kernel inside sees them."""

@@ -33,7 +33,8 @@ class PartSummary:
     :param prior: Its share of the variance over the training rows that the prior expects.
     :param explained: Its share of the variance of the posterior mean over the training rows; below 0 where it works
         against the others.
-    :param lengthscales: Lengthscales by column, in standard deviations of the columns; empty where it has none.
+    :param lengthscales: Lengthscales by column, in standard deviations of the columns (of a category, the shortest of
+        its one-hot columns); empty where it has none.
     :param num_trees: Number of its trees, 0 where it has none.
     """
 
@@ -52,7 +53,7 @@ class ModelSummary:
 
     :param title: The estimator.
     :param num_rows: Number N of training rows.
-    :param num_columns: Number D of columns.
+    :param num_columns: Number of columns that were given; the parts' own may be more, as a date becomes several.
     :param parts: The parts of the kernel.
     :param target_std: Standard deviation of the training targets.
     :param function_std: Standard deviation of the posterior mean over the training rows, in units of the targets.
@@ -139,7 +140,7 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
 
     :param model: The model, in evaluation mode.
     :param unit: What its targets were standardized by.
-    :param columns: Names of its columns.
+    :param columns: Names of its columns, of which a date of a table has several.
     :param others: The other fields of :class:`ModelSummary`.
     """
     x, scale = model.train_inputs[0], float(unit.scale)
@@ -158,7 +159,6 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
     varies = bool((noise - noise[0]).abs().max() > 1e-6 * noise[0])
     return ModelSummary(
         num_rows=len(x),
-        num_columns=len(columns),
         parts=found,
         target_std=scale * float(model.train_targets.double().std(correction=0)),
         function_std=scale * float(means.sum(0).std(correction=0)),
@@ -198,12 +198,19 @@ def description(kernel: Kernel) -> str:
 
 
 def _widths_and_trees(part: KernelPart, columns: list[str]) -> tuple[dict[str, float], int]:
-    """Lengthscales of a part by column, if it has one for each, and the number of its trees."""
+    """
+    Lengthscales of a part by column, if it has one for each (the shortest of those of a category's one-hot columns),
+    and the number of its trees.
+    """
     num_trees = sum(each.num_partitions for each in part.kernel.modules() if isinstance(each, RandomForestKernel))
     kernel = part.kernel.base_kernel if isinstance(part.kernel, LandmarkKernel) else part.kernel
     values = kernel.lengthscale.detach().flatten().tolist() if kernel.has_lengthscale else []
-    has_names = part.keeps_columns and len(values) == len(columns)
-    return dict(zip(columns, values)) if has_names else {}, num_trees
+    sources = part.sources(len(columns))
+    found: dict[str, float] = {}
+    if sources is not None and len(sources) == len(values):
+        for source, value in zip(sources.tolist(), values):
+            found[columns[source]] = min(value, found.get(columns[source], value))
+    return found, num_trees
 
 
 def _shortest(lengthscales: dict[str, float]) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.tables import NumberView, TableEncoder
-from gpytorch_partition.tables.cells import names_of
+from gpytorch_partition.tables.cells import is_missing, names_of
 from gpytorch_partition.tables.encoder import is_table
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,9 @@ class ReadsTables:
         Missing cells of tables are NaN, whatever the options say.
         """
         _refuse_sparse(X)
+        _check_rows(X)
+        if not (isinstance(y, str) and y == "no_validation"):
+            _check_targets(y, bool(options.get("y_numeric")))
         if reset:
             vars(self).pop("encoder_", None)
         encodes = (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None
@@ -114,6 +117,35 @@ class ReadsNumbers(ReadsTables):
     def _viewed(self, rows: np.ndarray) -> np.ndarray:
         assert self._view is not None
         return self._view(torch.from_numpy(rows)).numpy()
+
+
+def _check_rows(X: Any) -> None:
+    """Refuse a row or column of a data frame, which has no columns by name."""
+    if hasattr(X, "iloc") and X.ndim == 1:
+        raise ValueError(
+            "Expected 2D array, got 1D array instead: expected a table, got a Series; give X.iloc[[0]] for a row of a "
+            "DataFrame and X[['name']] for a column. Reshape your data by X.to_numpy().reshape(-1, 1) if it is an array"
+        )
+
+
+def _check_targets(y: Any, are_numbers: bool) -> None:
+    """Refuse missing targets, and text for numbers; scikit-learn's checks do the rest."""
+    values = np.asarray(y) if hasattr(y, "dtype") or isinstance(y, list) else np.empty(0)
+    if values.dtype.kind not in "fOUT" or values.ndim != 1:
+        return
+    missing = np.array([is_missing(value) for value in values]) if values.dtype.kind == "O" else values != values
+    if missing.any():
+        raise ValueError(
+            f"Input y contains NaN. Of {len(values)} targets {int(missing.sum())} are missing, the first in row "
+            f"{int(missing.argmax())}: leave these rows out, X[keep] and y[keep] with keep = ~pandas.isna(y)"
+        )
+    if are_numbers and values.dtype.kind != "f":
+        try:
+            values.astype(object).astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"expected targets that are numbers: {error}. PartitionGPClassifier and PartitionSVC learn classes"
+            ) from error
 
 
 def _refuse_sparse(X: Any) -> None:

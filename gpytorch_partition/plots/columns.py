@@ -101,6 +101,8 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
         ax.fill_between(found.grid, low, high, color=COLORS[0], alpha=0.2, linewidth=0, label=label)
         ax.plot(found.grid, found.mean, color=COLORS[0], linewidth=1.8, label="mean over the rows")
         _mark_values(ax, found)
+        if is_date:
+            _shorten_dates(ax)
     else:
         places = np.arange(len(found.grid))
         ax.errorbar(places, found.mean, found.mean - low, fmt="o", color=COLORS[0], capsize=3, label=label)
@@ -112,6 +114,15 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
     ax.set(xlabel=name(found.column), ylabel=f"mean prediction of {name(target)}")
     ax.grid(alpha=0.25)
     return ax
+
+
+def _shorten_dates(ax: Any) -> None:
+    """Ticks of dates that say what changes only, so that they do not run into each other."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    locator = AutoDateLocator(maxticks=8)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
 def _mark_values(ax: Any, found: Any) -> None:

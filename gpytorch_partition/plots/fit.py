@@ -29,7 +29,7 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "tar
         >>> plot_truth(model, X, X[:, 0], ax=Figure().subplots()).get_xlabel()
         'true target'
     """
-    ax, (y, mean, std) = axes(ax), _moments(model, X, y)
+    (y, mean, std), ax = _moments(model, X, y), axes(ax)
     comparison.plot_predictions(ax, y, mean, std)
     set_title(ax, "Predictions")
     ax.set(xlabel=f"true {name(target)}", ylabel=f"predicted {name(target)}")
@@ -45,7 +45,7 @@ def plot_coverage(model: Any, X: Any, y: Any, *, ax: Any = None, label: str = "t
     :param label: What the curve is called. (Default: `"the model"`.)
     :return: The axes.
     """
-    ax, (y, mean, std) = axes(ax), _moments(model, X, y)
+    (y, mean, std), ax = _moments(model, X, y), axes(ax)
     comparison.plot_calibration(ax, y, {label: (mean, std)}, {})
     return ax
 
@@ -58,7 +58,7 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = 
 
     :return: The axes.
     """
-    ax, (y, mean, std) = axes(ax), _moments(model, X, y)
+    (y, mean, std), ax = _moments(model, X, y), axes(ax)
     shown, half, residuals = comparison.spread(mean), comparison.HALF_WIDTH * std, y - mean
     ax.axhline(0, color=GRAY, linewidth=1)
     ax.vlines(mean[shown], -half[shown], half[shown], color=GRAY, alpha=0.25, linewidth=2.2, label="90 % interval")
@@ -79,4 +79,10 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = 
 
 def _moments(model: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     mean, std = model.predict(X, return_std=True)
-    return np.asarray(y, dtype=float), mean, std
+    y = np.asarray(y, dtype=float)
+    if y.shape != mean.shape or np.isnan(y).any():
+        raise ValueError(
+            f"expected a known target for each of the {len(mean)} rows of X, got targets of shape {y.shape} with "
+            f"{int(np.isnan(y).sum())} missing"
+        )
+    return y, mean, std

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from linear_operator import to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition.plots.style import COLORS, GRAY, axes, legend_above, name, set_title
@@ -30,6 +29,7 @@ def plot_kernel_slice(
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param label: Name of the column for the axis. (Default: its number.)
     :return: The axes.
+    :raises ValueError: If there is no such column.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -38,6 +38,8 @@ def plot_kernel_slice(
         >>> len(ax.lines)  # a curve and a mark for each point
         6
     """
+    if not isinstance(column, int) or not 0 <= column < x.shape[1]:
+        raise ValueError(f"expected column as a number below {x.shape[1]}, that of columns of x, got {column!r}")
     ax, values = axes(ax), x[:, column][~x[:, column].isnan()]
     if points is None:
         order = x[:, column].argsort()
@@ -47,7 +49,7 @@ def plot_kernel_slice(
     for number, point in enumerate(points):
         others = point.repeat(_SLICE, 1)
         others[:, column] = grid
-        curve = to_linear_operator(kernel(point.unsqueeze(0), others)).to_dense().flatten()
+        curve = kernel(point.expand_as(others), others, diag=True)
         color, place = COLORS[number % len(COLORS)], float(point[column])
         ax.plot(grid, curve, color=color, linewidth=1.6, label=f"x = {place:.3g}")
         ax.axvline(place, color=color, linewidth=1, linestyle=":")
@@ -74,7 +76,7 @@ def plot_cells(
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param labels: Names of the two columns for the axes. (Default: their numbers.)
     :return: The axes.
-    :raises ValueError: If there is no such column or partition.
+    :raises ValueError: If there is no such column or partition, or the source is another.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -86,6 +88,8 @@ def plot_cells(
     """
     _check_columns(columns, x)
     partition = getattr(source, "partition", source)
+    if not hasattr(source, "cluster_ids") and not hasattr(source, "labels"):
+        raise ValueError(f"expected a partition, or a partition kernel, got {_named(source)}")
     ax, (grid, extent) = axes(ax), _plane(x, columns)
     found = (source.cluster_ids if hasattr(source, "cluster_ids") else source.labels)(grid)
     if not -found.shape[-1] <= number < found.shape[-1]:
@@ -115,7 +119,7 @@ def plot_mondrian(
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param labels: Names of the columns for the axes. (Default: their numbers.)
     :return: The axes.
-    :raises ValueError: If there is no such tree or column.
+    :raises ValueError: If there is no such tree or column, or the source is another.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -125,7 +129,10 @@ def plot_mondrian(
         >>> plot_mondrian(kernel, x, ax=Figure().subplots()).get_ylabel()
         'time of the cut (1 / unit of x)'
     """
-    partition = getattr(source, "partition", source).tree(tree)
+    partition = getattr(source, "partition", source)
+    if not hasattr(partition, "tree"):
+        raise ValueError(f"expected a MondrianKernel or MondrianPartition, got {_named(source)}")
+    partition = partition.tree(tree)
     if x.shape[1] == 1:
         return _mondrian_line(partition, x, axes(ax), (labels or ["x"])[0])
     _check_columns(columns, x)
@@ -212,8 +219,7 @@ def plot_level_weights(kernel: Any, *, ax: Any = None) -> Any:
     weights = getattr(kernel, "level_weights", None)
     if weights is None:
         raise ValueError(
-            'expected a RandomForestKernel with heights="learned", which has level_weights, got '
-            f"{type(kernel).__name__}"
+            f'expected a RandomForestKernel with heights="learned", which has level_weights, got {_named(kernel)}'
         )
     ax, values = axes(ax), weights.detach().numpy()
     ax.bar(np.arange(len(values)), values, color=COLORS[0], width=0.8, label="learned")
@@ -256,6 +262,13 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
 def _positive(edges: np.ndarray, lifetimes: np.ndarray) -> np.ndarray:
     """Edges for a logarithmic axis: one of 0 becomes half of the shortest lifetime."""
     return np.where(edges > 0, edges, 0.5 * lifetimes.min())
+
+
+def _named(source: Any) -> str:
+    """What was given instead of a kernel with a partition, and where that may be."""
+    told = type(source).__name__
+    inside = ": of a sum, or of kernel='auto', give one of the kernels inside, which kernel.modules() lists"
+    return told if hasattr(source, "partition") else told + inside
 
 
 def _check_columns(columns: tuple[int, int], x: Tensor) -> None:

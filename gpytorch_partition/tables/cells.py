@@ -125,7 +125,7 @@ def _array_of_objects(column: Any) -> np.ndarray:
     return np.asarray(values, dtype=object)
 
 
-def _is_missing(cell: Any) -> bool:
+def is_missing(cell: Any) -> bool:
     """None, NaN, pandas' NA and NaT, NumPy's NaT."""
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return True
@@ -136,7 +136,7 @@ def _is_missing(cell: Any) -> bool:
 
 def _objects(values: np.ndarray, name: str, zone: str | None) -> Cells:
     """Cells of any type: the kind is that of all cells that are not missing."""
-    missing = np.fromiter(map(_is_missing, values), bool, len(values))
+    missing = np.fromiter(map(is_missing, values), bool, len(values))
     present = values[~missing]
     if not len(present):
         return Cells(EMPTY, np.full(len(values), np.nan))

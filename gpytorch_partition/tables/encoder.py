@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -29,6 +31,13 @@ from gpytorch_partition.tables.cells import (
 _DAY, _HOUR = np.timedelta64(1, "D"), np.timedelta64(1, "h")
 _CALENDAR = ("month", "day_of_year", "weekday", "hour")  # names of the calendar parts of dates
 _MOST_CATEGORIES_SAID = 5
+_FEWEST_MISREAD = 20  # distinct numbers or dates in a column of text, ten times as many as other texts: the rule by
+_MISREAD_PER_TEXT = 10  # which the command line reads files
+_DATE = re.compile(r"(\d{4}([-./])\d{1,2}\2\d{1,2}|\d{1,2}([-./])\d{1,2}\3(\d{4}|\d{2}))([ T]\d.*)?")
+
+
+class MisreadColumnWarning(UserWarning):
+    """A column of a table holds numbers or dates as text, which are categories unless it is converted."""
 
 
 class _Column(NamedTuple):
@@ -52,8 +61,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
       numbers, durations numbers of days, times of day numbers of hours.
     - Text and categories become codes 0 ... C - 1 of their C levels: text in alphabetical order, pandas categories in
       the order in which they are declared, with levels that no row has. Codes stand for names and have no order:
-      :attr:`categories_` says which columns hold them. Text that looks like numbers is text, and :attr:`messages_` says
-      so. Ordered categories are numbers, the ranks of their levels.
+      :attr:`categories_` says which columns hold them. Text that looks like numbers or dates is text, and a warning
+      says so where there are many. Ordered categories are numbers, the ranks of their levels.
     - Dates become days since 1970-01-01 (with a fraction) and those of month, day of year, weekday (Monday is 0) and
       hour that vary in `fit`, on the clock of their time zone.
     - A missing cell (None, NaN, NA, NaT) is NaN, and so is a level that `fit` did not see. A column of which every cell
@@ -206,6 +215,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             column = _learned(name, cells)
             self._columns.append(column)
             self.messages_ += _said(column, cells)
+            if column.kind == TEXT and number not in chosen:
+                _warn_of_misread(name, column.levels or [])
             if column.kind != EMPTY:
                 blocks.append(_encoded(column, cells))
         if not blocks:
@@ -454,9 +465,32 @@ def _said_of_text(name: str, levels: list[Level], num_rows: int) -> list[str]:
     return [f"column {name!r} holds text: taken as {len(levels)} categories ({some})"]
 
 
+def _warn_of_misread(name: str, levels: list[Level]) -> None:
+    """Warn of numbers or dates that came as text, as pandas reads them beside other texts, or without being told."""
+    for kind, remedy, is_one in (
+        ("numbers", "pd.to_numeric(..., errors='coerce') after decimal commas are points", _looks_like_a_number),
+        ("dates", "pd.to_datetime(...)", _looks_like_a_date),
+    ):
+        others = [level for level in levels if not is_one(level)]
+        if len(levels) - len(others) < max(_FEWEST_MISREAD, _MISREAD_PER_TEXT * len(others)):
+            continue
+        beside = f" beside {names_of([str(other) for other in others[:_MOST_CATEGORIES_SAID]])}" if others else ""
+        warnings.warn(
+            f"column {name!r} holds {kind} as text{beside}: taken as {len(levels)} categories. If they are {kind}, "
+            f"convert the column by {remedy}; if they are names, by .astype('category'), or name it in "
+            "categorical_features",
+            MisreadColumnWarning,
+            stacklevel=2,
+        )
+
+
 def _looks_like_a_number(level: Level) -> bool:
     try:
         float(level)
     except ValueError:
-        return False
+        return bool(re.fullmatch(r"[+-]?\d+,\d+", str(level)))
     return True
+
+
+def _looks_like_a_date(level: Level) -> bool:
+    return _DATE.fullmatch(str(level)) is not None

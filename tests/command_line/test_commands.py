@@ -143,6 +143,25 @@ class TestFitAndPredict:
         assert main(["predict", "model.pt", "new.csv", "--output", "out.csv", "--quiet"]) == 0
         assert capsys.readouterr().err == ""
 
+    @pytest.mark.parametrize(("cells", "is_said"), [(["55.125", "61.25"], False), (["55.125", "61.375"], True)])
+    def test_a_point_that_the_new_file_leaves_open_is_said(self, folder, capsys, cells, is_said):
+        """A model of a file with decimal commas reads thousands where no number of the new file says otherwise."""
+        rows = [f"{f'{50 + x[0]:.3f}'.replace('.', ',')};{f'{y:.2f}'.replace('.', ',')}" for x, y in zip(X, Y)]
+        (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
+        assert fit() == 0
+        (folder / "new.csv").write_text("\n".join(["b,a", *(f"x,{cell}" for cell in cells)]))
+        capsys.readouterr()
+        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 0
+        assert ("column 'a': '55.125' is read as 55125" in capsys.readouterr().err) == is_said
+
+    def test_points_that_are_read_as_thousands_are_said(self, folder, capsys):
+        """Semicolons make points thousands, where all numbers have three digits after them."""
+        rows = [f"{50 + x[0] / 100:.3f};{100 + y / 100:.3f}" for x, y in zip(X, Y)]
+        (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
+        assert fit() == 0
+        first = rows[0].split(";")[1]
+        assert f"decimal commas ('{first}' is {first.replace('.', '')}) in column" in capsys.readouterr().err
+
     def test_auto_is_the_default(self, folder):
         command = "fit data.csv --target y --model model.pt --quiet"
         assert parser.new_parser().parse_args(command.split()).kernel == "auto"
@@ -156,6 +175,12 @@ class TestFitAndPredict:
         lines = capsys.readouterr().err.splitlines()
         assert lines
         assert all(line.startswith("gpytorch_partition: warning: ") for line in lines)
+
+    def test_numbers_and_dates_that_are_to_be_categories_are_no_warning(self, folder, capsys):
+        rows = [[f"2024-{1 + i // 28}-{1 + i % 28}", i / 2, x[0], y] for i, (x, y) in enumerate(zip(X, Y))]
+        write("data.csv", ["day", "code", "a", "y"], rows)
+        assert fit("--categorical", "day", "code") == 0
+        assert "warning" not in capsys.readouterr().err
 
 
 class TestCompare:

@@ -7,13 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import Kernel, LinearKernel, RBFKernel
+from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
 from sklearn.inspection import permutation_importance
 from sklearn.tree import DecisionTreeRegressor
 
 from gpytorch_partition import PartitionMixtureKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.importance import column_shares
+from gpytorch_partition.estimators.parts import kernel_parts
+from gpytorch_partition.models import PartitionGP
 from tests.estimators.explained import X, Y, fitted, forest, mondrian_and_clusters, total
 
 TABLE = {"a": X[:, 0], "size": np.where(X[:, 1] > 0, "s", "l")}
@@ -139,3 +141,43 @@ def test_rows_of_a_list_are_permuted_and_those_of_a_mapping_refused():
     model.fit(TABLE, Y)
     with pytest.raises(TypeError, match="give a DataFrame"):
         model.importance(TABLE, Y)
+
+
+def table_of(num_rows):
+    random = np.random.RandomState(2)
+    size, rooms = random.rand(num_rows), random.randint(1, 6, num_rows).astype(float)
+    side, shop = random.randint(3, size=num_rows), random.randint(20, size=num_rows)
+    target = 5 * size + 2 * (side == 1) + shop / 20 + 0.1 * random.randn(num_rows)
+    rooms[::7] = np.nan
+    table = {"size": size, "side": np.array(list("abc"))[side], "rooms": rooms, "shop": shop.astype(str)}
+    return table, target
+
+
+def test_lines_of_a_table_share_by_their_weights():
+    """What one-hot columns and means of targets explain is their category's (closed form, by least squares)."""
+    table, target = table_of(150)
+    model = PartitionGPRegressor(line).fit(table, target)
+    (part,) = kernel_parts(model.kernel_)
+    seen = part.points(model.model_.train_inputs[0]).numpy()
+    assert seen.shape[1] == 1 + 3 + 1 + 1
+    prediction = model.predict(table)
+    weights = np.linalg.lstsq(np.c_[seen, np.ones(150)], prediction, rcond=None)[0][:-1]
+    terms = seen * weights @ np.eye(4)[[0, 1, 1, 1, 2, 3]]
+    expected = (terms - terms.mean(0)).T @ (prediction - prediction.mean()) / len(terms) / prediction.var()
+    np.testing.assert_allclose(model.importance().by_structure, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("heights", ["leaf", "all"])
+def test_trees_on_a_view_of_a_table_share_by_their_splits(heights):
+    """The shares of a model on the columns of the view itself, with the same trees, are added by category."""
+    table, target = table_of(150)
+    model = PartitionGPRegressor(forest(heights)).fit(table, target)
+    x, kernel = model.model_.train_inputs[0], model.model_.covar_module
+    seen = kernel.base_kernel.view(x)
+    direct = ScaleKernel(kernel.base_kernel.base_kernel)
+    direct.outputscale = kernel.outputscale
+    on_view = PartitionGP(seen, model.model_.train_targets, model.likelihood_, direct).eval()
+    on_view.mean_module = model.model_.mean_module
+    expected = column_shares(on_view)[0] @ np.eye(4)[[0, 1, 1, 1, 2, 3]]
+    np.testing.assert_allclose(model.importance().by_structure, expected, atol=1e-3)  # two solves
+    assert expected[0] > 0.5 > expected[2] + 0.4

@@ -76,6 +76,22 @@ def test_lengthscales_have_the_names_of_columns():
     assert f"a {part.lengthscales['a']:.3g}" in model.summary().facts()["lengthscales"]
 
 
+def rbf_of_a_view(x, y):
+    kernel = RBFKernel(ard_num_dims=4)
+    kernel.lengthscale = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    return kernel.requires_grad_(False)
+
+
+def test_lengthscales_of_a_table_have_the_names_of_what_columns_became():
+    """A column without values has none, a category the shortest of its columns, a date those of its parts."""
+    days = np.datetime64("2023-01-02") + 7 * np.arange(120) % 28  # of one month, all of one weekday
+    table = {"empty": np.full(120, np.nan), "side": np.array(["a", "b"])[np.arange(120) % 2], "day": days}
+    model = PartitionGPRegressor(rbf_of_a_view).fit(table, Y)
+    found = model.summary()
+    assert found.parts[0].lengthscales == pytest.approx({"side": 1.0, "day": 3.0, "day_day_of_year": 4.0})
+    assert found.num_columns == 3
+
+
 @pytest.mark.parametrize("kernel", ["forest", total])
 def test_notebooks_show_scikit_learns_diagram_and_the_summary(kernel):
     model, plain = fitted(kernel), PartitionGPRegressor()

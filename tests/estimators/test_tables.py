@@ -213,3 +213,27 @@ def test_holes_that_no_training_row_has_are_said(machine, kernel):
         model.predict(rows.assign(b=np.nan, c="new"))
     with pytest.warns(UserWarning, match="missing in 'a', where no training row missed any"):
         model.predict(rows.assign(a=np.nan, b=np.nan))
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        (lambda y: pd.Series(y).where(y > y[3]), r"Input y contains NaN. Of \d+ targets \d+ are missing.*pandas.isna"),
+        (lambda y: ["cheap", None] * (N // 2), "missing, the first in row 1"),
+        (lambda y: ["cheap", "dear"] * (N // 2), "numbers: .*'cheap'. PartitionGPClassifier"),
+    ],
+)
+def test_targets_that_cannot_be_learned_say_what_to_do(targets, message):
+    with pytest.raises(ValueError, match=message):
+        PartitionGPRegressor("forest", num_partitions=2).fit(FRAME, targets(np.arange(float(N))))
+
+
+def test_missing_classes_are_refused():
+    with pytest.raises(ValueError, match="missing, the first in row 1"):
+        PartitionGPClassifier("forest", num_partitions=2).fit(FRAME, ["cheap", None, "dear", "dear"] * (N // 4))
+
+
+def test_a_row_is_given_as_a_table():
+    model = PartitionGPRegressor("forest", num_partitions=2, random_state=0).fit(FRAME, np.arange(float(N)))
+    with pytest.raises(ValueError, match=r"got a Series; give X.iloc\[\[0\]\]"):
+        model.predict(FRAME.iloc[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import warnings
 from decimal import Decimal
 
 import numpy as np
@@ -189,6 +190,36 @@ def test_ten_thousand_levels():
 def test_text_of_numbers_is_text_and_said():
     _, encoder = encoded(["3", "4", None])
     assert encoder.messages_ == ["column 'c0' holds numbers as text: taken as 2 categories; convert them if they count"]
+
+
+MANY = range(10, 34)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([f"{n}.5" for n in MANY], "numbers as text: taken as 24"),
+        ([*(f"{n},5" for n in MANY), "unknown", "n/k"], "numbers as text beside 'n/k', 'unknown': .* 26"),
+        ([*MANY, "unknown"], "numbers as text beside 'unknown'"),
+        ([f"2024-02-{n - 9:02d}" for n in MANY], r"dates as text: .* pd.to_datetime"),
+        ([*(f"{n - 9}.2.24 10:00" for n in MANY), "?"], r"dates as text beside"),
+    ],
+)
+def test_numbers_and_dates_that_came_as_text_are_warned_of(cells, message):
+    frame = pd.DataFrame({"c0": pd.Series(list(cells), dtype=object)})
+    with pytest.warns(UserWarning, match=f"column 'c0' holds {message}"):
+        TableEncoder().fit(frame)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableEncoder(categorical_features=["c0"]).fit(frame)
+        TableEncoder().fit(frame.astype("category"))
+
+
+@pytest.mark.parametrize("cells", [[f"{n}" for n in range(10, 29)], [*map(str, MANY), "a", "b", "c"], ["S1", "S2"] * 9])
+def test_names_are_not_warned_of(cells):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableEncoder().fit(pd.DataFrame({"c0": cells}))
 
 
 @pytest.mark.parametrize(
