@@ -201,7 +201,7 @@ def test_bad_parameters_are_told(options, error, message):
 
 
 def test_bad_data_are_told():
-    with pytest.raises(ValueError, match="got None in 2 of them"):
+    with pytest.raises(ValueError, match="Of 4 targets 2 are missing, the first in row 0: leave these rows out"):
         PartitionGPClassifier("forest").fit(np.eye(4), np.array([None, "a", "b", None], dtype=object))
     with pytest.raises(ValueError, match="two classes or more, got 1 class: \\['yes'\\]"):
         PartitionGPClassifier().fit(X[:50], ["yes"] * 50)
