@@ -41,6 +41,7 @@ TABLES = [
     "tasks",
     "clusterings",
     "clusterings_all_rows",
+    "categories",
     "clustering_maps",
     "semi_supervised",
     "semi_supervised_summary",

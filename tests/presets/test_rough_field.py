@@ -22,6 +22,7 @@ from gpytorch_partition.presets.choice import needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import default_choice
 from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.predictive_density import Fold, PredictiveFit
 
 SCALES = torch.tensor([0.5, 2.0], dtype=torch.float64)
@@ -65,7 +66,7 @@ def setup(seed=0, **options):
 
 
 def chosen_for(y, x=X, **options):
-    return choice.choose(TrainingData(x, y.double()), setup(**options))
+    return choice.choose(TrainingData(x, y.double(), has_view=needs_view(x, {})), setup(**options))
 
 
 DATA = TrainingData(X[~HOLE], ROUGH[~HOLE])
