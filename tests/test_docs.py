@@ -40,9 +40,19 @@ def test_benchmarks_exist(page):
         assert set(names.split()) <= set(BENCHMARKS), names
 
 
-@pytest.mark.parametrize("page", ["explaining.md"])
-def test_the_examples_run_one_after_another(page):
+def example(page):
+    """All examples of a page, one after another."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
-    assert len(blocks) > 1
+    assert blocks
+    return "\n".join(blocks)
+
+
+def run(program):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", "\n".join(blocks)], check=True, env=environment, capture_output=True)
+    return subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["explaining.md", "kernels.md", "lifetimes.md", "many_rows.md", "rare_classes.md"])
+def test_the_examples_run_one_after_another(page):
+    run(example(page))

@@ -150,7 +150,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
             4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function is given all rows, the
             labelled ones first, beside the N targets. Fast clusters keep the height of N rows. Whether it helps
-            depends on the set: see the README. (Default: None.)
+            depends on the set: see docs/papers.md. (Default: None.)
         :return: The regressor itself.
         :raises ValueError: If the data or a parameter cannot be used, or there are unlabelled rows for a kernel that
             learns from targets (`"forest"`, `"auto"`).

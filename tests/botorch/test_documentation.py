@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "bayesian_optimization.md"
+
+
+def test_the_example_finds_the_best_point():
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    result = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True)
+    assert float(re.findall(r"tensor\(([\d.]+)", result.stdout)[-1]) > 1.9
