@@ -11,6 +11,7 @@ import numpy as np
 
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.raw_table import Cells, RawTable
+from gpytorch_partition.tables.cells import DATES, EMPTY, NUMBERS, read_cells
 
 MAGIC = b"PAR1"
 
@@ -54,12 +55,15 @@ def table_of_frame(path: Path, frame: Any) -> RawTable:
 
 
 def _values(series: Any) -> np.ndarray:
-    from pandas.api import types
+    """Numbers (decimals and durations too), dates or texts; lists and the like are texts as well."""
+    try:
+        cells = read_cells(series, str(series.name))
+    except TypeError:
+        return _texts(series)
+    return cells.values if cells.kind in (NUMBERS, DATES, EMPTY) else _texts(series)
 
-    if types.is_datetime64_any_dtype(series.dtype):
-        return series.dt.tz_localize(None).to_numpy("datetime64[us]")
-    if types.is_numeric_dtype(series.dtype):  # booleans as well
-        return series.to_numpy(np.float64, na_value=np.nan)
+
+def _texts(series: Any) -> np.ndarray:
     texts = np.empty(len(series), dtype=object)
     texts[:] = [None if missing else str(value) for value, missing in zip(series, series.isna())]
     return texts

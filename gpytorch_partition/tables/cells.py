@@ -66,9 +66,9 @@ def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
         return _numbers(column)
     if dtype.kind == "m":
         return _kept(NUMBERS, np.asarray(column) / _DAY, "durations are numbers of days")
-    if dtype.kind == "U":
+    if dtype.kind == "U" and isinstance(dtype, np.dtype):
         return _kept(TEXT, np.asarray(column).astype(object))
-    if dtype.kind == "O":
+    if dtype.kind in "OU":  # pyarrow's texts are "U", and may miss
         return _objects(_array_of_objects(column), name, zone)
     raise TypeError(_unreadable(name, str(dtype)))
 
@@ -87,11 +87,20 @@ def _kept(kind: str, values: np.ndarray, note: str = "") -> Cells:
 
 def _dates(column: Any, zone: str | None) -> Cells:
     """Times on the clock of their own time zone, or of a given one."""
+    column = _without_arrow(column)
     own = getattr(column.dtype, "tz", None)
     if own is None:
         return _kept_dates(np.asarray(column, "datetime64[us]"), None)
     zone = str(own) if zone is None else zone
     return _kept_dates(np.asarray(column.dt.tz_convert(zone).dt.tz_localize(None), "datetime64[us]"), zone)
+
+
+def _without_arrow(dates: Any) -> Any:
+    """Dates and times of pyarrow's types in pandas' own."""
+    if not hasattr(dates.dtype, "pyarrow_dtype"):
+        return dates
+    zone = getattr(dates.dtype.pyarrow_dtype, "tz", None)
+    return dates.astype("datetime64[us]" if zone is None else f"datetime64[us, {zone}]")
 
 
 def _kept_dates(values: np.ndarray, zone: str | None) -> Cells:
@@ -178,12 +187,23 @@ def _number(cell: Any) -> float:
 
 
 def _date_objects(present: np.ndarray, missing: np.ndarray, zone: str | None) -> Cells:
-    """Dates of Python, NumPy or pandas; those with a time zone on the clock of the given one, or of UTC."""
-    has_zone = any(getattr(cell, "tzinfo", None) is not None for cell in present)
-    clock = UTC if zone is None else _time_zone(zone)
+    """Dates of Python, NumPy or pandas; on the clock of the given zone, else of the one that all have, or UTC."""
+    zones = {str(cell.tzinfo) for cell in present if getattr(cell, "tzinfo", None) is not None}
+    zone = zone or _shared_zone(zones)
+    clock = _time_zone(zone)
     values = np.full(len(missing), np.datetime64("NaT"), "datetime64[us]")
     values[~missing] = [_on_clock(cell, clock) for cell in present]
-    return Cells(DATES, values, zone=(zone or "UTC") if has_zone else None)
+    return Cells(DATES, values, zone=zone if zones else None)
+
+
+def _shared_zone(zones: set[str]) -> str:
+    """The time zone of all dates, or UTC where they have several, or one whose name is not known here."""
+    (zone,) = zones if len(zones) == 1 else {"UTC"}
+    try:
+        _time_zone(zone)
+    except (ValueError, KeyError, OSError):
+        return "UTC"
+    return zone
 
 
 def _on_clock(cell: Any, clock: tzinfo) -> np.datetime64:

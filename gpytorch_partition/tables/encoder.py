@@ -322,10 +322,18 @@ def _columns_of(X: Any) -> dict[str, Any]:
 
 def _as_column(values: Any, name: Any) -> Any:
     """A pandas Series as it is, anything else as an array."""
-    values = values if hasattr(values, "iloc") else np.asarray(values)
+    values = values if hasattr(values, "iloc") else _as_array(values)
     if values.ndim != 1:
         raise ValueError(f"expected column {str(name)!r} as a 1-D array, got {values.ndim} dimensions")
     return values
+
+
+def _as_array(values: Any) -> np.ndarray:
+    """An array; times with a zone, of pyarrow and Polars, as objects, since arrays of times have no zone."""
+    kind = getattr(values, "type", getattr(values, "dtype", None))
+    if getattr(kind, "tz", None) or getattr(kind, "time_zone", None):
+        return np.array(values.to_pylist() if hasattr(values, "to_pylist") else values.to_list(), dtype=object)
+    return np.asarray(values)
 
 
 def _as_category(cells: Cells, name: str) -> Cells:

@@ -8,6 +8,8 @@ import importlib.util
 import io
 import lzma
 import zipfile
+from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -341,6 +343,22 @@ class TestParquet:
         np.testing.assert_array_equal(raw.columns["n"], [1, np.nan])
         assert raw.columns["t"].tolist() == ["x", None]
         assert typed_column("n", raw.columns["n"], kind=Kind("category")).values.tolist() == ["1", None]
+
+    def test_decimals_and_durations_are_numbers_days_are_dates_and_lists_texts(self, tmp_path):
+        pandas = pytest.importorskip("pandas")
+        columns = {
+            "decimal": [Decimal("1.5"), None],
+            "day": [date(2024, 1, 2), None],
+            "duration": pandas.to_timedelta(["36h", None]),
+            "list": [[1, 2], None],
+        }
+        raw = parquet.table_of_frame(tmp_path, pandas.DataFrame(columns))
+        kinds = [typed_column(name, cells).kind.name for name, cells in raw.columns.items()]
+        assert kinds == [NUMBER, DATE, NUMBER, TEXT]
+        np.testing.assert_array_equal(raw.columns["decimal"], [1.5, np.nan])
+        np.testing.assert_array_equal(raw.columns["duration"], [1.5, np.nan])  # days
+        assert raw.columns["day"].tolist() == [datetime(2024, 1, 2), None]
+        assert raw.columns["list"].tolist() == ["[1, 2]", None]
 
     def test_a_file(self, tmp_path):
         pytest.importorskip("pyarrow")

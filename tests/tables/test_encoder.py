@@ -279,6 +279,15 @@ def test_dates_as_objects_are_on_the_clock_of_fit(zone):
     np.testing.assert_array_equal(encoder.transform(frame.astype(object)), encoder.transform(frame))
 
 
+def test_dates_as_objects_have_the_zone_that_all_share_or_utc():
+    berlin = pd.date_range("2024-03-30 12:00", periods=2, freq="D", tz="Europe/Berlin")
+    shared = TableEncoder().fit_transform(pd.DataFrame({"when": berlin.astype(object)}))
+    np.testing.assert_array_equal(shared, TableEncoder().fit_transform(pd.DataFrame({"when": berlin})))
+    mixed = pd.DataFrame({"when": np.array([berlin[0], berlin[1].tz_convert("UTC")], dtype=object)})
+    days = TableEncoder().fit_transform(mixed)[:, 0]
+    np.testing.assert_allclose(days % 1, [11 / 24, 10 / 24])  # summer time began between them
+
+
 @pytest.mark.parametrize("chosen", [["b"], [1], np.array([1]), [False, True, False], np.array([False, True, False])])
 def test_columns_are_chosen_by_name_number_or_flag(chosen):
     table = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0], "c": [5.0, 6.0]})
