@@ -85,7 +85,7 @@ def _table(path: Path, header: list[str], records: list[Record], delimiter: str,
         raise CommandError(f"{path} has a header but no rows")
     rows, problems = _fitting(rows, len(header), delimiter)
     columns = [list(column) for column in zip(*(cells for _, cells in rows))] or [[] for _ in header]
-    names, columns = _named([cell.strip() for cell in header], columns)
+    names = [cell.strip() or f"column {place}" for place, cell in enumerate(header, 1)]
     if twice := sorted(name for name, count in Counter(names).items() if count > 1):
         problems.append(f"more than one column is named {listed(twice)}: rename all but one")
     lines = np.array([line for line, _ in rows], dtype=np.int64)
@@ -105,13 +105,3 @@ def _fitting(records: list[Record], width: int, delimiter: str) -> tuple[list[Re
         got = f"{len(cells)} cell" + "s" * (len(cells) != 1)
         problems.append(f"line {line:,}: expected {width} cells as in the header, got {got}; {advice}")
     return fitting, problems
-
-
-def _named(names: list[str], columns: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """Columns without a name are called by their place; those that are empty as well are dropped."""
-    pairs = [
-        (name or f"column {place}", column)
-        for place, (name, column) in enumerate(zip(names, columns), 1)
-        if name or any(cell.strip() for cell in column)
-    ]
-    return [name for name, _ in pairs], [column for _, column in pairs]

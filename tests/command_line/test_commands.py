@@ -95,6 +95,12 @@ class TestFitAndPredict:
             "gpytorch_partition: error: new.csv: no column is called 'b', 'c'; its columns are 'a', 'd'\n"
         )
 
+    def test_a_column_without_a_name_is_known_by_its_place_even_if_it_is_empty_now(self, folder):
+        write("data.csv", ["", "a", "y"], [["*" if i == 7 else "", x[0], y] for i, (x, y) in enumerate(zip(X, Y))])
+        assert fit() == 0
+        write("new.csv", ["", "a"], [["", 1]])
+        assert main(["predict", "model.pt", "new.csv"]) == 0
+
     def test_all_that_is_wrong_with_rows_is_said_and_nothing_written(self, folder, capsys):
         assert fit() == 0
         (folder / "new.csv").write_text("a,b,c\ninf,x,1\n1,y,2\n3,4\n")

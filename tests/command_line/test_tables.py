@@ -97,7 +97,7 @@ class TestFiles:
 
     def test_what_spreadsheets_and_scripts_leave_behind(self, csv_file):
         raw = read_table(csv_file("a,b,\n1,2,\na,b,\n,,\n3,4,,,\n,,\n,,\n"))
-        assert raw.columns == {"a": ["1", "", "3"], "b": ["2", "", "4"]}
+        assert raw.columns == {"a": ["1", "", "3"], "b": ["2", "", "4"], "column 3": [""] * 3}
         assert raw.notes == ["1 lines repeat the header: left out"]
 
     @pytest.mark.parametrize(
