@@ -33,6 +33,7 @@ class Explanation(BaseEstimator):
     seconds_: dict[str, float]
     n_features_in_: int
     _unit: Any
+    _counted_rows: np.ndarray | None
     _summary: ModelSummary | None = None
 
     def summary(self) -> ModelSummary:
@@ -134,7 +135,8 @@ class Explanation(BaseEstimator):
 
         :param X: `N2 x D` rows.
         :param k: Number of training rows for each, at most N. (Default: 5.)
-        :return: Numbers of training rows, from 0, and their correlations, `N2 x k` each, the nearest first.
+        :return: Numbers of training rows, from 0 and as `fit` was given them, and their correlations, `N2 x k` each, the
+            nearest first.
         :raises ValueError: If k or X cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -152,7 +154,9 @@ class Explanation(BaseEstimator):
         if k > len(train_x):
             raise ValueError(f"expected k up to {len(train_x)}, the number of training rows, got {k}")
         points = encode_missing(self._points(self._checked_rows(X)))
-        return nearest_rows(self.model_.covar_module, points, train_x, k)
+        numbers, values = nearest_rows(self.model_.covar_module, points, train_x, k)
+        counted = self._counted_rows
+        return (numbers if counted is None else counted[numbers]), values
 
     def _column_names(self) -> list[str]:
         """The names of the columns as fitted, or x0, x1 and so on, as scikit-learn calls them."""

@@ -87,12 +87,14 @@ def new_kernel(
     random_state: Any,
     n_jobs: int | None,
     categories: Mapping[int, int] | None = None,
+    sample_weight: Tensor | None = None,
 ) -> Kernel:
     """
     A kernel built on rows, by name or by a function, which may return any kernel of GPyTorch.
 
     :param kernel: A name of `KERNELS`, or a function `(x, y) -> kernel`; the other parameters are those of
         :func:`resolved_kernel`.
+    :param sample_weight: `N` weights of the rows, with which `"forest"` is grown. (Default: None, 1.)
     :raises ValueError: If `"forest"` is given no targets, or the rows cannot be used.
     :raises TypeError: If the function returns anything but a kernel.
     """
@@ -113,7 +115,8 @@ def new_kernel(
                 'kernel="fast_cluster" or "mondrian", which need none'
             )
         options = {"random_state": random_state, "n_jobs": n_jobs}
-        return RandomForestKernel(x, y, num_partitions, categories=tuple(categories), **options)
+        columns = tuple(categories)
+        return RandomForestKernel(x, y, num_partitions, categories=columns, sample_weight=sample_weight, **options)
     if kernel == "fast_cluster":
         # Finer clusters, as many rows without targets would make them, predict worse.
         height = default_height(len(x) if y is None else len(y))

@@ -8,20 +8,22 @@ from typing import Any
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import GaussianLikelihood
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
+from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
+from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
+from gpytorch_partition.likelihoods import weights_of
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets import Options, default_model
@@ -136,8 +138,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         self.options = options
         self.categorical_features = categorical_features
 
-    def fit(self, X: Any, y: Any, *, unlabelled: Any = None) -> PartitionGPRegressor:
-        """
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, unlabelled: Any = None) -> PartitionGPRegressor:
+        r"""
         Build the kernel and choose the hyperparameters.
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
@@ -146,34 +148,41 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             levels, and know missing cells; other kernels, and a function's, see one-hot columns (up to 10 levels), mean
             targets (above) and medians (:class:`~gpytorch_partition.tables.NumberView`).
         :param y: `N` targets: one output.
+        :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
+            row is :math:`\sigma^2 / w`, as of a mean of w measurements. Weights are not normalized: the noise of new
+            observations, and `noise_`, are those of weight 1; twice the weights have the same means, and twice that
+            noise. Rows of weight 0 are left out. Trees that learn from targets count squared errors by weights
+            too, but none for more than that which nine tenths of the rows weigh at most; a function's kernel does not
+            know them. (Default: None, 1.)
         :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
             4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function is given all rows, the
             labelled ones first, beside the N targets. Fast clusters keep the height of N rows. Whether it helps
             depends on the set: see docs/papers.md. (Default: None.)
         :return: The regressor itself.
-        :raises ValueError: If the data or a parameter cannot be used, or there are unlabelled rows for a kernel that
-            learns from targets (`"forest"`, `"auto"`).
+        :raises ValueError: If the data or a parameter cannot be used, weights are negative, NaN, all 0 or not one for
+            each row, or there are unlabelled rows for a kernel that learns from targets (`"forest"`, `"auto"`).
         :raises TypeError: If X is sparse, or `kernel` is a kernel that is built already.
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
+        weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         X, y = self._read(X, y, reset=True, y_numeric=True, ensure_all_finite=self._finiteness)
-        y = y.astype(np.float64)
+        X, y, row_weights, self._counted_rows = counted_rows(X, y.astype(np.float64), weights)
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
         rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
         self._columns = Standardization.of_array(rows).without(self._categories)
-        self._unit = Standardization.of_array(y)
+        self._unit = target_unit(y, row_weights)
         dtype = DTYPES[self.dtype] or (torch.float64 if len(y) <= _MOST_DENSE_ROWS else torch.float32)
         x = self._columns.apply_array(X).to(dtype)
         targets = self._unit.apply_array(y).to(dtype)
         points = self._columns.apply_array(rows).to(dtype)
         with recorded_stages() as self.seconds_:
             if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
-                self._choose_model(x.double(), targets.double())
+                self._choose_model(x.double(), targets.double(), row_weights)
             else:
-                self._fit_model(x, targets, points)
+                self._fit_model(x, targets, points, row_weights)
         return self
 
     def _checked_unlabelled(self, unlabelled: Any) -> np.ndarray:
@@ -186,23 +195,25 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         check_magnitudes(rows, "unlabelled")
         return rows
 
-    def _fit_model(self, x: Tensor, targets: Tensor, points: Tensor) -> None:
+    def _fit_model(self, x: Tensor, targets: Tensor, points: Tensor, weights: RowWeights | None) -> None:
         """By marginal likelihood, with a kernel that is built on points, which may be more than the rows."""
         with stage("building the kernel"):
-            self._set_model(PartitionGP(x, targets, GaussianLikelihood(), self._new_kernel(points, targets)))
+            kernel = self._new_kernel(points, targets, weights)
+            self._set_model(PartitionGP(x, targets, new_likelihood(weights), kernel))
         with stage("fitting noise and scales"):
             found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
         self.at_bounds_ = found.at_bounds
         self.n_iter_ = found.num_iterations
 
-    def _choose_model(self, x: Tensor, targets: Tensor) -> None:
+    def _choose_model(self, x: Tensor, targets: Tensor, weights: RowWeights | None) -> None:
         """By predictions of held-out rows."""
         options = Options() if self.options is None else self.options
         model = default_model(
             x,
             targets,
             categories=self._categories,
+            weights=None if weights is None else weights.values,
             random_state=self.random_state,
             n_jobs=self.n_jobs,
             options=options,
@@ -345,6 +356,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
             "has_view": isinstance(self.kernel_, EncodedKernel),
             "seconds": self.seconds_,
+            "row_weights": weights_of(self.likelihood_),
+            "counted_rows": None if self._counted_rows is None else torch.from_numpy(self._counted_rows),
             **description_of(self.model_),
         }
 
@@ -366,7 +379,9 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         if model is None:
             kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
             kernel = EncodedKernel(kernel) if state.get("has_view") else kernel
-            model = PartitionGP(x, y, GaussianLikelihood(), kernel)
+            weights = state.get("row_weights")  # which came later, as the rows that count
+            likelihood = new_likelihood(None if weights is None else RowWeights.of(weights))
+            model = PartitionGP(x, y, likelihood, kernel)
         model.load_state_dict(state["model"])
         regressor._set_model(model)
         encoder = state.get("encoder")  # as the view, of later versions
@@ -377,11 +392,14 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
         regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
         regressor.seconds_ = state.get("seconds", {})  # which came later
+        counted = state.get("counted_rows")
+        regressor._counted_rows = None if counted is None else counted.numpy()
         return regressor
 
     # Inside.
 
     log_marginal_likelihood_value_: float | None
+    _counted_rows: np.ndarray | None = None  # numbers of the rows that count; None for all
 
     def _check_parameters(self) -> None:
         if is_built(self.kernel):  # and callable, with points
@@ -397,7 +415,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 
-    def _new_kernel(self, x: Tensor, y: Tensor) -> Kernel:
+    def _new_kernel(self, x: Tensor, y: Tensor, weights: RowWeights | None) -> Kernel:
         kernel = "forest" if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel
         return new_kernel(
             kernel,
@@ -407,6 +425,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             random_state=self.random_state,
             n_jobs=self.n_jobs,
             categories=self._categories,
+            sample_weight=None if weights is None else weights.capped,
         )
 
     def _set_model(self, model: PartitionGP) -> None:

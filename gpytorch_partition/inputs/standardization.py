@@ -50,6 +50,20 @@ class Standardization:
     def _with_constants(cls, mean: Tensor, deviation: Tensor) -> Standardization:
         return cls(mean, torch.where(deviation <= _ROUNDING * mean.abs(), 1.0, deviation))
 
+    @classmethod
+    def of_weighted(cls, values: Tensor, weights: Tensor | None) -> Standardization:
+        """
+        That of targets of which some count less.
+
+        :param values: `N` finite numbers.
+        :param weights: `N` weights from 0; None for equal ones.
+        """
+        if weights is None:
+            return cls.of(values)
+        values, shares = values.detach().double(), weights / weights.sum()
+        mean = shares @ values
+        return cls._with_constants(mean, (shares @ (values - mean).square()).sqrt())
+
     def without(self, columns: Iterable[int]) -> Standardization:
         """The map that leaves some columns as they are, such as codes of categories."""
         mean, scale, numbers = self.mean.clone(), self.scale.clone(), list(columns)

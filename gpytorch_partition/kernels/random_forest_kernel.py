@@ -106,6 +106,9 @@ class RandomForestKernel(PartitionKernel):
     :param categories: Numbers of columns (of those in `active_dims`, if given, counted among them) that hold codes
         0 ... C - 1 of categories, as :class:`~gpytorch_partition.tables.TableEncoder` makes them; trees split them into
         sets of levels, as :func:`~gpytorch_partition.partitions.grow_forest` says. (Default: none.)
+    :param sample_weight: `N` weights of the rows, as in :func:`~gpytorch_partition.partitions.grow_forest`; the kernel
+        itself has none, but noise may (:class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`).
+        (Default: None.)
     :param random_state: Seed of trees and sampled heights, as in :class:`~gpytorch_partition.PartitionKernel`.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
@@ -138,6 +141,7 @@ class RandomForestKernel(PartitionKernel):
         min_samples_leaf: int = 3,
         max_features: float | int = 1 / 3,
         categories: Sequence[int] = (),
+        sample_weight: Tensor | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
@@ -157,6 +161,7 @@ class RandomForestKernel(PartitionKernel):
                 min_samples_leaf=min_samples_leaf,
                 max_features=max_features,
                 categories=categories,
+                sample_weight=sample_weight,
                 random_state=random_state,
                 n_jobs=n_jobs,
             )

@@ -1,4 +1,4 @@
-"""Gaussian likelihoods whose noise varies with the inputs."""
+"""Gaussian likelihoods whose noise varies with the inputs, or with weights of the rows."""
 
 from gpytorch_partition.likelihoods.fitc_likelihood import FITCGaussianLikelihood as FITCGaussianLikelihood
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise as UnspannedNoise
@@ -7,3 +7,6 @@ from gpytorch_partition.likelihoods.forest_noise_likelihood import (
     ForestNoiseGaussianLikelihood as ForestNoiseGaussianLikelihood,
 )
 from gpytorch_partition.likelihoods.forest_noise_likelihood import grow_residual_forest as grow_residual_forest
+from gpytorch_partition.likelihoods.weighted_likelihood import WeightedGaussianLikelihood as WeightedGaussianLikelihood
+from gpytorch_partition.likelihoods.weighted_likelihood import WeightedNoise as WeightedNoise
+from gpytorch_partition.likelihoods.weighted_likelihood import weights_of as weights_of

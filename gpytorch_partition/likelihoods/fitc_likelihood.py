@@ -52,7 +52,7 @@ class UnspannedNoise(Noise):
             raise ValueError("expected the inputs of the noise, got none: call likelihood(model(x), x)")
         x = params[0] if isinstance(params[0], Tensor) else params[0][0]
         x = x.unsqueeze(-1) if x.dim() == 1 else x
-        base = self.base_noise(x, shape=x.shape[:-1] if shape is None else shape, **kwargs)
+        base = self.base_noise(*params, shape=x.shape[:-1] if shape is None else shape, **kwargs)
         return DiagLinearOperator(base.diagonal(dim1=-2, dim2=-1).to(x) + self.unspanned(x))
 
 

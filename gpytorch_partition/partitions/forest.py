@@ -434,6 +434,7 @@ def grow_forest(
     min_samples_leaf: int = 3,
     max_features: float | int = 1 / 3,
     categories: Sequence[int] = (),
+    sample_weight: Tensor | None = None,
     random_state: int | np.random.RandomState | None = None,
     n_jobs: int | None = None,
 ) -> BaggingRegressor:
@@ -466,6 +467,8 @@ def grow_forest(
         single column), and cuts that order (Fisher 1958) as it grows on the other half. A level that the first half
         lacks is in the middle of the order, where the mean target is; missing values and unknown codes go where the
         tree sends missing values. Costs 4 bytes for each tree and level. (Default: none.)
+    :param sample_weight: `N` weights from 0 of the rows' squared errors, by which splits are chosen. Which rows a tree
+        has, and the size of leaves, do not depend on them. (Default: None, the same for all.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn; the forest does not depend on it. (Default: None, one.)
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
@@ -481,16 +484,22 @@ def grow_forest(
     from sklearn.ensemble import BaggingRegressor
     from sklearn.tree import ExtraTreeRegressor
 
+    from gpytorch_partition.partitions.ensembles.weighted_tree import WeightedTree, with_weights
+
     rows = decode_missing(checked_rows(x, "grow_forest", missing=True))
     targets = _checked_targets(y, rows.shape[0])
     num_columns = _num_columns(max_features, rows.shape[1])
     tree = ExtraTreeRegressor(min_samples_leaf=min_samples_leaf, max_features=num_columns)
+    if sample_weight is not None:
+        tree = WeightedTree(min_samples_leaf=min_samples_leaf, max_features=num_columns)
+        targets = with_weights(targets, sample_weight.detach().cpu().double().numpy())
     if len(categories):
         from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree
 
         tree = LevelOrderTree(
             categories=_numbers_of_levels(rows, categories),
             by_targets=num_columns != 1,
+            has_weights=sample_weight is not None,
             min_samples_leaf=min_samples_leaf,
             max_features=num_columns,
         )

@@ -7,6 +7,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
+import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.kernels import Kernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
@@ -16,7 +17,13 @@ from torch import Tensor
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel, StandardizedKernel
-from gpytorch_partition.likelihoods import FITCGaussianLikelihood, ForestNoise, ForestNoiseGaussianLikelihood
+from gpytorch_partition.likelihoods import (
+    FITCGaussianLikelihood,
+    ForestNoise,
+    ForestNoiseGaussianLikelihood,
+    WeightedGaussianLikelihood,
+    WeightedNoise,
+)
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
@@ -70,7 +77,9 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
     if own["parts"] is None:
         return None
     parts, weights = unfitted_parts(train_x.shape[1], own["view_columns"]), dict.fromkeys(own["parts"], 1.0)
-    noise = ForestNoise() if own["noise"]["noise_varies"] else HomoskedasticNoise()
+    noise: Noise = ForestNoise() if own["noise"]["noise_varies"] else HomoskedasticNoise()
+    if own["noise"].get("has_weights"):
+        noise = WeightedNoise(noise, torch.ones(len(train_x)))
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
     return DefaultGP(train_x, train_y, likelihood, IterativeKernel(_weighted(parts, weights, None)), own).eval()
 
@@ -86,7 +95,10 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     unit = float(data.unit.scale) ** 2
     parts = new_parts(PartInputs.of(data, setup, choice.lengthscales), names=choice.outputscales)
     weights = {name: unit * weight for name, weight in choice.outputscales.items()}
-    likelihood = _likelihood(_noise(choice, unit, setup.options), choice.threshold, parts, weights, data.columns)
+    noise = _noise(choice, unit, setup.options)
+    if data.weights is not None:
+        noise = WeightedNoise(noise, data.weights.values, data.weights.unit)
+    likelihood = _likelihood(noise, choice.threshold, parts, weights, data.columns)
     kernel = IterativeKernel(_weighted(parts, weights, data.columns))
     model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice, data))
     model.covar_module.outputscale = 1.0
@@ -96,6 +108,7 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
 
 def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
     noise = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
+    noise |= {} if data.weights is None else {"has_weights": True}
     return {
         "parts": list(choice.outputscales),
         "noise": noise,
@@ -128,6 +141,8 @@ def _likelihood(
         kernels = (_exact(parts[name]), parts[name])
         exact, approximation = (_weighted({name: kernel}, {name: outputscale}, columns) for kernel in kernels)
         return FITCGaussianLikelihood(noise, exact, approximation, threshold * outputscale)
+    if isinstance(noise, WeightedNoise):
+        return WeightedGaussianLikelihood(noise.weights, noise.base_noise, float(noise.unit))
     likelihood = ForestNoiseGaussianLikelihood() if isinstance(noise, ForestNoise) else GaussianLikelihood()
     likelihood.noise_covar = noise
     return likelihood

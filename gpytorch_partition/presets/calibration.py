@@ -13,6 +13,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.models import PartitionGP
@@ -51,7 +52,8 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
             found.append(_held_out(choice, fold, data, setup, num_variances=wanted))
     seen = _HeldOut(*map(torch.cat, zip(*found)))
     num_trees = options.num_calibrated_noise_trees
-    forest = grow_residual_forest(data.rows[seen.rows], seen.residuals, num_trees=num_trees, **setup.growing)
+    residuals = _comparable(seen, choice.noise)
+    forest = grow_residual_forest(data.rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
     factored = _with_factors(choice, seen, forest, options)
     return replace(factored, threshold=_threshold(choice, folds[0], data, setup))
 
@@ -65,6 +67,7 @@ class _HeldOut(NamedTuple):
     rows: Tensor  # (n,) their numbers
     residuals: Tensor  # (n,)
     variances: Tensor  # (n,) without the noise; NaN where they were not computed
+    noise_factors: Tensor  # (n,) of the noise at them, by their weights
 
     @property
     def has_variance(self) -> Tensor:
@@ -112,16 +115,23 @@ def _held_out(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *,
         residuals = y - model(x).mean.to(y)
         if num_variances:
             variances[:num_variances] = _variances(model, x[:num_variances], setup).to(y)
-    return _HeldOut(points, residuals, variances)
+    return _HeldOut(points, residuals, variances, noise_factors(data.weights, len(data.y))[points])
+
+
+def _comparable(seen: _HeldOut, noise: float) -> Tensor:
+    """The residuals as large as they would be at rows of a usual weight (`n`)."""
+    usual = float(seen.variances.nanmean()) + noise
+    return seen.residuals * (usual / (usual + noise * (seen.noise_factors - 1))).sqrt()
 
 
 def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:
     """The choice with the factors and the noise of the largest predictive density."""
     residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
+    noise = choice.noise * seen.noise_factors[seen.has_variance]
     factors = [(math.log(1 / most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
-    constant = _fit(residuals, variances, torch.zeros_like(ratios), choice.noise, [*factors, (0.0, 0.0)])
-    varying = _fit(residuals, variances, ratios, choice.noise, [*factors, EXPONENTS])
+    constant = _fit(residuals, variances, torch.zeros_like(ratios), noise, [*factors, (0.0, 0.0)])
+    varying = _fit(residuals, variances, ratios, noise, [*factors, EXPONENTS])
     varies = constant[1] - varying[1] > options.least_noise_gain
     (log_factor, log_ratio, exponent), loss = varying if varies else constant
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)
@@ -143,7 +153,7 @@ def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
 
 
 def _fit(
-    residuals: Tensor, variances: Tensor, ratios: Tensor, noise: float, bounds: list[tuple[float, float]]
+    residuals: Tensor, variances: Tensor, ratios: Tensor, noise: Tensor, bounds: list[tuple[float, float]]
 ) -> tuple[np.ndarray, float]:
     """Log factors of all variances and of the noise, and its exponent; and the negative log density they reach."""
 

@@ -11,6 +11,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
+from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
@@ -71,14 +72,15 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
     names, folds, rows, constant, lengthscales = _best_candidate(replace(PartInputs.of(data, setup), x=x, y=y))
-    means, variances = held_out_predictions(folds, y[rows], constant)
-    residuals = (y[rows] - means) / (variances + constant.noise).sqrt()
+    factors = noise_factors(data.weights, len(y))[rows]
+    means, variances = held_out_predictions(folds, y[rows], constant, noise_factors=factors)
+    residuals = (y[rows] - means) / (variances + constant.noise * factors).sqrt()
     # Without patches, which overlap: a row that is out of a tree's bag must not be in it under another number.
     seen = rows[: num_rows_for(len(y), setup.options)]
     num_trees = setup.options.num_noise_trees
     forest = grow_residual_forest(data.rows[seen], residuals[: len(seen)], num_trees=num_trees, **setup.growing)
     log_ratios = _out_of_sample(forest, data.rows, seen, rows)
-    varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, start=constant)
+    varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, noise_factors=factors, start=constant)
     varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
     fit = varying if varies else constant
     weights = _those_that_count(names, fit, setup.options)
@@ -93,11 +95,13 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     """
     x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
     rows = torch.from_numpy(setup.random.permutation(len(y))[: num_rows_for(len(y), options)])
-    names, folds, of_folds = _folds(replace(inputs, x=x[rows], y=y[rows]))
-    lengthscales = _lengthscales(replace(inputs, x=x[rows], y=y[rows]))
-    found = Candidate(names, folds, rows, maximize_predictive_density(folds, y[rows]), lengthscales)
+    some = inputs.of_rows(rows)
+    names, folds, of_folds = _folds(some)
+    lengthscales = _lengthscales(some)
+    fit = maximize_predictive_density(folds, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
+    found = Candidate(names, folds, rows, fit, lengthscales)
     if not inputs.has_view and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
-        return rough_field(found, of_folds, x, y, replace(setup, random=deepcopy(setup.random)))
+        return rough_field(found, of_folds, x, y, replace(setup, random=deepcopy(setup.random)), inputs.weights)
     return found
 
 
@@ -122,9 +126,9 @@ def needs_calibration(num_rows: int, options: Options) -> bool:
 
 def _lengthscales(inputs: PartInputs) -> Tensor:
     """Those of the columns that the smooth part sees, which may tell a row's own target only by other rows."""
-    if not inputs.has_view:
-        return learn_lengthscales(inputs.x, inputs.y)
-    return learn_lengthscales(cross_fitted(inputs.x, inputs.categories, inputs.y, inputs.setup.random), inputs.y)
+    x, y = inputs.x, inputs.y
+    seen = cross_fitted(x, inputs.categories, y, inputs.setup.random) if inputs.has_view else x
+    return learn_lengthscales(seen, y, None if inputs.weights is None else noise_factors(inputs.weights, len(y)))
 
 
 def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
@@ -132,14 +136,14 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     The names of the parts, and for each fold their covariances and the lengthscales, all of them built without the
     fold's held-out rows.
     """
-    x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
+    x, setup, options = inputs.x, inputs.setup, inputs.setup.options
     names: list[str] = []
     folds, all_lengthscales = [], []
     num_folds = max(2, options.num_folds - sum(len(x) > number for number in options.fewer_folds_above))
     for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(x):
         some = kept[: options.num_lengthscale_rows]
-        lengthscales = _lengthscales(replace(inputs, x=x[some], y=y[some]))
-        parts = new_parts(replace(inputs, x=x[kept], y=y[kept], lengthscales=lengthscales))
+        lengthscales = _lengthscales(inputs.of_rows(some))
+        parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales))
         parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
         names = list(parts)
         folds.append(Fold.of(dense_covariances(parts.values(), x), torch.from_numpy(kept), torch.from_numpy(held_out)))

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
+from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
 
 
@@ -22,12 +23,14 @@ class TrainingData:
     :param categories: The numbers of levels of columns that hold codes, by their numbers. (Default: none.)
     :param has_view: Whether smooth, linear and boosted parts see a
         :class:`~gpytorch_partition.tables.NumberView` of the rows. (Default: no.)
+    :param weights: What the noise's variance at each row is divided by. (Default: None, 1.)
     """
 
     rows: Tensor
     targets: Tensor
     categories: Mapping[int, int] = field(default_factory=dict)
     has_view: bool = False
+    weights: RowWeights | None = None
 
     @cached_property
     def columns(self) -> Standardization:
@@ -38,7 +41,7 @@ class TrainingData:
     @cached_property
     def unit(self) -> Standardization:
         """Mean and standard deviation of the targets."""
-        return Standardization.of(self.targets)
+        return Standardization.of_weighted(self.targets, None if self.weights is None else self.weights.capped)
 
     @cached_property
     def x(self) -> Tensor:
@@ -52,4 +55,5 @@ class TrainingData:
 
     def part(self, numbers: Tensor | np.ndarray) -> TrainingData:
         """Some rows, by their numbers, with their standardized targets."""
-        return TrainingData(self.rows[numbers], self.y[numbers], self.categories, self.has_view)
+        weights = None if self.weights is None else self.weights.of_rows(numbers)
+        return TrainingData(self.rows[numbers], self.y[numbers], self.categories, self.has_view, weights)

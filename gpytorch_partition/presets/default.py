@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.row_weights import positive_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
@@ -31,6 +32,7 @@ def default_model(
     train_y: Tensor,
     *,
     categories: Mapping[int, int] | None = None,
+    weights: Tensor | None = None,
     random_state: Any = None,
     n_jobs: int | None = None,
     options: Options = DEFAULT,
@@ -74,6 +76,9 @@ def default_model(
     :param train_y: `N` targets, of a standard deviation between 1e-3 and 1e15.
     :param categories: The number C of levels of each column that holds codes 0 ... C - 1 of a category, by its number,
         as :class:`~gpytorch_partition.tables.TableEncoder` makes them. (Default: None, no such columns.)
+    :param weights: `N` weights of the rows, above 0: the noise's variance at a training row is divided by its weight,
+        here and in folds, that of a new observation is not. Trees and mean targets count a row by its weight, but no
+        more than one that nine tenths of the rows weigh at most. (Default: None, 1.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     :param options: The numbers above and others. (Default: these.)
@@ -95,7 +100,8 @@ def default_model(
     """
     _check(train_x, train_y)
     rows, categories = decode_missing(train_x).double(), dict(categories or {})
-    data = TrainingData(rows, train_y.double(), categories, needs_view(rows, categories))
+    row_weights = positive_weights(weights, len(rows))
+    data = TrainingData(rows, train_y.double(), categories, needs_view(rows, categories), row_weights)
     _check_parts(options)
     setup = Setup(random_state_of(random_state), n_jobs, options)
     choice = default_choice(data, setup)
@@ -123,6 +129,7 @@ def default_kernel(
     train_y: Tensor,
     *,
     categories: Mapping[int, int] | None = None,
+    weights: Tensor | None = None,
     random_state: Any = None,
     n_jobs: int | None = None,
     options: Options = DEFAULT,
@@ -143,7 +150,7 @@ def default_kernel(
         >>> kernel(x).shape
         torch.Size([100, 100])
     """
-    settings = {"random_state": random_state, "n_jobs": n_jobs, "options": options}
+    settings = {"weights": weights, "random_state": random_state, "n_jobs": n_jobs, "options": options}
     model = default_model(train_x, train_y, categories=categories, **settings)
     return model.covar_module.base_kernel
 

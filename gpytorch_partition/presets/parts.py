@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
 import sklearn
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel
 from sklearn.ensemble import GradientBoostingRegressor
 from torch import Tensor
 
+from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.kernels import (
     EncodedKernel,
     LandmarkKernel,
@@ -49,6 +51,7 @@ class PartInputs:
     :param categories: The numbers of levels of columns that hold codes, by their numbers. (Default: none.)
     :param has_view: Whether parts that compare numbers see a view of the rows, which have categories or holes.
         (Default: no.)
+    :param weights: Weights of the rows. (Default: None, 1.)
     :param cross_fitted: The rows as trees are to learn them, where these are a view. (Default: None, as they are.)
     """
 
@@ -58,12 +61,28 @@ class PartInputs:
     setup: Setup
     categories: Mapping[int, int] = field(default_factory=dict)
     has_view: bool = False
+    weights: RowWeights | None = None
     cross_fitted: Tensor | None = None
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
         """What parts are built from, for training data."""
-        return cls(data.x, data.y, lengthscales, setup, data.categories, data.has_view)
+        return cls(data.x, data.y, lengthscales, setup, data.categories, data.has_view, data.weights)
+
+    def of_rows(self, rows: Tensor | np.ndarray, **changes: Any) -> PartInputs:
+        """
+        The same of some rows.
+
+        :param rows: Their numbers.
+        :param changes: Other values.
+        """
+        weights = None if self.weights is None else self.weights.of_rows(rows)
+        return replace(self, x=self.x[rows], y=self.y[rows], weights=weights, **changes)
+
+    @property
+    def tree_weights(self) -> Tensor | None:
+        """The weights of the rows that trees are grown with (`N`)."""
+        return None if self.weights is None else self.weights.capped
 
     @property
     def grown_x(self) -> Tensor:
@@ -142,7 +161,7 @@ def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **others: A
         **others,
         **inputs.setup.growing,
     }
-    trees["categories"] = tuple(inputs.categories)
+    trees |= {"categories": tuple(inputs.categories), "sample_weight": inputs.tree_weights}
     return _kernel_of(grow_forest(inputs.grown_x, inputs.y, max_samples=num_samples, **trees), "all")
 
 
@@ -157,7 +176,8 @@ def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max
     draws = {"subsample": share, "max_features": 0.5, "random_state": inputs.setup.random}
     boosting = GradientBoostingRegressor(n_estimators=num_trees, max_depth=max_depth, **draws)
     # Rounded, so that other units change no split, which would change all trees after it.
-    boosting.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.float().cpu().numpy())
+    weights = None if inputs.tree_weights is None else inputs.tree_weights.cpu().numpy()
+    boosting.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.float().cpu().numpy(), sample_weight=weights)
     return _kernel_of(boosting, heights)
 
 

@@ -9,6 +9,7 @@ import torch
 from sklearn.model_selection import KFold
 from torch import Tensor
 
+from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.presets.parts import PARTS, ROUGH_FIELD, PartInputs, new_parts
 from gpytorch_partition.training.predictive_density import (
@@ -29,7 +30,14 @@ class Candidate(NamedTuple):
     lengthscales: Tensor  # (D,) of the Matern kernel, by the random rows
 
 
-def rough_field(other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tensor, setup: Setup) -> Candidate:
+def rough_field(
+    other: Candidate,
+    lengthscales: list[Tensor],
+    x: Tensor,
+    y: Tensor,
+    setup: Setup,
+    weights: RowWeights | None = None,
+) -> Candidate:
     r"""
     A linear part and rough ones, if they gain more than 20 nats over another candidate on its own folds.
 
@@ -53,24 +61,25 @@ def rough_field(other: Candidate, lengthscales: list[Tensor], x: Tensor, y: Tens
     :param x: `N x D` standardized rows.
     :param y: `N` standardized targets.
     :param setup: Source of the trees and the patches, and the options.
+    :param weights: Weights of the rows. (Default: None, 1.)
     :return: The better of the two.
     """
-    rows, pairs = other.rows, zip(other.folds, lengthscales)
+    rows, pairs, factors = other.rows, zip(other.folds, lengthscales), noise_factors(weights, len(y))
     limits = [Fold.of(rough_covariances(x[rows], each), fold.kept, fold.held_out) for fold, each in pairs]
     enough = other.fit.log_density + setup.options.least_rough_gain / len(rows)
-    fit = maximize_predictive_density(limits, y[rows], enough=enough)
+    fit = maximize_predictive_density(limits, y[rows], noise_factors=factors[rows], enough=enough)
     if not fit.log_density > enough:
         return other
     parts = new_parts(PartInputs(x, y, other.lengthscales, setup), names=ROUGH_FIELD)
     covariances = dense_covariances(parts.values(), x[rows])
     folds = [Fold.of(covariances, fold.kept, fold.held_out) for fold in other.folds]
-    fit = maximize_predictive_density(folds, y[rows], start=fit, enough=enough)
+    fit = maximize_predictive_density(folds, y[rows], noise_factors=factors[rows], start=fit, enough=enough)
     if not fit.log_density > enough:
         return other
     for patch in _patches(x, other.lengthscales, setup):
         folds += _folds_of_patch(dense_covariances(parts.values(), x[patch]), len(rows), setup)
         rows = torch.cat([rows, patch])
-    fit = maximize_predictive_density(folds, y[rows], start=fit)
+    fit = maximize_predictive_density(folds, y[rows], noise_factors=factors[rows], start=fit)
     return Candidate(list(parts), folds, rows, fit, other.lengthscales)
 
 

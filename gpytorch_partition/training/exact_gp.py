@@ -56,8 +56,9 @@ def fit_exact_gp(
     `max_cholesky_size` rows (2,000) the likelihood is exact, by one eigendecomposition. Above, its standard error is
     returned with it.
 
-    Applies to models with a :class:`~gpytorch.likelihoods.GaussianLikelihood` whose covariance is one partition kernel,
-    alone or in a :class:`~gpytorch.kernels.ScaleKernel`, with no other trained parameters. Others (sums with other
+    Applies to models with a :class:`~gpytorch.likelihoods.GaussianLikelihood`, or a
+    :class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`, whose covariance is one partition kernel, alone
+    or in a :class:`~gpytorch.kernels.ScaleKernel`, with no other trained parameters. Others (sums with other
     kernels, heteroscedastic noise, trained weights) are trained by
     :func:`~gpytorch_partition.training.marginal_likelihood.maximize_marginal_likelihood`, after a warning that says
     why.
@@ -119,7 +120,7 @@ def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Margi
             break
     scaled.write(maxima)
     fit = MarginalLikelihoodFit(
-        log_marginal_likelihood=sum(found.log_likelihood for found in maxima),
+        log_marginal_likelihood=sum(found.log_likelihood + scaled.log_jacobian for found in maxima),
         num_iterations=measure.trace_nodes.shape[1] if method == "krylov" else 0,
         converged=method != "krylov" or _is_settled(before, maxima),
         at_bounds=dict(values_at_bounds(scaled.model)),
@@ -134,6 +135,8 @@ def _fastest(scaled: ScaledCovariance) -> str:
     """The method that is expected to take the least time."""
     if scaled.num_rows <= linear_settings.max_cholesky_size.value():
         return "dense"
+    if scaled.level is not None:
+        return "krylov"  # counts of clusters know no weights
     rows, num_columns = scaled.covariance.left, scaled.residuals.shape[1] + 1 + default_num_probes(scaled.num_rows)
     is_faster = costs.decomposition_seconds(rows) < costs.krylov_seconds(
         rows.num_rows, rows.num_partitions, num_columns
@@ -145,12 +148,14 @@ def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> 
     """Spectral measures to fit to: one if exact, else one after every few Lanczos steps, each more accurate."""
     covariance, targets = scaled.covariance, scaled.residuals
     if method == "dense":
-        yield dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets)
+        yield dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets, scaled.level)
     elif method == "feature_space":
+        if scaled.level is not None:
+            raise ValueError('expected method="krylov" or "dense" for rows with weights, got "feature_space"')
         yield measure_of(covariance, targets)
     else:
         num_probes = num_probes or default_num_probes(scaled.num_rows)
-        yield from krylov_measures(covariance, targets, num_probes, settings.probe_seed.value())
+        yield from krylov_measures(covariance, targets, num_probes, settings.probe_seed.value(), scaled.level)
 
 
 def _standard_error(measure: SpectralMeasure, maxima: list[Maximum]) -> float:

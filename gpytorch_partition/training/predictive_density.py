@@ -102,6 +102,7 @@ def maximize_predictive_density(
     targets: Tensor,
     *,
     log_ratios: Tensor | None = None,
+    noise_factors: Tensor | float = 1.0,
     start: PredictiveFit | None = None,
     enough: float = math.inf,
     max_iterations: int = 40,
@@ -119,6 +120,7 @@ def maximize_predictive_density(
     :param targets: `N` targets, of mean 0 (float64).
     :param log_ratios: `N` logarithms z of the noise's ratio to its level; then the exponent is chosen as well.
         (Default: a constant noise.)
+    :param noise_factors: `N` factors of the noise at the rows, which are known. (Default: 1.)
     :param start: Values to start from, weights at least .01. (Default: weights that sum to .5, a noise of .2, an
         exponent of .5.)
     :param enough: A mean log density beyond which the search ends, though there may be more. (Default: none.)
@@ -147,7 +149,7 @@ def maximize_predictive_density(
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         total, gradient = 0.0, np.zeros_like(values)
         for fold in folds:
-            part, part_gradient = _loss_of(fold, targets, ratios, values)
+            part, part_gradient = _loss_of(fold, targets, ratios, values, noise_factors)
             total, gradient = total + part / num_held_out, gradient + part_gradient / num_held_out
         gradient[-2] -= _NOISE_BONUS / num_held_out
         return total - _NOISE_BONUS * values[-2] / num_held_out, gradient
@@ -166,7 +168,11 @@ def maximize_predictive_density(
 
 
 def held_out_predictions(
-    folds: Sequence[Fold], targets: Tensor, fit: PredictiveFit, log_ratios: Tensor | None = None
+    folds: Sequence[Fold],
+    targets: Tensor,
+    fit: PredictiveFit,
+    log_ratios: Tensor | None = None,
+    noise_factors: Tensor | float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """
     What each fold predicts for its held-out rows.
@@ -175,9 +181,10 @@ def held_out_predictions(
     :param targets: `N` targets, of mean 0.
     :param fit: The values to predict with.
     :param log_ratios: `N` logarithms of the noise's ratio to its level. (Default: a constant noise.)
+    :param noise_factors: `N` factors of the noise at the rows, which are known. (Default: 1.)
     :return: `N` means, and `N` variances without the noise.
     """
-    noise = fit.noise_at(torch.zeros_like(targets) if log_ratios is None else log_ratios)
+    noise = fit.noise_at(torch.zeros_like(targets) if log_ratios is None else log_ratios) * noise_factors
     means, variances = torch.empty_like(targets), torch.empty_like(targets)
     for fold in folds:
         found = _predicted(fold, targets, fit.outputscales, noise)
@@ -185,10 +192,12 @@ def held_out_predictions(
     return means, variances
 
 
-def _loss_of(fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray) -> tuple[float, np.ndarray]:
+def _loss_of(
+    fold: Fold, targets: Tensor, log_ratios: Tensor, values: np.ndarray, noise_factors: Tensor | float = 1.0
+) -> tuple[float, np.ndarray]:
     """Minus the log predictive density of the held-out rows, and its gradient."""
     outputscales, exponent = torch.from_numpy(values[:-2]).exp(), float(values[-1])
-    noise = (float(values[-2]) + exponent * log_ratios).exp()
+    noise = (float(values[-2]) + exponent * log_ratios).exp() * noise_factors
     found = _predicted(fold, targets, outputscales, noise)
     variances = found.variances + noise[fold.held_out]
     errors = targets[fold.held_out] - found.means

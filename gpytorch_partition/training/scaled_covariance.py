@@ -1,20 +1,28 @@
-r"""Models of the form s K + noise with K fixed: recognized, and their outputscale, noise and mean read and written."""
+r"""
+Models of the form s K + noise with K fixed: recognized, and their outputscale, noise and mean read and written.
+
+Noise of variance :math:`\sigma^2 / w_i` at row i is made the same at all rows: with :math:`W = \mathrm{diag}(w)`, the
+targets :math:`W^{1/2} y` have the covariance :math:`s W^{1/2} K W^{1/2} + \sigma^2 I` and the mean
+:math:`c\, W^{1/2} 1`, and their log density is that of y less :math:`\tfrac12 \sum_i \log w_i`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from gpytorch.kernels import ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Interval, LogPrior, Maximum
+from gpytorch_partition.likelihoods import WeightedGaussianLikelihood
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 # Distance from its bounds at which a value at a bound is written, relative to them: a softplus cannot reach its own.
@@ -31,28 +39,35 @@ class ScaledCovariance:
     A model of this form, and the modules that hold its values.
 
     :param model: The model.
-    :param covariance: `N x N` K, of unit scale.
-    :param residuals: `N x t` targets, less the prior mean if that is not trained.
-    :param likelihood: The likelihood, which holds the noise.
+    :param covariance: `N x N` K, of unit scale; :math:`W^{1/2} K W^{1/2}` where rows have weights.
+    :param residuals: `N x t` targets, less the prior mean if that is not trained; times :math:`W^{1/2}`.
+    :param noise: The module that holds the noise.
     :param scale: The kernel that holds the outputscale; None if it is 1.
     :param mean: The module that holds the constant mean; None if it is not trained.
+    :param level: The diagonal of :math:`W^{1/2}` (`N`, float64); None where rows have no weights.
     """
 
     model: ExactGP
     covariance: PartitionLinearOperator
     residuals: Tensor
-    likelihood: GaussianLikelihood
+    noise: HomoskedasticNoise
     scale: ScaleKernel | None
     mean: ConstantMean | None
+    level: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
         """Number N of training rows."""
         return self.residuals.shape[0]
 
+    @property
+    def log_jacobian(self) -> float:
+        """What the log density of the targets has more than that of the residuals, for each set of targets."""
+        return 0.0 if self.level is None else float(self.level.log().sum())
+
     def bounds(self, target: int) -> Bounds:
         """The intervals in which the values for a target may lie."""
-        noise = _interval(self.likelihood.noise_covar, "noise", target)
+        noise = _interval(self.noise, "noise", target)
         outputscale = (1.0, 1.0) if self.scale is None else _interval(self.scale, "outputscale", target)
         return Bounds(outputscale, noise, 0.0 if self.mean is None else None)
 
@@ -78,8 +93,8 @@ class ScaledCovariance:
     def _write(self, outputscales: list[float], noises: list[float]) -> None:
         if self.scale is not None and self.scale.raw_outputscale.requires_grad:
             _set(self.scale, "outputscale", outputscales)
-        if self.likelihood.noise_covar.raw_noise.requires_grad:
-            _set(self.likelihood.noise_covar, "noise", noises)
+        if self.noise.raw_noise.requires_grad:
+            _set(self.noise, "noise", noises)
 
 
 def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
@@ -90,19 +105,39 @@ def recognize(model: ExactGP, likelihood: Likelihood) -> ScaledCovariance:
 
     :raises NotApplicableError: If it has another form.
     """
-    if type(likelihood) is not GaussianLikelihood:
-        raise NotApplicableError(f"its likelihood is a {type(likelihood).__name__}, not one level of Gaussian noise")
+    noise, weights = _noise_and_weights(likelihood)
     scale, mean = _only_module(model, ScaleKernel), _only_module(model, ConstantMean)
     mean = mean if mean is not None and mean.raw_constant.requires_grad else None
-    _check_trained(model, likelihood, scale, mean)
+    _check_trained(model, noise, scale, mean)
     with _perturbed(scale, mean):
         _checked_prior(model, scale, mean)  # the form must hold at other values too, not by coincidence at the current
     prior_mean, covariance = _checked_prior(model, scale, mean)
     targets = model.train_targets if mean is not None else model.train_targets - prior_mean.detach()
     residuals = targets.reshape(-1, targets.shape[-1]).mT
-    found = ScaledCovariance(model, covariance.detach().without_scale(), residuals, likelihood, scale, mean)
+    found = ScaledCovariance(model, covariance.detach().without_scale(), residuals, noise, scale, mean)
     _check_targets(found)
-    return found
+    return found if weights is None else _weighted(found, weights)
+
+
+def _noise_and_weights(likelihood: Likelihood) -> tuple[HomoskedasticNoise, Tensor | None]:
+    """The noise of one level, and the weights of the rows that divide it."""
+    noise: Any = getattr(likelihood, "noise_covar", None)
+    if type(likelihood) is GaussianLikelihood:
+        return noise, None
+    if type(likelihood) is WeightedGaussianLikelihood and type(noise.base_noise) is HomoskedasticNoise:
+        return noise.base_noise, noise.relative_weights
+    raise NotApplicableError(f"its likelihood is a {type(likelihood).__name__}, not one level of Gaussian noise")
+
+
+def _weighted(found: ScaledCovariance, weights: Tensor) -> ScaledCovariance:
+    """The same noise at all rows, of rows times the roots of their weights."""
+    if len(weights) != found.num_rows:
+        raise ValueError(f"expected one weight for each of {found.num_rows} training rows, got {len(weights)}")
+    level = weights.double().sqrt()
+    column = level.unsqueeze(-1)
+    loadings = column.to(found.covariance.cluster_operator.dtype)
+    covariance = found.covariance.with_loadings(loadings, loadings)
+    return replace(found, covariance=covariance, residuals=column * found.residuals, level=level)
 
 
 @contextmanager
@@ -149,8 +184,8 @@ def _only_module(model: ExactGP, kind: type) -> Any:
     return modules[0] if modules else None
 
 
-def _check_trained(model: ExactGP, likelihood: Any, scale: Any, mean: Any) -> None:
-    known = {id(likelihood.noise_covar.raw_noise)}
+def _check_trained(model: ExactGP, noise: HomoskedasticNoise, scale: Any, mean: Any) -> None:
+    known = {id(noise.raw_noise)}
     known |= set() if scale is None else {id(scale.raw_outputscale)}
     known |= set() if mean is None else {id(mean.raw_constant)}
     others = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in known]

@@ -8,7 +8,7 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
-from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_ones
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_level
 from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
 
@@ -33,7 +33,7 @@ def default_num_probes(num_rows: int) -> int:
 
 
 def krylov_measures(
-    covariance: LinearOperator, targets: Tensor, num_probes: int, seed: int
+    covariance: LinearOperator, targets: Tensor, num_probes: int, seed: int, level: Tensor | None = None
 ) -> Iterator[SpectralMeasure]:
     r"""
     Measures of increasing accuracy from one Lanczos run, after 20, 30, 40, ... and at most 300 steps.
@@ -47,11 +47,12 @@ def krylov_measures(
     :param targets: `N x t` targets.
     :param num_probes: Number of probe vectors for the traces.
     :param seed: Seed of the probe vectors.
+    :param level: `N`, what a mean of 1 adds to the targets. (Default: ones.)
     """
     num_rows, covariance = targets.shape[0], covariance.to(dtype=torch.float64)
     generator = solver_generator(seed, "probes", covariance.device)
     probes = torch.randn(num_rows, num_probes, generator=generator, dtype=covariance.dtype, device=covariance.device)
-    run = LanczosRun(covariance._matmul, with_ones(targets), probes, generator)
+    run = LanczosRun(covariance._matmul, with_level(targets, level), probes, generator)
     for num_steps in _CHECKPOINTS:
         run.extend(num_steps - run.num_steps)
         yield _measure(run, num_rows)

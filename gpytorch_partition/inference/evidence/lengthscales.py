@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
 _LENGTHSCALE_BOUNDS = (1e-2, 1e3)  # in standard deviations of a column
@@ -14,7 +15,7 @@ _NOISE_BOUNDS = (1e-4, 10.0)  # in variances of the targets: the covariance stay
 _STOPPING_RULE = {"ftol": 1e-5, "maxiter": 100}  # of L-BFGS
 
 
-def learn_lengthscales(x: Tensor, y: Tensor) -> Tensor:
+def learn_lengthscales(x: Tensor, y: Tensor, noise_factors: Tensor | None = None) -> Tensor:
     r"""
     The lengthscales (`D`, float64, in units of x) of a Matern-3/2 kernel that maximize the marginal likelihood.
 
@@ -26,6 +27,7 @@ def learn_lengthscales(x: Tensor, y: Tensor) -> Tensor:
 
     :param x: `n x D` rows.
     :param y: `n` targets.
+    :param noise_factors: `n` factors of the noise at the rows. (Default: 1.)
 
     Example:
         >>> x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
@@ -34,12 +36,13 @@ def learn_lengthscales(x: Tensor, y: Tensor) -> Tensor:
         True
     """
     unit, num_columns = _deviation(x.double()), x.shape[1]
-    points, targets = x.double() / unit, (y.double() - y.double().mean()) / _deviation(y.double())
+    points, targets = x.double() / unit, _standardized(y.double(), noise_factors)
+    factors = torch.ones_like(targets) if noise_factors is None else noise_factors
 
     def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(logs, device=points.device, requires_grad=True)
         with torch.enable_grad():
-            covariance = _covariance(points, position.exp())
+            covariance = _covariance(points, position.exp(), factors)
         loss, sensitivity = _negative_log_likelihood(covariance.detach(), targets)
         (gradient,) = torch.autograd.grad(covariance, position, sensitivity)
         return loss, gradient.cpu().numpy()
@@ -56,11 +59,18 @@ def _deviation(values: Tensor) -> Tensor:
     return torch.where(deviation > 0, deviation, 1)
 
 
-def _covariance(x: Tensor, values: Tensor) -> Tensor:
+def _standardized(y: Tensor, noise_factors: Tensor | None) -> Tensor:
+    """Targets of mean 0 and deviation 1; those of more noise than usual count less."""
+    if noise_factors is None:
+        return (y - y.mean()) / _deviation(y)
+    return Standardization.of_weighted(y, (1 / noise_factors).clamp_max(1.0)).apply(y)
+
+
+def _covariance(x: Tensor, values: Tensor, noise_factors: Tensor) -> Tensor:
     """The covariance of noisy targets, given lengthscales, outputscale and noise (`D + 2`)."""
     distance = 3**0.5 * torch.cdist(x / values[:-2], x / values[:-2])
     matern = (1 + distance) * torch.exp(-distance)
-    return values[-2] * matern + values[-1] * torch.eye(x.shape[0], dtype=x.dtype, device=x.device)
+    return values[-2] * matern + values[-1] * torch.diag(noise_factors)
 
 
 def _negative_log_likelihood(covariance: Tensor, y: Tensor) -> tuple[float, Tensor]:

@@ -25,8 +25,8 @@ class SpectralMeasure:
     Two discrete measures on the eigenvalues of a covariance K (`N x N`): one of targets, one for traces.
 
     Quadratic forms: :math:`v_a^\top f(K) v_b = \sum_i f(\theta_i) c_{ia} c_{ib}` for the vectors
-    :math:`V = [y_1 \ldots y_t, 1]`. Traces: :math:`\mathrm{tr} f(K)` is the mean over the rows of `trace_nodes` of
-    :math:`\sum_i w_i f(\theta_i)`: one exact row, or independent estimates from probe vectors.
+    :math:`V = [y_1 \ldots y_t, 1]` (or another level). Traces: :math:`\mathrm{tr} f(K)` is the mean over the rows of
+    `trace_nodes` of :math:`\sum_i w_i f(\theta_i)`: one exact row, or independent estimates from probe vectors.
 
     :param nodes: `k` eigenvalues of the quadratic forms.
     :param coefficients: `k x (t + 1)` c.
@@ -49,23 +49,30 @@ class SpectralMeasure:
         return self.coefficients.shape[1] - 1
 
 
-def dense_measure(covariance: Tensor, targets: Tensor) -> SpectralMeasure:
+def dense_measure(covariance: Tensor, targets: Tensor, level: Tensor | None = None) -> SpectralMeasure:
     r"""
     The exact measure by one dense eigendecomposition: :math:`O(N^3)` time and :math:`O(N^2)` memory.
 
     :param covariance: `N x N` K.
     :param targets: `N x t` targets Y.
+    :param level: `N`, what a mean of 1 adds to the targets. (Default: ones.)
     """
     values, vectors = torch.linalg.eigh(covariance.detach().double())
-    columns = with_ones(targets)
+    columns = with_level(targets, level)
     nodes = values.clamp_min(0).cpu().numpy()
     coefficients = (vectors.mT @ columns).cpu().numpy()
     return SpectralMeasure(nodes, coefficients, nodes[None], np.ones((1, len(nodes))), len(nodes))
 
 
-def with_ones(targets: Tensor) -> Tensor:
-    """The vectors [Y, 1] (`N x (t + 1)`, float64) whose quadratic forms a constant mean needs."""
-    return torch.cat([targets.detach().double(), torch.ones_like(targets[:, :1], dtype=torch.float64)], -1)
+def with_level(targets: Tensor, level: Tensor | None = None) -> Tensor:
+    """
+    The vectors [Y, 1] (`N x (t + 1)`, float64) whose quadratic forms a constant mean needs.
+
+    :param targets: `N x t` Y.
+    :param level: `N`, in place of the ones. (Default: ones.)
+    """
+    column = torch.ones_like(targets[:, 0]) if level is None else level
+    return torch.cat([targets.detach().double(), column.detach().double().unsqueeze(-1)], -1)
 
 
 class SpectralLikelihood:

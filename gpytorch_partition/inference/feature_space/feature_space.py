@@ -19,7 +19,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_ones
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_level
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.progress import LONG_SECONDS, progress
@@ -186,7 +186,7 @@ def measure_of(covariance: PartitionLinearOperator, targets: Tensor) -> Spectral
     centres = targets.mean(0)
     sizes = (targets - centres).norm(dim=0)
     sizes = torch.where(sizes > 0, sizes, 1)
-    columns = with_ones((targets - centres) / sizes)
+    columns = with_level((targets - centres) / sizes)
     sums = streamed_cluster_sums(covariance.left.codes, columns, covariance.left.num_clusters)
     measure = feature_space_of(covariance).measure(sums, columns.mT @ columns)
     scaled, ones = measure.coefficients[:, :-1], measure.coefficients[:, -1:]

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 
+from gpytorch_partition.partitions.ensembles.weighted_tree import without_weights
+
 # Rows of the mean target that are added to each level before means are compared, so that levels of few rows are not
 # the first and the last for their noise alone.
 _PRIOR_ROWS = 1.0
@@ -31,12 +33,14 @@ class LevelOrderTree(ExtraTreeRegressor):
     Means are shrunk to that of all rows, as if each level had one row more there; a level that the first half lacks
     is hence in the middle of the order. Missing values and levels beyond the last stay missing.
 
-    Costs :math:`O(n + C \log C)` for each category beside what the tree costs. It has no sample weights, so that
-    :class:`~sklearn.ensemble.BaggingRegressor` gives it the rows of its subsample alone.
+    Costs :math:`O(n + C \log C)` for each category beside what the tree costs. It is given no `sample_weight`, so that
+    :class:`~sklearn.ensemble.BaggingRegressor` gives it the rows of its subsample alone; weights of rows may be the
+    last column of the targets, as in a :class:`~gpytorch_partition.partitions.ensembles.weighted_tree.WeightedTree`.
 
     :param categories: The number C of levels of each column that holds codes 0 ... C - 1, by its number.
     :param by_targets: Whether levels are ordered by targets; otherwise at random, for trees that are not to look at
         them. (Default: yes.)
+    :param has_weights: Whether the last column of the targets are weights. (Default: no.)
     :param min_samples_leaf: As those that follow, as in scikit-learn.
 
     Fitted attribute: `level_places_`, for each category the place of each level (`C`, int32), the same number for
@@ -56,6 +60,7 @@ class LevelOrderTree(ExtraTreeRegressor):
         *,
         categories: Mapping[int, int] | None = None,
         by_targets: bool = True,
+        has_weights: bool = False,
         min_samples_leaf: int | float = 1,
         max_features: int | float = 1.0,
         random_state: int | np.random.RandomState | None = None,
@@ -63,17 +68,23 @@ class LevelOrderTree(ExtraTreeRegressor):
         super().__init__(min_samples_leaf=min_samples_leaf, max_features=max_features, random_state=random_state)
         self.categories = categories
         self.by_targets = by_targets
+        self.has_weights = has_weights
 
     def fit(self, X: Any, y: Any, check_input: bool = True) -> LevelOrderTree:
         """Order the levels, and grow the tree; parameters are those of scikit-learn."""
         random = check_random_state(self.random_state)
+        weights = None
+        if self.has_weights:
+            y, weights = without_weights(y)
         rows = random.permutation(len(X))
         first, second = (rows[: len(X) // 2], rows[len(X) // 2 :]) if self.by_targets else (rows, rows)
         self.level_places_: dict[int, NDArray[np.int32]] = {}
         for column, size in (self.categories or {}).items():
-            scores = _scores(X[first, column], y[first], size) if self.by_targets else random.permutation(size)
+            own = None if weights is None else weights[first]
+            scores = _scores(X[first, column], y[first], size, own) if self.by_targets else random.permutation(size)
             self.level_places_[column] = np.unique(scores, return_inverse=True)[1].astype(np.int32)
-        return super().fit(self._placed(X[second]), y[second], check_input=check_input)
+        some = None if weights is None or not weights[second].any() else weights[second]
+        return super().fit(self._placed(X[second]), y[second], sample_weight=some, check_input=check_input)
 
     def predict(self, X: Any, check_input: bool = True) -> NDArray[np.float64]:
         """The mean targets of the leaves of rows of codes, as in scikit-learn."""
@@ -94,16 +105,21 @@ class LevelOrderTree(ExtraTreeRegressor):
         return placed
 
 
-def _scores(codes: NDArray[np.float64], targets: NDArray[np.float64], size: int) -> NDArray[np.float64]:
-    """What the levels are ordered by (`size`), from codes (`n`) and targets (`n`, or `n x k`)."""
+def _scores(
+    codes: NDArray[np.float64], targets: NDArray[np.float64], size: int, weights: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """What the levels are ordered by (`size`), from codes (`n`), targets (`n`, or `n x k`) and weights of rows."""
     if not len(codes):
         return np.zeros(size)
+    if weights is not None and not weights.any():
+        weights = None
     targets = targets.reshape(len(codes), -1)
-    targets = targets - targets.mean(0)
+    targets = targets - np.average(targets, axis=0, weights=weights)
     known = ~np.isnan(codes)
-    levels = codes[known].astype(np.int64)
-    counts = np.bincount(levels, minlength=size)
-    sums = np.stack([np.bincount(levels, target, minlength=size) for target in targets[known].T], axis=1)
+    levels, shares = codes[known].astype(np.int64), None if weights is None else weights[known]
+    counts = np.bincount(levels, shares, minlength=size)
+    targets = targets[known] if shares is None else targets[known] * shares[:, None]
+    sums = np.stack([np.bincount(levels, target, minlength=size) for target in targets.T], axis=1)
     means = sums / (counts + _PRIOR_ROWS)[:, None]
     if means.shape[1] == 1:
         return means[:, 0]

@@ -1,0 +1,49 @@
+"""What estimators make of `sample_weight`: rows that count, their weights, and the likelihood that has them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+
+from gpytorch_partition.inputs.row_weights import RowWeights
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.likelihoods import WeightedGaussianLikelihood
+
+
+class CountedRows(NamedTuple):
+    """Rows of a weight above 0."""
+
+    X: np.ndarray  # N x D
+    y: np.ndarray  # N
+    weights: RowWeights | None  # None where all are 1
+    numbers: np.ndarray | None  # N numbers of them among all rows; None where no row is left out
+
+
+def counted_rows(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> CountedRows:
+    """
+    The rows that count.
+
+    :param X: Rows.
+    :param y: Their targets.
+    :param weights: Their weights, as :func:`~gpytorch_partition.inputs.row_weights.checked_weights` returns them.
+    """
+    if weights is None:
+        return CountedRows(X, y, None, None)
+    numbers = np.flatnonzero(weights)
+    row_weights = None if (weights[numbers] == 1).all() else RowWeights.of(torch.from_numpy(weights[numbers]))
+    return CountedRows(X[numbers], y[numbers], row_weights, None if len(numbers) == len(y) else numbers)
+
+
+def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:
+    """Mean and deviation of targets, in which those of less weight than usual count less."""
+    if weights is None:
+        return Standardization.of_array(y)
+    return Standardization.of_weighted(torch.from_numpy(y), weights.capped)
+
+
+def new_likelihood(weights: RowWeights | None) -> Likelihood:
+    """Gaussian noise of one level, divided by the weights of the training rows where these have some."""
+    return GaussianLikelihood() if weights is None else WeightedGaussianLikelihood(weights.values, unit=weights.unit)

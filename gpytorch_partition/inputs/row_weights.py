@@ -1,0 +1,129 @@
+"""Weights of training rows: checks, and what of them is given to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_UNIT_SHARE = 0.9  # share of the rows that weigh the unit or less
+
+
+@dataclass(frozen=True, eq=False)
+class RowWeights:
+    r"""
+    How much the rows of a training set count: the variance of the noise at a row is :math:`\sigma^2 / w`.
+
+    :param values: `N` weights w (float64), above 0.
+    :param unit: What a usual row weighs, so that noise and scales of a model are those of usual rows wherever there are
+        bounds: a tenth of the rows may weigh far more, nine tenths far less.
+
+    Example:
+        >>> weights = RowWeights.of(torch.tensor([0.002, 2.0, 2.0, 800.0]))
+        >>> weights.relative.tolist(), weights.capped.tolist()
+        ([0.001, 1.0, 1.0, 400.0], [0.001, 1.0, 1.0, 1.0])
+    """
+
+    values: Tensor
+    unit: float
+
+    @classmethod
+    def of(cls, values: Tensor) -> RowWeights:
+        """
+        Weights with their unit.
+
+        :param values: `N` weights.
+        """
+        values = values.detach().double()
+        unit = np.quantile(values.cpu().numpy(), _UNIT_SHARE, method="lower")
+        return cls(values, float(unit))
+
+    @property
+    def relative(self) -> Tensor:
+        """Weights in units of a usual row's (`N`)."""
+        return self.values / self.unit
+
+    @property
+    def capped(self) -> Tensor:
+        """
+        The same, 1 at most (`N`): for means, deviations and trees, in which a row that is measured a thousand times as
+        well is still one point of the function.
+        """
+        return self.relative.clamp_max(1.0)
+
+    def of_rows(self, rows: Tensor | np.ndarray) -> RowWeights:
+        """
+        Those of some rows, in the same unit.
+
+        :param rows: Their numbers.
+        """
+        return RowWeights(self.values[rows], self.unit)
+
+
+def noise_factors(weights: RowWeights | None, num_rows: int) -> Tensor:
+    """
+    The variance of the noise at each row over that at a usual one (`N`, float64).
+
+    :param weights: Weights of the rows, or None.
+    :param num_rows: N.
+    """
+    return torch.ones(num_rows, dtype=torch.float64) if weights is None else 1 / weights.relative
+
+
+def checked_weights(weights: Any, num_rows: int) -> np.ndarray | None:
+    """
+    Weights of rows as an array (`N`, float64); None where all are 1, which is as good as no weights.
+
+    :param weights: Numbers from 0, not all 0: one for each row, or one for all; or None.
+    :param num_rows: N.
+    :raises ValueError: If there is not one for each row, one is negative, NaN or infinite, or all are 0.
+
+    Example:
+        >>> checked_weights([1, 2], 2)
+        array([1., 2.])
+    """
+    if weights is None:
+        return None
+    try:
+        found = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"expected sample_weight as numbers, one for each row: {error}") from error
+    found = np.full(num_rows, float(found)) if found.ndim == 0 else found
+    if found.ndim != 1:
+        raise ValueError(f"Sample weights must be 1D array or scalar: expected {num_rows}, got shape {found.shape}")
+    if len(found) != num_rows:
+        raise ValueError(f"expected one weight for each of {num_rows} rows, got sample_weight of {len(found)}")
+    _check_values(found)
+    return None if bool((found == 1).all()) else found
+
+
+def _check_values(weights: np.ndarray) -> None:
+    wrong = ~np.isfinite(weights) | (weights < 0)
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise ValueError(
+            f"expected weights of rows from 0, finite ones, got {weights[first]:g} for row {first} (sample_weight; "
+            f"{int(wrong.sum())} such): the noise's variance is divided by them; 0 leaves a row out"
+        )
+    if not weights.any():
+        raise ValueError("expected weights of rows above 0, got 0 for all (sample_weight): no row is left")
+
+
+def positive_weights(weights: Tensor | None, num_rows: int) -> RowWeights | None:
+    """
+    Weights of rows, all of which count.
+
+    :param weights: `N` numbers above 0, or None.
+    :param num_rows: N.
+    :raises ValueError: If they are anything else.
+    """
+    if weights is None:
+        return None
+    fits = torch.is_tensor(weights) and weights.shape == (num_rows,)
+    if not fits or not bool(((weights > 0) & weights.isfinite()).all()):
+        got = tuple(weights.shape) if torch.is_tensor(weights) else type(weights).__name__
+        raise ValueError(f"expected {num_rows} weights of rows as a tensor of finite numbers above 0, got {got}")
+    return None if bool((weights == 1).all()) else RowWeights.of(weights)

@@ -1,0 +1,121 @@
+"""Gaussian noise whose variance is divided by a weight at each training row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.likelihoods.gaussian_likelihood import _GaussianLikelihoodBase
+from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
+from linear_operator.operators import DiagLinearOperator, LinearOperator
+from torch import Tensor
+
+
+class WeightedNoise(Noise):
+    r"""
+    The covariance of noise whose variance is :math:`\sigma^2(x)\, u / w_i` at training row i, and
+    :math:`\sigma^2(x)\, u` at all other points: what a row of weight u has, and one of weight 1.
+
+    Training rows are asked for in training mode, or with a list of inputs, as GPyTorch's prediction strategies ask for
+    them; rows that come after those with weights, of fantasies, have a weight of 1. Points as a tensor, as in
+    `likelihood(model(x), x)`, are new observations, at the training rows as well.
+
+    :param base_noise: :math:`\sigma^2(x)`.
+    :param weights: `N` weights w of the training rows, above 0.
+    :param unit: u. What a usual row weighs, where bounds of the base noise are meant for usual rows. (Default: 1.)
+    :raises ValueError: If weights are not positive; in calls, for training rows of another number.
+    """
+
+    weights: Tensor
+    unit: Tensor
+
+    def __init__(self, base_noise: Noise, weights: Tensor, unit: float = 1.0) -> None:
+        super().__init__()
+        if weights.dim() != 1 or not bool(((weights > 0) & weights.isfinite()).all()):
+            raise ValueError(f"expected N finite weights above 0, got a tensor of shape {tuple(weights.shape)}")
+        self.base_noise = base_noise
+        self.register_buffer("weights", weights.detach().clone())
+        self.register_buffer("unit", torch.tensor(unit, dtype=weights.dtype))
+
+    def extra_repr(self) -> str:
+        """The range of the weights."""
+        return f"weights from {self.weights.min():.4g} to {self.weights.max():.4g}"
+
+    def forward(self, *params: Any, shape: Any = None, **kwargs: Any) -> LinearOperator:
+        """The noise's covariance, at training rows or at the points given (see above)."""
+        found = self.base_noise(*params, shape=shape, **kwargs)
+        variances = found.diagonal(dim1=-2, dim2=-1)
+        is_of_new_points = not self.training and (not params or isinstance(params[0], Tensor))
+        factors = self.unit.to(variances) if is_of_new_points else 1 / self._relative_weights(variances)
+        return DiagLinearOperator(variances * factors)
+
+    @property
+    def noise(self) -> Tensor:
+        """The variance, or the level, of the noise at a weight of 1."""
+        return self.base_noise.noise * self.unit
+
+    @noise.setter
+    def noise(self, value: Tensor | float) -> None:
+        self.base_noise.initialize(noise=value / self.unit)
+
+    @property
+    def relative_weights(self) -> Tensor:
+        """The weights in units of a usual row's (`N`)."""
+        return self.weights / self.unit
+
+    def _relative_weights(self, variances: Tensor) -> Tensor:
+        """The weights of so many training rows; only in evaluation mode may there be more than those with weights."""
+        more = variances.shape[-1] - len(self.weights)
+        if more < 0 or (more and self.training):
+            raise ValueError(f"expected the {len(self.weights)} training rows that have weights, got {len(variances)}")
+        return torch.cat([self.relative_weights, 1 / self.unit.expand(more)]).to(variances)
+
+
+class WeightedGaussianLikelihood(_GaussianLikelihoodBase):
+    r"""
+    Gaussian noise of variance :math:`\sigma^2 / w_i` at training row i, and :math:`\sigma^2` at new points.
+
+    Use it where training rows are not equally good: means of several measurements (w their number), old or doubtful
+    rows (w below 1). Only ratios of weights matter for means; :attr:`noise` is that of a weight of 1, and so is the
+    noise of new observations. GPyTorch's :class:`~gpytorch.likelihoods.FixedNoiseGaussianLikelihood` takes known
+    variances instead, and learns none.
+
+    :func:`~gpytorch_partition.fit_exact_gp` trains it in one pass: with :math:`W = \mathrm{diag}(w)`,
+    :math:`s W^{1/2} K W^{1/2} + \sigma^2 I` has the Krylov spaces of :math:`W^{1/2} K W^{1/2}`. In a training loop of
+    your own, nothing changes. What counts as a training row, :class:`WeightedNoise` says.
+
+    :param weights: `N` weights w of the training rows, above 0.
+    :param noise: That of rows of the unit's weight, another noise of GPyTorch or this package. (Default: None, the same
+        at all points, at least 1e-4.)
+    :param unit: What a usual row weighs, whose noise is bounded. (Default: 1.)
+
+    Example:
+        >>> from gpytorch.distributions import MultivariateNormal
+        >>> likelihood = WeightedGaussianLikelihood(torch.tensor([1.0, 4.0]))
+        >>> likelihood.noise = 0.4
+        >>> prior, x = MultivariateNormal(torch.zeros(2), torch.eye(2)), torch.zeros(2, 1)
+        >>> likelihood.train()(prior, x).variance.detach(), likelihood.eval()(prior, x).variance.detach()
+        (tensor([1.4000, 1.1000]), tensor([1.4000, 1.4000]))
+    """
+
+    def __init__(self, weights: Tensor, noise: Noise | None = None, unit: float = 1.0) -> None:
+        super().__init__(WeightedNoise(HomoskedasticNoise() if noise is None else noise, weights, unit))
+
+    @property
+    def noise(self) -> Tensor:
+        """The variance, or the level, of the noise at a weight of 1."""
+        return self.noise_covar.noise
+
+    @noise.setter
+    def noise(self, value: Tensor | float) -> None:
+        self.noise_covar.noise = value
+
+
+def weights_of(likelihood: Any) -> Tensor | None:
+    """
+    The weights of the training rows (`N`) that a likelihood divides its noise by; None where it has none.
+
+    :param likelihood: Any likelihood.
+    """
+    found = [module for module in likelihood.modules() if isinstance(module, WeightedNoise)]
+    return found[0].weights if found else None

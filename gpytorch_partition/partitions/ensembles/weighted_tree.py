@@ -1,0 +1,56 @@
+"""Extremely randomized trees of rows with weights, inside ensembles that draw subsamples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.tree import ExtraTreeRegressor
+
+
+def with_weights(targets: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """
+    Targets (`N` or `N x k`) with the weights of the rows (`N`) as their last column, as :class:`WeightedTree` takes
+    them.
+
+    :raises ValueError: If there is not one finite weight from 0 for each row, or all are 0.
+    """
+    if weights.shape != targets.shape[:1] or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+        raise ValueError(
+            f"expected {len(targets)} weights of rows from 0, not all 0, got an array of shape {weights.shape}"
+        )
+    return np.column_stack([targets, weights])
+
+
+def without_weights(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """
+    Targets (`N` or `N x k`) and weights (`N`), from what :func:`with_weights` returned.
+
+    :param y: `N x (k + 1)`.
+    """
+    return (y[:, 0] if y.shape[1] == 2 else y[:, :-1]), y[:, -1]
+
+
+class WeightedTree(ExtraTreeRegressor):
+    """
+    An extremely randomized tree whose rows' squared errors have weights, the last column of its targets.
+
+    :class:`~sklearn.ensemble.BaggingRegressor` takes weights of rows for probabilities to draw them (from scikit-learn
+    1.8 on), and sampled without replacement a tree of most rows would have nearly all of them, whatever they weigh.
+
+    Parameters are those of scikit-learn's tree.
+
+    Example:
+        >>> x, y = np.array([[0.0], [1.0], [2.0]]), np.array([5.0, 7.0, 6.0])
+        >>> tree = WeightedTree(max_depth=1, random_state=0).fit(x, with_weights(y, np.array([1.0, 1.0, 3.0])))
+        >>> sorted(set(tree.predict(x).round(2).tolist()))
+        [5.0, 6.25]
+    """
+
+    def fit(self, X: Any, y: Any, check_input: bool = True) -> WeightedTree:
+        """Grow the tree on rows of a subsample."""
+        targets, weights = without_weights(np.asarray(y))
+        if not weights.any():
+            weights = np.ones_like(weights)  # a subsample of rows that do not count
+        return super().fit(X, targets, sample_weight=weights, check_input=check_input)
