@@ -135,7 +135,7 @@ class Explanation(BaseEstimator):
 
         :param X: `N2 x D` rows.
         :param k: Number of training rows for each, at most N. (Default: 5.)
-        :return: Numbers of training rows, from 0 and as `fit` was given them, and their correlations, `N2 x k` each, the
+        :return: Numbers of training rows, from 0, as `fit` was given them, and their correlations, `N2 x k` each, the
             nearest first.
         :raises ValueError: If k or X cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.

@@ -14,6 +14,7 @@ from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.parts import KernelPart, covariance_shares, dual_weights, kernel_parts
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, PartitionMixtureKernel, RandomForestKernel
+from gpytorch_partition.likelihoods import weights_of
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import description_of
@@ -65,6 +66,8 @@ class ModelSummary:
     :param log_predictive_density: Mean over held-out rows, in nats; None where no rows were held out.
     :param at_bounds: Hyperparameters at a bound.
     :param seconds: Seconds of the stages of the fit, by name.
+    :param row_weights: The least and the largest weight of a training row, which divides the noise's variance there;
+        None where all weigh 1.
     """
 
     title: str
@@ -80,6 +83,7 @@ class ModelSummary:
     log_predictive_density: float | None
     at_bounds: dict[str, Any]
     seconds: dict[str, float]
+    row_weights: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         width = max(12, *(len(part.name) for part in self.parts))
@@ -101,6 +105,8 @@ class ModelSummary:
             f"(targets: {self.target_std:.4g}; the prior expects {self.prior_std:.4g})",
             "noise": self._noise(),
         }
+        if self.row_weights is not None:
+            found["weights"] = "of rows, from {:.4g} to {:.4g}; the noise is that of weight 1".format(*self.row_weights)
         for part in self.parts:
             if part.lengthscales:
                 found["lengthscales"] = f"{_shortest(part.lengthscales)} (in standard deviations of the columns)"
@@ -156,6 +162,7 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
         for name, part, prior, share in zip(names, parts, priors, covariance_shares(means))
     )
     noise = scale * noise_variances(model.likelihood, some).double().sqrt()
+    weights = weights_of(model.likelihood)
     varies = bool((noise - noise[0]).abs().max() > 1e-6 * noise[0])
     return ModelSummary(
         num_rows=len(x),
@@ -164,6 +171,7 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
         function_std=scale * float(means.sum(0).std(correction=0)),
         prior_std=scale * max(0.0, sum(priors)) ** 0.5,
         noise_std=float(noise.square().mean().sqrt()),
+        row_weights=None if weights is None else (float(weights.min()), float(weights.max())),
         noise_range=(float(noise.min()), float(noise.max())) if varies else None,
         **others,
     )

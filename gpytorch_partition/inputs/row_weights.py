@@ -109,7 +109,9 @@ def _check_values(weights: np.ndarray) -> None:
             f"{int(wrong.sum())} such): the noise's variance is divided by them; 0 leaves a row out"
         )
     if not weights.any():
-        raise ValueError("expected weights of rows above 0, got 0 for all (sample_weight): no row is left")
+        raise ValueError(
+            "expected weights of rows (sample_weight) that are not all zero, got zero for all: no row is left"
+        )
 
 
 def positive_weights(weights: Tensor | None, num_rows: int) -> RowWeights | None:

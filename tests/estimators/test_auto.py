@@ -101,5 +101,6 @@ def test_too_little_to_choose_by_leaves_the_forest(x, y):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_accepts_it():
-    results = check_estimator(PartitionGPRegressor("auto", options=FEW_TREES))
-    assert {result["status"] for result in results} <= {"passed", "skipped"}
+    not_the_same = {"check_sample_weight_equivalence_on_dense_data": "folds know which rows are repeated, trees do not"}
+    results = check_estimator(PartitionGPRegressor("auto", options=FEW_TREES), expected_failed_checks=not_the_same)
+    assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}

@@ -20,6 +20,8 @@ from gpytorch_partition.estimators import PartitionGPRegressor, regressor
 from tests.random_states import untouched_random_states
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
+EQUIVALENCE = "check_sample_weight_equivalence_on_dense_data"
+REPEATED_ROWS = "two rows of noise s^2 have another marginal likelihood than one of s^2 / 2, and tell the noise"
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(150, 3) * [1.0, 20.0, 0.01] + [5.0, 0.0, 1.0]
 Y = 40 * np.sin(X[:, 0]) + 2 * X[:, 1] + 10 * RANDOM.randn(150) + 300
@@ -41,8 +43,10 @@ FITTED = {kernel: small(kernel).fit(X, Y) for kernel in (*KERNELS, rbf)}
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_scikit_learn_accepts_it(kernel):
-    results = check_estimator(PartitionGPRegressor(kernel, num_partitions=5))
-    assert {result["status"] for result in results} <= {"passed", "skipped"}
+    model = PartitionGPRegressor(kernel, num_partitions=5)
+    results = check_estimator(model, expected_failed_checks={EQUIVALENCE: REPEATED_ROWS})
+    assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
+    assert [result["check_name"] for result in results if result["status"] == "xfail"] == [EQUIVALENCE]
     skipped = [str(result["exception"]) for result in results if result["status"] == "skipped"]
     assert all("pandas" in reason or "array" in reason.lower() for reason in skipped), skipped
 

@@ -40,14 +40,14 @@ def folds_of(*covariances, num_folds=3):
 
 COVARIANCES = (smooth(0.1), (X - 0.5) @ (X - 0.5).T)
 FOLDS = folds_of(*COVARIANCES)
+FACTORS = 1 / (0.2 + torch.rand(len(Y), generator=torch.Generator().manual_seed(5), dtype=torch.float64))
 FIT = PredictiveFit(torch.tensor([0.8, 0.3], dtype=torch.float64), 0.09, 0.7, -math.inf)
 
 
 def density(fold, fit):
     """Log predictive densities of single held-out rows, from the joint distribution with all rows kept."""
-    covariance = torch.einsum("i,inm->nm", fit.outputscales, torch.stack(COVARIANCES)) + torch.diag(
-        fit.noise_at(RATIOS)
-    )
+    noise = fit.noise_at(RATIOS) * FACTORS
+    covariance = torch.einsum("i,inm->nm", fit.outputscales, torch.stack(COVARIANCES)) + torch.diag(noise)
     total = 0.0
     for row in fold.held_out:
         rows = torch.cat([fold.kept, row[None]])
@@ -59,28 +59,29 @@ def density(fold, fit):
 def test_the_density_is_that_of_the_joint_distribution():
     values = np.array([*FIT.outputscales.log(), math.log(FIT.noise), FIT.exponent])
     for fold in FOLDS:
-        loss, _ = _loss_of(fold, Y, RATIOS, values)
+        loss, _ = _loss_of(fold, Y, RATIOS, values, FACTORS)
         assert -loss == pytest.approx(density(fold, FIT), abs=1e-8)
 
 
 def test_gradients_are_finite_differences():
     values, step = np.array([-0.2, -1.0, -2.5, 0.8]), 1e-6
-    _, gradient = _loss_of(FOLDS[0], Y, RATIOS, values)
+    _, gradient = _loss_of(FOLDS[0], Y, RATIOS, values, FACTORS)
     for i, direction in enumerate(np.eye(4)):
-        above, below = (_loss_of(FOLDS[0], Y, RATIOS, values + sign * step * direction)[0] for sign in (1, -1))
+        moved = (values + sign * step * direction for sign in (1, -1))
+        above, below = (_loss_of(FOLDS[0], Y, RATIOS, each, FACTORS)[0] for each in moved)
         assert gradient[i] == pytest.approx((above - below) / (2 * step), abs=1e-5)
 
 
 def test_predictions_of_rows_held_out():
-    means, variances = held_out_predictions(FOLDS, Y, FIT, RATIOS)
-    std = (variances + FIT.noise_at(RATIOS)).sqrt()
+    means, variances = held_out_predictions(FOLDS, Y, FIT, RATIOS, FACTORS)
+    std = (variances + FIT.noise_at(RATIOS) * FACTORS).sqrt()
     for fold in FOLDS:
         expected = norm.logpdf(Y[fold.held_out], means[fold.held_out], std[fold.held_out]).sum()
         assert expected == pytest.approx(density(fold, FIT), abs=1e-8)
 
 
 def test_no_value_nearby_predicts_better():
-    fit = maximize_predictive_density(FOLDS, Y, log_ratios=RATIOS, max_iterations=200)
+    fit = maximize_predictive_density(FOLDS, Y, log_ratios=RATIOS, noise_factors=FACTORS, max_iterations=200)
 
     def score(other):
         return sum(density(fold, other) for fold in FOLDS) / len(Y)

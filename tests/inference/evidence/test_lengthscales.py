@@ -13,15 +13,16 @@ from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscale
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(150, 3, generator=GENERATOR, dtype=torch.float64)
 Y = (2 * X[:, 0]).sin() + 0.5 * X[:, 1] + 0.1 * torch.randn(150, generator=GENERATOR, dtype=torch.float64)
+FACTORS = 0.5 + torch.rand(150, generator=torch.Generator().manual_seed(1), dtype=torch.float64)  # of the noise
 
 
 def test_likelihood_and_gradient_are_gpytorchs():
     values = torch.tensor([0.5, 1.0, 2.0, 1.3, 0.2], dtype=torch.float64, requires_grad=True)
-    covariance = lengthscales._covariance(X, values)
+    covariance = lengthscales._covariance(X, values, FACTORS)
     loss, sensitivity = lengthscales._negative_log_likelihood(covariance.detach(), Y)
     kernel = ScaleKernel(MaternKernel(1.5, ard_num_dims=3)).double()
     kernel.base_kernel.lengthscale, kernel.outputscale = values.detach()[:3], 1.3
-    noisy = kernel(X).to_dense() + 0.2 * torch.eye(150, dtype=torch.float64)
+    noisy = kernel(X).to_dense() + 0.2 * torch.diag(FACTORS)
     inverse = torch.linalg.inv(noisy)
     mean = inverse.sum(0) @ Y / inverse.sum()
     expected = torch.distributions.MultivariateNormal(mean.expand(150), noisy).log_prob(Y)
@@ -30,7 +31,9 @@ def test_likelihood_and_gradient_are_gpytorchs():
     (gradient,) = torch.autograd.grad(covariance, values, sensitivity)
     for number, step in enumerate(1e-6 * torch.eye(5, dtype=torch.float64)):
         above, below = (
-            lengthscales._negative_log_likelihood(lengthscales._covariance(X, values.detach() + sign * step), Y)[0]
+            lengthscales._negative_log_likelihood(
+                lengthscales._covariance(X, values.detach() + sign * step, FACTORS), Y
+            )[0]
             for sign in (1, -1)
         )
         assert float(gradient[number]) == pytest.approx((above - below) / 2e-6, rel=1e-4, abs=1e-8)

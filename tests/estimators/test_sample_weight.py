@@ -1,0 +1,161 @@
+"""Weights of rows: the noise's variance is divided by them, in every kernel, and nothing else is."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.presets import Options
+
+RANDOM = np.random.RandomState(0)
+N = 120
+X = RANDOM.randn(N, 3) * [1.0, 20.0, 0.01]
+TRUTH = 40 * np.sin(X[:, 0]) + X[:, 1] + 300
+W = RANDOM.choice([0.1, 1.0, 5.0], N)
+Y = TRUTH + 10 * RANDOM.randn(N) / np.sqrt(W)
+NEW = RANDOM.randn(30, 3) * [1.0, 20.0, 0.01]
+NAMES = ("forest", "fast_cluster", "mondrian")
+FEW_TREES = Options(num_trees=15, num_slope_trees=10, num_boosted_trees=15, num_shallow_boosted_trees=15, num_folds=2)
+
+
+def rbf(x, y):
+    return RBFKernel(ard_num_dims=x.shape[1])
+
+
+def model_of(kernel, weights=W, y=Y, x=X):
+    model = PartitionGPRegressor(kernel, num_partitions=20, random_state=0, options=FEW_TREES)
+    return model.fit(x, y, weights)
+
+
+@pytest.fixture(scope="module", params=[*NAMES, rbf, "auto"], ids=str)
+def fitted(request):
+    return model_of(request.param)
+
+
+def test_predictions_are_those_of_dense_algebra(fitted):
+    model = fitted.model_
+    points = fitted._columns.apply_array(np.concatenate([X, NEW]))
+    scale = fitted._unit.scale.item() ** 2
+    gram = scale * model.covar_module(points).to_dense().detach().double().numpy()
+    noise = fitted.noise_
+    if fitted.kernel == "auto":  # where it may vary
+        noise = scale * fitted.likelihood_(model(points), points).variance.detach().numpy()
+        noise -= scale * model(points).variance.detach().numpy()
+        assert noise.min() > 0.2 * fitted.noise_
+    else:
+        noise = np.full(len(points), noise)
+    noisy = gram[:N, :N] + np.diag(noise[:N] / W)
+    constant = fitted._unit.undo(model.mean_module.constant.detach()).item()
+    mean = constant + gram[N:, :N] @ np.linalg.solve(noisy, Y - constant)
+    variance = np.diag(gram[N:, N:] - gram[N:, :N] @ np.linalg.solve(noisy, gram[:N, N:])) + noise[N:]
+    found, std = fitted.predict(NEW, return_std=True)
+    np.testing.assert_allclose(found, mean, rtol=1e-5)
+    np.testing.assert_allclose(std, variance**0.5, rtol=1e-4)
+
+
+def test_states_and_pickles_predict_the_same_bits(fitted):
+    copies = [pickle.loads(pickle.dumps(fitted))]
+    if isinstance(fitted.kernel, str):
+        buffer = io.BytesIO()
+        torch.save(fitted.to_state(), buffer)
+        buffer.seek(0)
+        copies.append(PartitionGPRegressor.from_state(torch.load(buffer, weights_only=True)))
+    for copy in copies:
+        assert copy.noise_ == fitted.noise_
+        for expected, found in zip(fitted.predict(NEW, return_std=True), copy.predict(NEW, return_std=True)):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_it_explains_itself(fitted):
+    summary = fitted.summary()
+    assert summary.num_rows == N
+    assert "weights" in summary.facts()
+    assert fitted.importance(X[:20], Y[:20], n_repeats=1).by_structure.shape == (3,)
+    assert fitted.nearest_rows(X[:4], k=1)[0].ravel().tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kernel", [*NAMES, rbf, "auto"])
+def test_a_weight_of_1_is_no_weight(kernel):
+    expected, found = model_of(kernel, None), model_of(kernel, np.ones(N))
+    for one, other in zip(expected.predict(NEW, return_std=True), found.predict(NEW, return_std=True)):
+        np.testing.assert_array_equal(one, other)
+    assert "weights" not in found.summary().facts()
+
+
+@pytest.mark.parametrize("kernel", [*NAMES, "auto"])
+def test_twice_the_weights_have_twice_the_noise_at_weight_1(kernel):
+    one, twice = model_of(kernel), model_of(kernel, 2 * W)
+    assert twice.noise_ == pytest.approx(2 * one.noise_, rel=1e-4)
+    function = {"return_std": True, "include_noise": False}
+    for expected, found in zip(one.predict(NEW, **function), twice.predict(NEW, **function)):
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", NAMES)
+def test_one_weight_for_all_rows(kernel):
+    expected = model_of(kernel, None)
+    assert model_of(kernel, 4).noise_ == pytest.approx(4 * expected.noise_, rel=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [*NAMES, "auto"])
+def test_targets_of_next_to_no_weight_have_no_influence(kernel):
+    weights, normal = np.where(np.arange(N) % 4 == 0, 1e-6, 1.0), np.random.RandomState(1).randn(N)
+    clean = TRUTH + 3 * normal
+    dirty = np.where(weights < 1, clean + 300 * np.random.RandomState(2).randn(N), clean)
+    expected = model_of(kernel, weights, clean).predict(NEW)
+    errors = [np.sqrt(np.mean((model_of(kernel, w, dirty).predict(NEW) - expected) ** 2)) for w in (weights, None)]
+    assert errors[0] < 0.05 * TRUTH.std()
+    assert errors[1] > 0.5 * TRUTH.std()
+
+
+@pytest.mark.parametrize("kernel", [*NAMES, "auto"])
+def test_rows_of_no_weight_are_left_out(kernel):
+    counted = np.arange(N) % 3 > 0
+    model = model_of(kernel, np.where(counted, W, 0))
+    expected = model_of(kernel, W[counted], Y[counted], X[counted])
+    np.testing.assert_array_equal(model.predict(NEW), expected.predict(NEW))
+    rows, _ = model.nearest_rows(X[counted][:5], k=1)
+    assert rows.ravel().tolist() == np.flatnonzero(counted)[:5].tolist()
+    copy = PartitionGPRegressor.from_state(model.to_state())
+    assert copy.nearest_rows(X[counted][:5], k=1)[0].tolist() == rows.tolist()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.where(np.arange(N) == 7, -1.0, 1.0), "got -1 for row 7"),
+        (np.where(np.arange(N) == 3, np.nan, 1.0), "got nan for row 3"),
+        (np.full(N, np.inf), "got inf for row 0"),
+        (np.zeros(N), "zero for all"),
+        (np.ones(N - 1), "one weight for each of 120 rows"),
+        (np.ones((N, 2)), "1D array"),
+        (["a"] * N, "numbers, one for each row"),
+    ],
+)
+def test_weights_that_cannot_be_used(weights, message):
+    with pytest.raises(ValueError, match=message):
+        model_of(lambda x, y: pytest.fail("work was done"), weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["mondrian", "auto"])
+def test_many_rows(kernel):
+    """Above 2,000 rows, where solves are iterative, and the default model is calibrated."""
+    random = np.random.RandomState(1)
+    x = random.rand(2600, 2)
+    weights = np.where(random.rand(2600) < 0.3, 0.01, 1.0)
+    truth = np.sin(6 * x[:, 0]) + x[:, 1]
+    model = model_of(kernel, weights, truth + 0.2 * random.randn(2600) / np.sqrt(weights), x)
+    mean, std = model.predict(x[:200] + 1e-3, return_std=True)
+    assert np.sqrt(np.mean((mean - truth[:200]) ** 2)) < 0.1
+    assert model.noise_ == pytest.approx(0.04, rel=0.3)
+    new = truth[:200] + 0.2 * random.randn(200)
+    assert 0.84 < np.mean(np.abs(new - mean) < 1.645 * std) < 0.96
+    copy = PartitionGPRegressor.from_state(model.to_state())
+    np.testing.assert_array_equal(copy.predict(x[:50]), model.predict(x[:50]))
