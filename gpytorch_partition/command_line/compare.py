@@ -48,6 +48,8 @@ class Split(NamedTuple):
     train_y: np.ndarray
     test_y: np.ndarray
     test_rows: np.ndarray  # their numbers in the training data, from 0
+    train_weights: np.ndarray | None  # N; None where all are 1
+    test_weights: np.ndarray | None  # n
 
 
 class Result(NamedTuple):
@@ -109,7 +111,8 @@ def _split(data: TrainingData, options: Namespace) -> Split:
         got = f"--test-size {options.test_size} leaves {num_train} of {len(rows)} rows to train on"
         raise CommandError(f"{got}, expected {_FEWEST_TRAINING_ROWS} or more: give a smaller share")
     train, test = train_test_split(rows, test_size=options.test_size, random_state=options.seed)
-    return Split(data.chosen(train), data.chosen(test), data.y[train], data.y[test], test)
+    weights = (None, None) if data.weights is None else (data.weights[train], data.weights[test])
+    return Split(data.chosen(train), data.chosen(test), data.y[train], data.y[test], test, *weights)
 
 
 def _models(split: Split, options: Namespace) -> dict[str, Model]:
@@ -118,14 +121,20 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
     models: dict[str, Model] = {
         kernel: _fitted_by(PartitionGPRegressor(kernel, size, random_state=seed)) for kernel in options.kernels
     }
-    models["random_forest"] = lambda split: random_forest(split.train_X, split.train_y, split.test_X, size, seed)
+    weights = split.train_weights
+    models["random_forest"] = lambda split: random_forest(
+        split.train_X, split.train_y, split.test_X, size, seed, weights
+    )
     if len(split.train_y) <= MOST_ROWS_FOR_RBF:
-        models["rbf_ard"] = lambda split: rbf_ard(split.train_X, split.train_y, split.test_X, seed)
+        models["rbf_ard"] = lambda split: rbf_ard(split.train_X, split.train_y, split.test_X, seed, weights)
     return models
 
 
 def _fitted_by(regressor: PartitionGPRegressor) -> Model:
-    return lambda split: regressor.fit(split.train_X, split.train_y).predict(split.test_X, return_std=True)
+    def run(split: Split) -> Moments:
+        return regressor.fit(split.train_X, split.train_y, split.train_weights).predict(split.test_X, return_std=True)
+
+    return run
 
 
 def _run(name: str, model: Model, split: Split) -> Result:
@@ -141,11 +150,12 @@ def _run(name: str, model: Model, split: Split) -> Result:
 
 def _scores(name: str, result: Result, split: Split) -> Scores:
     y, mean, std, unit = split.test_y, result.mean, result.std, float(split.train_y.std())
+    weights = split.test_weights
     return Scores(
         name,
-        root_mean_squared_error(y, mean),
-        float(-norm.logpdf(y / unit, mean / unit, std / unit).mean()),
-        float(coverage(y, mean, std, 0.9)),
+        root_mean_squared_error(y, mean, sample_weight=weights),
+        float(-np.average(norm.logpdf(y / unit, mean / unit, std / unit), weights=weights)),
+        float(coverage(y, mean, std, 0.9, weights)),
         result.seconds,
     )
 
@@ -164,6 +174,8 @@ def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict
         "90 %: percentage of test rows within the central 90 % interval. Seconds: fit and predictions.\n"
         "The random forest's standard deviation is that of its out-of-bag errors, the same for every row."
     )
+    if split.test_weights is not None:
+        print("All three are averages over test rows by their weights; standard deviations are those of weight 1.")
     if "rbf_ard" not in results:
         print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 

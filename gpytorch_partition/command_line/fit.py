@@ -30,7 +30,7 @@ def fit(options: Namespace) -> None:
     regressor = PartitionGPRegressor(options.kernel, options.num_partitions, random_state=options.seed)
     start = time.perf_counter()
     with ticking(f"fitting {len(data.y):,} rows", forecast(options.kernel, len(data.y))):
-        regressor.fit(data.table, data.y)
+        regressor.fit(data.table, data.y, data.weights)
     seconds = time.perf_counter() - start
     save_model(path, SavedModel(regressor, data.kinds, data.target, data.id))
     print(

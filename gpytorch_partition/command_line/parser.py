@@ -128,6 +128,11 @@ def _add_roles(command: ArgumentParser) -> None:
         "--id", metavar="COLUMN", help="a column that names the rows: left out, and passed through to predictions"
     )
     command.add_argument(
+        "--weight",
+        metavar="COLUMN",
+        help="how much each row counts, a number from 0: the variance of the noise is divided by it; no feature",
+    )
+    command.add_argument(
         "--categorical", nargs="+", action="extend", default=[], metavar="COLUMN", help="numbers that are categories"
     )
 

@@ -31,7 +31,14 @@ _MOST_ONE_HOT = 10  # levels of a category with a column each
 Moments = tuple[np.ndarray, np.ndarray]  # means and standard deviations of n rows
 
 
-def random_forest(train_X: Table, train_y: np.ndarray, test_X: Table, num_trees: int, seed: int) -> Moments:
+def random_forest(
+    train_X: Table,
+    train_y: np.ndarray,
+    test_X: Table,
+    num_trees: int,
+    seed: int,
+    weights: np.ndarray | None = None,
+) -> Moments:
     """
     A random forest of scikit-learn; its standard deviation is that of its out-of-bag errors, the same for every row.
 
@@ -40,16 +47,19 @@ def random_forest(train_X: Table, train_y: np.ndarray, test_X: Table, num_trees:
     :param test_X: Features of the rows to predict.
     :param num_trees: Number of trees.
     :param seed: Of everything random.
+    :param weights: Weights of the training rows. (Default: None, 1.)
     """
     encoder = _encoder(train_X, seed)
     forest = RandomForestRegressor(num_trees, oob_score=True, random_state=seed)
-    forest.fit(encoder.fit_transform(train_X, train_y), train_y)
-    std = root_mean_squared_error(train_y, forest.oob_prediction_)
+    forest.fit(encoder.fit_transform(train_X, train_y), train_y, weights)
+    std = root_mean_squared_error(train_y, forest.oob_prediction_, sample_weight=weights)
     mean = forest.predict(encoder.transform(test_X))
     return mean, np.full(len(mean), std)
 
 
-def rbf_ard(train_X: Table, train_y: np.ndarray, test_X: Table, seed: int) -> Moments:
+def rbf_ard(
+    train_X: Table, train_y: np.ndarray, test_X: Table, seed: int, weights: np.ndarray | None = None
+) -> Moments:
     """
     An exact GP with a squared exponential kernel and a lengthscale per column, by Cholesky factorization.
 
@@ -60,7 +70,7 @@ def rbf_ard(train_X: Table, train_y: np.ndarray, test_X: Table, seed: int) -> Mo
     with settings.iterative(), dense, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*trained by L-BFGS")  # it has lengthscales: nothing to correct
         regressor = PartitionGPRegressor(_new_rbf, dtype="float64").fit(
-            encoder.fit_transform(train_X, train_y), train_y
+            encoder.fit_transform(train_X, train_y), train_y, weights
         )
         return regressor.predict(encoder.transform(test_X), return_std=True)
 

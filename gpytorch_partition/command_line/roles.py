@@ -25,6 +25,7 @@ from gpytorch_partition.command_line.columns import (
 from gpytorch_partition.command_line.errors import listed, raise_problems
 from gpytorch_partition.command_line.raw_table import RawTable
 from gpytorch_partition.command_line.tables import read_table
+from gpytorch_partition.command_line.weights import counted_rows, weight_column, weight_notes, wrong_weights
 from gpytorch_partition.estimators.machine import check_magnitudes
 from gpytorch_partition.progress import ticking
 
@@ -42,6 +43,7 @@ class Roles(NamedTuple):
     id: str | None = None
     dropped: Sequence[str] = ()
     categorical: Sequence[str] = ()
+    weight: str | None = None
 
     @classmethod
     def of_options(cls, options: Namespace) -> Roles:
@@ -50,7 +52,7 @@ class Roles(NamedTuple):
 
         :param options: The command line.
         """
-        return cls(options.target, options.id, options.drop, options.categorical)
+        return cls(options.target, options.id, options.drop, options.categorical, options.weight)
 
 
 class TrainingData(NamedTuple):
@@ -64,6 +66,7 @@ class TrainingData(NamedTuple):
     ids: list[str] | None  # N texts of the column that names rows
     rows: np.ndarray  # N: their numbers in the file, from 0
     notes: list[str]
+    weights: np.ndarray | None = None  # N, above 0
 
     def chosen(self, rows: np.ndarray) -> Table:
         """
@@ -78,21 +81,27 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
     """
     A table with its target apart.
 
-    All other columns are features but those that are dropped, the id, columns of as many distinct texts as rows, such
-    that count the rows, and constant ones; each is noted.
+    All other columns are features but those that are dropped, the id, the weight, columns of as many distinct texts as
+    rows, such that count the rows, and constant ones; each is noted.
 
     :param path: The file, as for :func:`~gpytorch_partition.command_line.tables.read_table`.
     :param roles: What the columns are for.
     :raises CommandError: If the file cannot be read; or with all that is wrong: names that are not there, a target that
-        is not of numbers or constant, fewer than 20 rows, infinite numbers, lines that do not fit the header.
+        is not of numbers or constant, fewer than 20 rows, infinite numbers, weights that are none, lines that do not
+        fit the header.
     """
     with ticking(f"reading {path}"):
         raw = read_table(path)
         mark = default_mark(raw)
         columns = _typed(raw, roles, mark)
         target = typed_column(roles.target, raw.columns.get(roles.target, []), mark)
-    raise_problems(path, _problems(raw, roles, columns, target))
-    rows = np.flatnonzero(~target.missing)
+        weights = weight_column(raw, roles.weight, mark)
+    has_target = ~target.missing if roles.target in raw.columns else np.ones(len(raw.lines), dtype=bool)
+    problems = _problems(raw, roles, columns, target)
+    raise_problems(path, wrong_weights(raw, roles.weight, weights, has_target) + problems)
+    rows = np.flatnonzero(has_target & counted_rows(weights, len(has_target)))
+    if len(rows) < FEWEST_TRAINING_ROWS:
+        raise_problems(path, [f"{len(rows)} rows have a weight above 0, but learning takes {FEWEST_TRAINING_ROWS}"])
     reasons = {name: reason for name, column in columns.items() if (reason := _reason_against(name, column, rows))}
     features = {name: column for name, column in columns.items() if name not in reasons}
     if not features:
@@ -107,7 +116,9 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
         None if ids is None else [ids[row] for row in rows],
         rows,
         [*raw.notes, *_rows_left_out(raw, roles.target, target), *reasons.values()]
+        + weight_notes(raw, roles.weight, weights, has_target)
         + _notes({roles.target: target, **features}),
+        None if weights is None else weights.values[rows],
     )
 
 
@@ -151,6 +162,7 @@ def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
     given = {
         "--target": [roles.target],
         "--id": [] if roles.id is None else [roles.id],
+        "--weight": [] if roles.weight is None else [roles.weight],
         "--drop": roles.dropped,
         "--categorical": roles.categorical,
     }
@@ -159,17 +171,19 @@ def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
         for option, names in given.items()
         if (missing := [name for name in names if name not in raw.columns])
     ]
-    for option in ("--id", "--drop", "--categorical"):
+    for option in ("--id", "--weight", "--drop", "--categorical"):
         if roles.target in given[option]:
             problems.append(f"{option}: {roles.target!r} is the target already; name other columns")
     if twice := [name for name in roles.categorical if name in {*roles.dropped, roles.id}]:
         problems.append(f"--categorical: {listed(twice)} is left out by --drop or --id; name other columns")
+    if roles.weight is not None and roles.weight in (*roles.dropped, roles.id, *roles.categorical):
+        problems.append(f"--weight: {roles.weight!r} is named by --drop, --id or --categorical too; it is no feature")
     return problems
 
 
 def _typed(raw: RawTable, roles: Roles, mark: str) -> dict[str, Column]:
     """The columns that may be features."""
-    others = {roles.target, roles.id, *roles.dropped}
+    others = {roles.target, roles.id, roles.weight, *roles.dropped}
     categories = dict.fromkeys(roles.categorical, Kind(CATEGORY))
     return {
         name: typed_column(name, cells, mark, categories.get(name))

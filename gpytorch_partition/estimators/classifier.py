@@ -15,12 +15,15 @@ from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
 from gpytorch_partition.estimators.machine import KernelMachine, check_count
+from gpytorch_partition.estimators.sample_weight import counted_rows
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
+from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
@@ -53,6 +56,7 @@ class _Rows(NamedTuple):
 
     x: Tensor  # N x D
     indicators: Tensor  # N x q zeros and ones: of all classes, or of the second of two
+    weights: RowWeights | None = None  # None where all are 1
 
     @property
     def targets(self) -> Tensor:
@@ -61,7 +65,13 @@ class _Rows(NamedTuple):
 
     def select(self, numbers: Tensor) -> _Rows:
         """Some of the rows."""
-        return _Rows(self.x[numbers], self.indicators[numbers])
+        weights = None if self.weights is None else self.weights.of_rows(numbers)
+        return _Rows(self.x[numbers], self.indicators[numbers], weights)
+
+    @property
+    def shares(self) -> Tensor | None:
+        """Weights with a mean of 1 (`N`); None where all are 1."""
+        return None if self.weights is None else self.weights.values / self.weights.values.mean()
 
 
 class PartitionGPClassifier(ClassifierMixin, KernelMachine):
@@ -139,28 +149,37 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any) -> PartitionGPClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionGPClassifier:
         """
         Choose the weights of the kernel and the link, and solve for all rows.
 
         :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value. Or a table with text,
             categories, dates and holes, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes it.
         :param y: `N` classes, two or more: numbers, text or booleans.
+        :param sample_weight: `N` weights of the rows from 0, of which only ratios matter: how much of the noise, of the
+            log losses that choose, and of the classes' frequencies is theirs. Probabilities are those of a population
+            in which rows are as common as their weights say: with weights that balance classes, of one in which these
+            are as common. Rows of weight 0 are left out. (Default: None, 1.)
         :return: The classifier itself.
-        :raises ValueError: If the data or a parameter cannot be used, or there is one class only.
+        :raises ValueError: If the data or a parameter cannot be used, weights are negative, NaN, all 0 or not one for
+            each row, or there is one class only.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
 
         An :class:`~gpytorch_partition.kernels.random_forest_kernel.OverconfidenceWarning` says that a kernel that was
         given has seen targets.
         """
         self._check_parameters()
+        weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         table, labels = self._checked(X, y)
         check_classification_targets(labels)
-        self.classes_, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        if len(counts) < 2:
+        table, labels, row_weights, _ = counted_rows(table, labels, weights)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        if (num_classes := len(self.classes_)) < 2:
             raise ValueError(f"expected two classes or more, got 1 class: {self.classes_.tolist()}")
+        counts = np.bincount(numbers, None if row_weights is None else row_weights.values.numpy())
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
-        rows = _Rows(self._training_rows(table), indicators[:, 1:] if len(counts) == 2 else indicators)
+        indicators = indicators[:, 1:] if num_classes == 2 else indicators
+        rows = _Rows(self._training_rows(table), indicators, row_weights)
         self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
         chosen = self._chosen(rows, numbers, torch.from_numpy(counts / counts.sum()), random)
         if len(numbers) >= 2 * _MOST_CHOOSING_ROWS:
@@ -237,8 +256,10 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """Kernels of unit scale by name, built on some rows, to be weighed."""
         if self._is_auto:
             setup = Setup(random, self.n_jobs, _OPTIONS)
-            return class_parts(PartInputs(rows.x, rows.targets, None, setup, self._categories, self._has_view))
+            inputs = PartInputs(rows.x, rows.targets, None, setup, self._categories, self._has_view, rows.weights)
+            return class_parts(inputs)
         options: dict[str, Any] = {"random_state": random, "n_jobs": self.n_jobs, "categories": self._categories}
+        options["sample_weight"] = None if rows.weights is None else rows.weights.capped
         kernel = resolved_kernel(self.kernel, rows.x, rows.targets, num_partitions=self.num_partitions, **options)
         if isinstance(self.kernel, str) and isinstance(kernel, PartitionKernel):
             kernel.sum_dtype = torch.float32  # five times as fast; the noise is far above its rounding
@@ -254,7 +275,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         some = rows.select(torch.from_numpy(order[np.linspace(0, len(order) - 1, size).round().astype(int)]))
         num_folds = _FOLDS_OF_FEW if size <= _FEW_ROWS else _FOLDS
         folds = [self._fold(some, number, num_folds, random) for number in progress(range(num_folds), "folds")]
-        return minimize_log_loss(folds, some.indicators, frequencies)
+        return minimize_log_loss(folds, some.indicators, frequencies, row_weights=some.shares)
 
     def _fold(self, rows: _Rows, number: int, num_folds: int, random: np.random.RandomState) -> Fold:
         """Every so manieth of rows that are sorted by classes is held out."""
@@ -276,7 +297,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             self._solve(kept, chosen, 1 / factor)
             with settings.iterative():
                 excess = self._excess(held_out.x)
-            found = calibrated(replace(chosen, outputscales=factor * chosen.outputscales), excess, held_out.indicators)
+            scaled = replace(chosen, outputscales=factor * chosen.outputscales)
+            found = calibrated(scaled, excess, held_out.indicators, held_out.shares)
             if best is not chosen and found.log_loss >= best.log_loss:
                 break
             best = found
@@ -294,7 +316,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """The weights of the training rows for all classes at once."""
         centred = rows.indicators - chosen.link.frequencies[-rows.indicators.shape[1] :]
         with settings.iterative():
-            noisy = self._covariance(rows.x).add_diagonal(torch.full((1,), noise, dtype=rows.x.dtype))
+            variance = torch.full((1,), noise, dtype=rows.x.dtype)
+            variance = variance if rows.shares is None else variance / rows.shares
+            noisy = self._covariance(rows.x).add_diagonal(variance)
             self._weights, self._tables = noisy.solve(centred), EffectTables()
 
     def _covariance(self, x: Tensor) -> LinearOperator:

@@ -40,6 +40,7 @@ def resolved_kernel(
     random_state: Any = None,
     n_jobs: int | None = None,
     categories: Mapping[int, int] | None = None,
+    sample_weight: Tensor | None = None,
 ) -> Kernel:
     """
     The kernel that an estimator computes with: every estimator whose `kernel` may be built already uses this.
@@ -56,6 +57,7 @@ def resolved_kernel(
     :param n_jobs: Trees of a named kernel that are grown at once. (Default: None, one.)
     :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
         sets; other kernels are built on a :class:`~gpytorch_partition.tables.NumberView`. (Default: none.)
+    :param sample_weight: `N` weights of the rows, with which `"forest"` is grown. (Default: None, 1.)
     :raises ValueError: If the name is unknown, targets are missing, the kernel has a batch shape, or the rows cannot be
         used.
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
@@ -71,7 +73,7 @@ def resolved_kernel(
     if not is_built(kernel):
         check_name(kernel, tuple(KERNELS))
         options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
-        built = new_kernel(kernel, x, y, categories=categories, **options)
+        built = new_kernel(kernel, x, y, categories=categories, sample_weight=sample_weight, **options)
     _check_linear(built)
     if built.batch_shape:
         raise ValueError(f"expected a kernel without batch dimensions, got batch shape {tuple(built.batch_shape)}")

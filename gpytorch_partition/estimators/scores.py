@@ -6,7 +6,13 @@ import numpy as np
 from scipy.stats import norm
 
 
-def coverage(y: np.ndarray, mean: np.ndarray, std: np.ndarray, level: float | np.ndarray = 0.9) -> np.ndarray:
+def coverage(
+    y: np.ndarray,
+    mean: np.ndarray,
+    std: np.ndarray,
+    level: float | np.ndarray = 0.9,
+    sample_weight: np.ndarray | None = None,
+) -> np.ndarray:
     """
     The share of targets (`N`) in the central intervals of their Gaussians, for one nominal share or several.
 
@@ -14,6 +20,7 @@ def coverage(y: np.ndarray, mean: np.ndarray, std: np.ndarray, level: float | np
     :param mean: `N` means.
     :param std: `N` positive standard deviations, in the same units.
     :param level: Nominal shares between 0 and 1, one or `L`. (Default: 0.9.)
+    :param sample_weight: `N` weights of the targets. (Default: None, the same.)
     :return: Shares between 0 and 1, of the shape of `level`; :math:`O(N L)` time and memory.
 
     Example:
@@ -21,7 +28,8 @@ def coverage(y: np.ndarray, mean: np.ndarray, std: np.ndarray, level: float | np
         array([0.33333333, 0.66666667, 1.        ])
     """
     distance, half_width = np.abs(y - mean) / std, norm.ppf(0.5 + np.asarray(level) / 2)
-    return np.mean(distance[:, None] <= np.atleast_1d(half_width), axis=0).reshape(np.shape(level))
+    inside = distance[:, None] <= np.atleast_1d(half_width)
+    return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
 
 
 def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:

@@ -98,7 +98,12 @@ class ClassFit:
 
 
 def minimize_log_loss(
-    folds: Sequence[Fold], indicators: Tensor, frequencies: Tensor, *, max_iterations: int = 40
+    folds: Sequence[Fold],
+    indicators: Tensor,
+    frequencies: Tensor,
+    *,
+    row_weights: Tensor | None = None,
+    max_iterations: int = 40,
 ) -> ClassFit:
     r"""
     Weights and link with the least log loss of held-out rows: L-BFGS-B, with exact gradients.
@@ -113,6 +118,8 @@ def minimize_log_loss(
     :param folds: The folds, whose prior variances are not used.
     :param indicators: `N x q` zeros and ones: of all classes, or of the second of two.
     :param frequencies: `C` frequencies of the classes, positive, of sum 1.
+    :param row_weights: `N` weights of the rows, 1 on average: the noise's variance is divided by them, and log losses
+        are multiplied by them. (Default: None, 1.)
     :param max_iterations: L-BFGS-B iterations at most. (Default: 40.)
     :return: The values found.
 
@@ -127,11 +134,12 @@ def minimize_log_loss(
     """
     num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
     usual = ClassFit.usual(num_weights, frequencies, num_held_out).link
+    weights = torch.ones_like(indicators[:, 0]) if row_weights is None else row_weights
     start = np.log([*[_USUAL_WEIGHT / num_weights] * num_weights, _USUAL_WIDTH, 1.0])
     deviations = np.array([*[_DEVIATIONS[0]] * num_weights, *_DEVIATIONS[1:]])
 
     def held_out_loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-        parts = [_loss_of(fold, indicators, usual, values) for fold in folds]
+        parts = [_loss_of(fold, indicators, usual, values, weights) for fold in folds]
         losses, gradients = zip(*parts)
         return sum(losses) / num_held_out, np.sum(gradients, 0) / num_held_out
 
@@ -145,7 +153,7 @@ def minimize_log_loss(
     return ClassFit(weights, replace(usual, width=width, power=power), held_out_loss(found)[0])
 
 
-def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor) -> ClassFit:
+def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor, row_weights: Tensor | None = None) -> ClassFit:
     """
     The same weights, with the link of least log loss for the excess of rows that a model with them has not seen.
 
@@ -154,6 +162,7 @@ def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor) -> ClassFit:
     :param fit: Weights, and the link to start from.
     :param excess: `N x q`.
     :param indicators: `N x q` zeros and ones.
+    :param row_weights: `N` weights of the rows. (Default: None, 1.)
 
     Example:
         >>> excess = torch.tensor([[0.5], [0.5], [0.5], [-0.5]], dtype=torch.float64)
@@ -164,15 +173,16 @@ def calibrated(fit: ClassFit, excess: Tensor, indicators: Tensor) -> ClassFit:
     """
     start, deviations = np.log([float(fit.link.width), float(fit.link.power)]), np.array(_DEVIATIONS[1:])
     link = replace(fit.link, share=1 / (len(excess) + 1))
+    weights = torch.ones_like(indicators[:, 0]) if row_weights is None else row_weights
 
     def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, _, gradient = _link_loss(excess, indicators, link, values)
+        loss, _, gradient = _link_loss(excess, indicators, link, values, weights)
         found = loss / len(excess), gradient / len(excess)
         return _with_prior(found, (values - start) / deviations, deviations, len(excess))
 
     found = minimize_lbfgsb(objective, start, bounds=[_LOG_WIDTH, _LOG_POWER]).x
     width, power = np.exp(found).tolist()
-    loss = _link_loss(excess, indicators, link, found)[0] / len(excess)
+    loss = _link_loss(excess, indicators, link, found, weights)[0] / len(excess)
     return replace(fit, link=replace(link, width=width, power=power), log_loss=loss)
 
 
@@ -183,20 +193,24 @@ def _with_prior(
     return loss[0] + 0.5 * float(distances @ distances) / num_rows, loss[1] + distances / deviations / num_rows
 
 
-def _loss_of(fold: Fold, indicators: Tensor, usual: ClassLink, values: np.ndarray) -> tuple[float, np.ndarray]:
+def _loss_of(
+    fold: Fold, indicators: Tensor, usual: ClassLink, values: np.ndarray, row_weights: Tensor | None = None
+) -> tuple[float, np.ndarray]:
     r"""
     The log loss of a fold's held-out rows, summed, and its gradient.
 
-    With :math:`A = \sum_i s_i K_i + I`, :math:`\alpha = A^{-1} Y` and the excess :math:`C^\top \alpha`, a derivative G
+    With :math:`A = \sum_i s_i K_i + W^{-1}`, :math:`\alpha = A^{-1} Y` and the excess :math:`C^\top \alpha`, a derivative G
     by the excess gives :math:`\langle C_i G, \alpha \rangle - \langle K_i A^{-1} C G, \alpha \rangle` by
     :math:`s_i`.
     """
     outputscales = torch.from_numpy(values[:-2]).exp()
     within, cross = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross))
-    root = torch.linalg.cholesky(within + torch.eye(len(within), dtype=within.dtype))
+    row_weights = torch.ones_like(indicators[:, 0]) if row_weights is None else row_weights
+    root = torch.linalg.cholesky(within + torch.diag(1 / row_weights[fold.kept]))
     centred = indicators - usual.frequencies[-indicators.shape[1] :]
     weights = torch.cholesky_solve(centred[fold.kept], root)
-    loss, by_excess, by_link = _link_loss(cross.mT @ weights, indicators[fold.held_out], usual, values[-2:])
+    held_out = indicators[fold.held_out], usual, values[-2:], row_weights[fold.held_out]
+    loss, by_excess, by_link = _link_loss(cross.mT @ weights, *held_out)
     solved = torch.cholesky_solve(cross @ by_excess, root)
     by_weights = [
         float(((part @ by_excess - own @ solved) * weights).sum()) for own, part in zip(fold.within, fold.cross)
@@ -205,7 +219,7 @@ def _loss_of(fold: Fold, indicators: Tensor, usual: ClassLink, values: np.ndarra
 
 
 def _link_loss(
-    excess: Tensor, indicators: Tensor, usual: ClassLink, values: np.ndarray
+    excess: Tensor, indicators: Tensor, usual: ClassLink, values: np.ndarray, row_weights: Tensor
 ) -> tuple[float, Tensor, np.ndarray]:
     """The log loss, summed, and its derivatives by the excess and the logarithms of width and power."""
     with torch.enable_grad():
@@ -214,7 +228,7 @@ def _link_loss(
         width, power = logs.exp().unbind()
         link = replace(usual, width=width, power=power)
         classes = torch.cat([1 - indicators, indicators], 1) if indicators.shape[1] == 1 else indicators
-        loss = -(classes * link.log_probabilities(excess)).sum()
+        loss = -(row_weights.unsqueeze(-1) * classes * link.log_probabilities(excess)).sum()
         by_excess, by_logs = torch.autograd.grad(loss, [excess, logs])
     return float(loss.detach()), by_excess, by_logs.numpy()
 

@@ -16,6 +16,7 @@ from sklearn.metrics import root_mean_squared_error
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import compare, parser
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
+from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import coverage
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
@@ -71,6 +72,14 @@ class TestFitAndPredict:
         np.testing.assert_array_equal(column(table, "std"), std)
         np.testing.assert_allclose(column(table, "lower_90"), mean - 1.6448536 * std, rtol=1e-5)
         np.testing.assert_allclose(column(table, "upper_90"), mean + 1.6448536 * std, rtol=1e-5)
+
+    def test_rows_have_weights(self, folder):
+        weights = np.where(np.arange(60) % 3 == 0, 1e-3, 2.0)
+        write("weighted.csv", ["a", "b", "w", "c", "y"], np.column_stack([X[:, :2], weights, X[:, 2], Y]))
+        assert fit("--weight", "w", data="weighted.csv") == 0
+        regressor = PartitionGPRegressor("forest", 5, random_state=0).fit(X, Y, weights)
+        np.testing.assert_array_equal(model_numbers("model.pt", X), regressor.predict(X))
+        assert main(["predict", "model.pt", "data.csv", "--output", "out.csv"]) == 0
 
     def test_predictions_go_to_a_file(self, folder, capsys):
         assert fit() == 0
@@ -208,6 +217,16 @@ class TestCompare:
             assert float(row["coverage_90"]) == coverage(y, mean, std)
             assert f"{float(row['nlpd']):.3f}" in printed
         assert (folder / "here/there/plot.png").stat().st_size > 10_000
+
+    def test_rows_have_weights(self, folder, capsys):
+        y, weights = Y.copy(), np.where(np.arange(60) % 4 == 0, 1e-6, 1.0)
+        y[::4] += 1000 * RANDOM.randn(15)
+        write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, weights, y]))
+        command = ["compare", "weighted.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "50"]
+        assert main([*command, "--weight", "w"]) == 0
+        assert "averages over test rows by their weights" in capsys.readouterr().out
+        for row in read("compare/table.csv"):
+            assert float(row["rmse"]) < 0.7 * Y.std()
 
     def test_models_are_better_than_the_mean(self, folder):
         assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "50"]) == 0

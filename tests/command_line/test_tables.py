@@ -377,3 +377,45 @@ class TestParquet:
         monkeypatch.setattr(parquet, "find_spec", lambda name: None if name == "pyarrow" else real(name))
         with pytest.raises(CommandError, match=r'pip install "gpytorch_partition\[tables\]", or give a CSV file'):
             read_table(path)
+
+
+class TestWeights:
+    def test_they_are_no_feature(self, csv_file):
+        text = "a,w,y\n" + rows(20, "{i},2.5,{i}.5") + "7,0,8\n9,,\n"
+        data = training_data(csv_file(text), weight="w")
+        assert list(data.table) == ["a"]
+        np.testing.assert_array_equal(data.weights, np.full(20, 2.5))
+        assert "1 row of weight 0 ('w') left out: line 22" in data.notes
+
+    def test_all_that_is_wrong_is_said_at_once(self, csv_file):
+        text = "a,w,y\n" + rows(30, "{i},{i}.25,{i}.5") + "7,-3,8\n9,,1\n1,inf,2\n2,much,2\ninf,1,1\n"
+        with pytest.raises(CommandError) as error:
+            training_data(csv_file(text), weight="w", id="nothing")
+        for part in (
+            "'w' is negative in line 32",
+            "'w' is empty or no number in lines 33, 35",
+            "is infinite in line 34",
+        ):
+            assert part in str(error.value)
+        assert "no column is called 'nothing'" in str(error.value)
+        assert "'a' is infinite in line 36" in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("cell", "roles", "message"),
+        [
+            ("x{i}", {}, "'w' holds text, and weights are numbers from 0"),
+            ("0", {}, "is 0 in all rows with a target"),
+            ("1", {"weight": "v"}, "--weight: no column is called 'v'"),
+            ("1", {"weight": "y"}, "'y' is the target already"),
+            ("1", {"id": "w"}, "named by --drop, --id or --categorical too"),
+            ("1", {"target": "z"}, "--target: no column is called 'z'"),
+        ],
+    )
+    def test_columns_that_cannot_be_weights(self, csv_file, cell, roles, message):
+        with pytest.raises(CommandError, match=message):
+            training_data(csv_file("a,w,y\n" + rows(20, "{i}," + cell + ",{i}.5")), **{"weight": "w", **roles})
+
+    def test_enough_rows_must_count(self, csv_file):
+        text = "a,w,y\n" + rows(19, "{i},1,{i}.5") + "1,0,1\n2,0,2\n"
+        with pytest.raises(CommandError, match="19 rows have a weight above 0"):
+            training_data(csv_file(text), weight="w")

@@ -88,7 +88,7 @@ def test_a_weight_of_1_is_no_weight(kernel):
     assert "weights" not in found.summary().facts()
 
 
-@pytest.mark.parametrize("kernel", [*NAMES, "auto"])
+@pytest.mark.parametrize("kernel", [*NAMES, pytest.param("auto", marks=pytest.mark.slow)])
 def test_twice_the_weights_have_twice_the_noise_at_weight_1(kernel):
     one, twice = model_of(kernel), model_of(kernel, 2 * W)
     assert twice.noise_ == pytest.approx(2 * one.noise_, rel=1e-4)
@@ -103,7 +103,7 @@ def test_one_weight_for_all_rows(kernel):
     assert model_of(kernel, 4).noise_ == pytest.approx(4 * expected.noise_, rel=1e-4)
 
 
-@pytest.mark.parametrize("kernel", [*NAMES, "auto"])
+@pytest.mark.parametrize("kernel", [*NAMES, pytest.param("auto", marks=pytest.mark.slow)])
 def test_targets_of_next_to_no_weight_have_no_influence(kernel):
     weights, normal = np.where(np.arange(N) % 4 == 0, 1e-6, 1.0), np.random.RandomState(1).randn(N)
     clean = TRUTH + 3 * normal
@@ -114,7 +114,7 @@ def test_targets_of_next_to_no_weight_have_no_influence(kernel):
     assert errors[1] > 0.5 * TRUTH.std()
 
 
-@pytest.mark.parametrize("kernel", [*NAMES, "auto"])
+@pytest.mark.parametrize("kernel", [*NAMES, pytest.param("auto", marks=pytest.mark.slow)])
 def test_rows_of_no_weight_are_left_out(kernel):
     counted = np.arange(N) % 3 > 0
     model = model_of(kernel, np.where(counted, W, 0))
