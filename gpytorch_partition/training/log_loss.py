@@ -134,12 +134,12 @@ def minimize_log_loss(
     """
     num_weights, num_held_out = len(folds[0].within), sum(len(fold.held_out) for fold in folds)
     usual = ClassFit.usual(num_weights, frequencies, num_held_out).link
-    weights = torch.ones_like(indicators[:, 0]) if row_weights is None else row_weights
+    shares = torch.ones_like(indicators[:, 0]) if row_weights is None else row_weights
     start = np.log([*[_USUAL_WEIGHT / num_weights] * num_weights, _USUAL_WIDTH, 1.0])
     deviations = np.array([*[_DEVIATIONS[0]] * num_weights, *_DEVIATIONS[1:]])
 
     def held_out_loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-        parts = [_loss_of(fold, indicators, usual, values, weights) for fold in folds]
+        parts = [_loss_of(fold, indicators, usual, values, shares) for fold in folds]
         losses, gradients = zip(*parts)
         return sum(losses) / num_held_out, np.sum(gradients, 0) / num_held_out
 
@@ -199,9 +199,9 @@ def _loss_of(
     r"""
     The log loss of a fold's held-out rows, summed, and its gradient.
 
-    With :math:`A = \sum_i s_i K_i + W^{-1}`, :math:`\alpha = A^{-1} Y` and the excess :math:`C^\top \alpha`, a derivative G
-    by the excess gives :math:`\langle C_i G, \alpha \rangle - \langle K_i A^{-1} C G, \alpha \rangle` by
-    :math:`s_i`.
+    With :math:`A = \sum_i s_i K_i + W^{-1}`, :math:`\alpha = A^{-1} Y` and the excess :math:`C^\top \alpha`, a
+    derivative G by the excess gives :math:`\langle C_i G, \alpha \rangle - \langle K_i A^{-1} C G, \alpha \rangle`
+    by :math:`s_i`.
     """
     outputscales = torch.from_numpy(values[:-2]).exp()
     within, cross = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross))

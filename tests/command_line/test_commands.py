@@ -219,14 +219,14 @@ class TestCompare:
         assert (folder / "here/there/plot.png").stat().st_size > 10_000
 
     def test_rows_have_weights(self, folder, capsys):
-        y, weights = Y.copy(), np.where(np.arange(60) % 4 == 0, 1e-6, 1.0)
-        y[::4] += 1000 * RANDOM.randn(15)
+        y, weights = 10 * np.sin(2 * X).sum(1), np.where(np.arange(60) % 4 == 0, 1e-6, 1.0)
+        y[::4] += 1000 * np.random.RandomState(1).randn(15)
         write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, weights, y]))
         command = ["compare", "weighted.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "50"]
         assert main([*command, "--weight", "w"]) == 0
         assert "averages over test rows by their weights" in capsys.readouterr().out
         for row in read("compare/table.csv"):
-            assert float(row["rmse"]) < 0.7 * Y.std()
+            assert float(row["rmse"]) < 20  # by the polluted targets 500
 
     def test_models_are_better_than_the_mean(self, folder):
         assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "50"]) == 0

@@ -17,6 +17,7 @@ COVARIANCES = torch.stack([torch.exp(-torch.cdist(X, X).square()), X @ X.T])
 TWO = (SIGNAL > 0).double().unsqueeze(-1)
 THREE = torch.nn.functional.one_hot(torch.bucketize(SIGNAL, torch.tensor([-1.0, 1.0]).double())).double()
 VALUES = np.array([0.3, -0.5, -1.2, 0.4])
+WEIGHTS = torch.exp(torch.randn(90, generator=torch.Generator().manual_seed(3), dtype=torch.float64))
 
 
 def fold(number):
@@ -38,24 +39,26 @@ def log_probabilities(excess, frequencies, width, power):
 @pytest.mark.parametrize("indicators", [TWO, THREE], ids=["two", "three"])
 def test_the_loss_is_that_of_a_regression_on_indicators(indicators):
     some, link = fold(0), usual_link(indicators)
-    loss, _ = _loss_of(some, indicators, link, VALUES)
+    loss, _ = _loss_of(some, indicators, link, VALUES, WEIGHTS)
     frequencies = link.frequencies
     classes = torch.cat([1 - indicators, indicators], 1) if indicators.shape[1] == 1 else indicators
     weights = np.exp(VALUES)
     covariance = weights[0] * COVARIANCES[0].numpy() + weights[1] * COVARIANCES[1].numpy()
     kept, held_out = some.kept.numpy(), some.held_out.numpy()
     centred = (classes - frequencies).numpy()[kept]
-    excess = covariance[np.ix_(held_out, kept)] @ np.linalg.solve(covariance[np.ix_(kept, kept)] + np.eye(60), centred)
-    expected = -(classes.numpy()[held_out] * log_probabilities(excess, frequencies.numpy(), *weights[2:])).sum()
+    noisy = covariance[np.ix_(kept, kept)] + np.diag(1 / WEIGHTS.numpy()[kept])
+    excess = covariance[np.ix_(held_out, kept)] @ np.linalg.solve(noisy, centred)
+    losses = -(classes.numpy()[held_out] * log_probabilities(excess, frequencies.numpy(), *weights[2:])).sum(1)
+    expected = WEIGHTS.numpy()[held_out] @ losses
     assert loss == pytest.approx(expected, rel=1e-10)
 
 
 @pytest.mark.parametrize("indicators", [TWO, THREE], ids=["two", "three"])
 def test_gradients_are_those_of_differences(indicators):
     link = usual_link(indicators)
-    _, gradient = _loss_of(fold(1), indicators, link, VALUES)
+    _, gradient = _loss_of(fold(1), indicators, link, VALUES, WEIGHTS)
     steps = 1e-5 * np.eye(4)
-    losses = [[_loss_of(fold(1), indicators, link, VALUES + s * step)[0] for s in (1, -1)] for step in steps]
+    losses = [[_loss_of(fold(1), indicators, link, VALUES + s * step, WEIGHTS)[0] for s in (1, -1)] for step in steps]
     np.testing.assert_allclose(gradient, [(up - down) / 2e-5 for up, down in losses], rtol=1e-5)
 
 
