@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators.explanation import Explanation
-from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
+from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
@@ -189,7 +189,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
     def _fit_model(self, x: Tensor, targets: Tensor, points: Tensor) -> None:
         """By marginal likelihood, with a kernel that is built on points, which may be more than the rows."""
         with stage("building the kernel"):
-            self._set_model(PartitionGP(x, targets, GaussianLikelihood(), self._new_kernel(points, targets)))
+            kernel, rows = self._kernel_and_rows(x, targets, points)
+            self._set_model(PartitionGP(rows, targets, GaussianLikelihood(), kernel))
         with stage("fitting noise and scales"):
             found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
@@ -397,12 +398,13 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 
-    def _new_kernel(self, x: Tensor, y: Tensor) -> Kernel:
+    def _kernel_and_rows(self, x: Tensor, y: Tensor, points: Tensor) -> tuple[Kernel, Tensor]:
         kernel = "forest" if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel
-        return new_kernel(
+        return kernel_and_rows(
             kernel,
             x,
             y,
+            points,
             num_partitions=self.num_partitions,
             random_state=self.random_state,
             n_jobs=self.n_jobs,
