@@ -17,11 +17,14 @@ from gpytorch_partition import settings
 from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
+from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
+from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
+from gpytorch_partition.likelihoods import ForestNoise
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets import Options, default_model
@@ -285,7 +288,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         with settings.iterative(), settings.no_debug(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             samples = self._predictive(rows, include_noise).sample(torch.Size([n_samples]))
-        return self._unit.undo(samples.T).numpy()
+        found, unknown = self._unit.undo(samples.T).numpy(), self._unknown_cells(rows, with_std=True)
+        return found if unknown is None else unknown.samples(found, np.random.RandomState(seed))
 
     @property
     def noise_(self) -> float:
@@ -382,6 +386,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
 
     # Inside.
 
+    _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
     log_marginal_likelihood_value_: float | None
 
     def _check_parameters(self) -> None:
@@ -453,8 +458,12 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         train_x = self.model_.train_inputs[0]
         x = self._columns.apply_array(rows).to(train_x.dtype)
         self._warn_of_new_holes(x, train_x)
+        return self._filled(x)
+
+    def _filled(self, x: Tensor) -> Tensor:
+        """Standardized rows of a table, without holes where the model knows none."""
         if self.encoder_ is not None and not self._knows_missing_cells:
-            return torch.where(x.isnan(), train_x.median(0).values, x)
+            return torch.where(x.isnan(), self.model_.train_inputs[0].median(0).values, x)
         return x
 
     def _predictive(self, rows: np.ndarray, include_noise: bool) -> Any:
@@ -467,7 +476,26 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         starts = range(0, len(rows), size)
         blocks = [self._moments_of(rows[start : start + size], with_std, include_noise) for start in starts]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
-        return mean, std
+        if (unknown := self._unknown_cells(rows, with_std)) is None:
+            return mean, std
+        return unknown.mean(mean), np.sqrt(std**2 + unknown.variance(len(rows))) if with_std else std
+
+    @torch.no_grad()
+    def _unknown_cells(self, rows: np.ndarray, with_std: bool) -> UnknownCells | None:
+        """What the rows with holes may be; None if there are none."""
+        if not np.isnan(rows).any():
+            return None
+        train_x = decode_missing(self.model_.train_inputs[0])
+        x = self._columns.apply_array(rows).to(train_x)
+        noise_varies = any(isinstance(module, ForestNoise) for module in self.likelihood_.modules())
+        return unknown_cells(x, train_x, self._categories, self._means_of, only_new=noise_varies or not with_std)
+
+    def _means_of(self, x: Tensor) -> np.ndarray:
+        """Means in units of the targets, of standardized rows."""
+        size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
+        blocks = self._filled(x).split(size)
+        with settings.iterative(), settings.no_debug():
+            return np.concatenate([self._unit.undo(self.model_(block).mean).numpy() for block in blocks])
 
     @torch.no_grad()
     def _moments_of(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -492,7 +520,10 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             found = self._predictive(rows, include_noise)
             mean = self._unit.undo(found.mean).numpy()
             covariance = found.lazy_covariance_matrix.to_dense().double().numpy()
-        return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
+        covariance = 0.5 * (covariance + covariance.T) * self._y_scale**2
+        if (unknown := self._unknown_cells(rows, with_std=True)) is None:
+            return mean, covariance
+        return unknown.mean(mean), covariance + np.diag(unknown.variance(len(rows)))
 
 
 def _plain(columns: Sequence[str | int] | None) -> list[str | int] | None:
