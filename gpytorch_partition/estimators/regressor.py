@@ -147,7 +147,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             table, a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories, dates and
             missing cells, as :class:`~gpytorch_partition.tables.TableEncoder` reads them. Forests split on sets of
             levels, and know missing cells; other kernels, and a function's, see one-hot columns (up to 10 levels), mean
-            targets (above) and medians (:class:`~gpytorch_partition.tables.NumberView`).
+            targets (above; in training, of other folds) and medians (:class:`~gpytorch_partition.tables.NumberView`).
         :param y: `N` targets: one output.
         :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
@@ -228,6 +228,10 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
 
         Returned are the means alone, or first in a tuple with what is asked for, in this order: `return_std` or
         `return_cov`, of which at most one, then `quantiles`.
+
+        Rows with missing cells, or levels that `fit` has not seen, are predicted from ten completions by similar
+        training rows (:class:`~gpytorch_partition.estimators.missing_cells.UnknownCells`): intervals are as wide as
+        what is not known of the row makes them. That costs ten means for each such row.
 
         :param X: `N x D` rows.
         :param return_std: Also return `N` standard deviations in units of the targets. (Default: no.)
