@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
+from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
     FastClusterKernel,
@@ -18,7 +20,7 @@ from gpytorch_partition.kernels import (
 )
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.partitions.fast_cluster import default_height
-from gpytorch_partition.tables import NumberView, needs_view
+from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 
@@ -125,6 +127,37 @@ def new_kernel(
         return FastClusterKernel(x, num_partitions, height=height, random_state=random_state)
     lifetime = 1.0 if bool((x == x[0]).all()) else None  # without distances there is no scale to go by
     return MondrianKernel(x, num_partitions, lifetime=lifetime, random_state=random_state)
+
+
+def kernel_and_rows(
+    kernel: str | Callable[[Tensor, Any], Kernel],
+    x: Tensor,
+    y: Tensor,
+    points: Tensor,
+    *,
+    categories: Mapping[int, int],
+    random_state: Any,
+    **options: Any,
+) -> tuple[Kernel, Tensor]:
+    """
+    A kernel for a Gaussian process that is trained by marginal likelihood, and the rows that this is to hold.
+
+    Rows of a table whose categories become mean targets say which fold they are in, so that a row's own target is no
+    part of what the kernel sees of it (:meth:`~gpytorch_partition.tables.NumberView.in_folds`); new rows stay as they
+    are. All other rows are held as they are.
+
+    :param kernel: A name of `KERNELS`, or a function, as for :func:`new_kernel`.
+    :param x: `N x D` training rows.
+    :param y: `N` (or `N x k`) targets.
+    :param points: `(N + M) x D` rows that the kernel is built on, the training rows first.
+    :param categories: As the other options, those of :func:`resolved_kernel`.
+    """
+    options = {**options, "random_state": random_state}
+    if kernel == "forest" or not needs_view(points, categories):
+        return new_kernel(kernel, points, y, categories=categories, **options), x
+    view, rows = view_in_folds(x, categories, y, random_state_of(random_state))
+    seen = view(torch.cat([rows, points[len(x) :]]))
+    return EncodedKernel(new_kernel(kernel, seen, y, **options), view), rows
 
 
 def check_name(kernel: Any, names: tuple[str, ...]) -> None:

@@ -14,16 +14,18 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators.explanation import Explanation
-from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
+from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
+from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
+from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
-from gpytorch_partition.likelihoods import weights_of
+from gpytorch_partition.likelihoods import ForestNoise, weights_of
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets import Options, default_model
@@ -146,7 +148,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             table, a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories, dates and
             missing cells, as :class:`~gpytorch_partition.tables.TableEncoder` reads them. Forests split on sets of
             levels, and know missing cells; other kernels, and a function's, see one-hot columns (up to 10 levels), mean
-            targets (above) and medians (:class:`~gpytorch_partition.tables.NumberView`).
+            targets (above; in training, of other folds) and medians (:class:`~gpytorch_partition.tables.NumberView`).
         :param y: `N` targets: one output.
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
             row is :math:`\sigma^2 / w`, as of a mean of w measurements. Weights are not normalized: the noise of new
@@ -198,8 +200,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
     def _fit_model(self, x: Tensor, targets: Tensor, points: Tensor, weights: RowWeights | None) -> None:
         """By marginal likelihood, with a kernel that is built on points, which may be more than the rows."""
         with stage("building the kernel"):
-            kernel = self._new_kernel(points, targets, weights)
-            self._set_model(PartitionGP(x, targets, new_likelihood(weights), kernel))
+            kernel, rows = self._kernel_and_rows(x, targets, points, weights)
+            self._set_model(PartitionGP(rows, targets, new_likelihood(weights), kernel))
         with stage("fitting noise and scales"):
             found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
@@ -235,6 +237,10 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
 
         Returned are the means alone, or first in a tuple with what is asked for, in this order: `return_std` or
         `return_cov`, of which at most one, then `quantiles`.
+
+        Rows with missing cells, or levels that `fit` has not seen, are predicted from ten completions by similar
+        training rows (:class:`~gpytorch_partition.estimators.missing_cells.UnknownCells`): intervals are as wide as
+        what is not known of the row makes them. That costs ten means for each such row.
 
         :param X: `N x D` rows.
         :param return_std: Also return `N` standard deviations in units of the targets. (Default: no.)
@@ -295,7 +301,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         with settings.iterative(), settings.no_debug(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             samples = self._predictive(rows, include_noise).sample(torch.Size([n_samples]))
-        return self._unit.undo(samples.T).numpy()
+        found, unknown = self._unit.undo(samples.T).numpy(), self._unknown_cells(rows, with_std=True)
+        return found if unknown is None else unknown.samples(found, np.random.RandomState(seed))
 
     @property
     def noise_(self) -> float:
@@ -398,6 +405,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
 
     # Inside.
 
+    _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
     log_marginal_likelihood_value_: float | None
     _counted_rows: np.ndarray | None = None  # numbers of the rows that count; None for all
 
@@ -415,12 +423,15 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 
-    def _new_kernel(self, x: Tensor, y: Tensor, weights: RowWeights | None) -> Kernel:
+    def _kernel_and_rows(
+        self, x: Tensor, y: Tensor, points: Tensor, weights: RowWeights | None
+    ) -> tuple[Kernel, Tensor]:
         kernel = "forest" if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel
-        return new_kernel(
+        return kernel_and_rows(
             kernel,
             x,
             y,
+            points,
             num_partitions=self.num_partitions,
             random_state=self.random_state,
             n_jobs=self.n_jobs,
@@ -470,8 +481,12 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         train_x = self.model_.train_inputs[0]
         x = self._columns.apply_array(rows).to(train_x.dtype)
         self._warn_of_new_holes(x, train_x)
+        return self._filled(x)
+
+    def _filled(self, x: Tensor) -> Tensor:
+        """Standardized rows of a table, without holes where the model knows none."""
         if self.encoder_ is not None and not self._knows_missing_cells:
-            return torch.where(x.isnan(), train_x.median(0).values, x)
+            return torch.where(x.isnan(), self.model_.train_inputs[0].median(0).values, x)
         return x
 
     def _predictive(self, rows: np.ndarray, include_noise: bool) -> Any:
@@ -484,7 +499,26 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         starts = range(0, len(rows), size)
         blocks = [self._moments_of(rows[start : start + size], with_std, include_noise) for start in starts]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
-        return mean, std
+        if (unknown := self._unknown_cells(rows, with_std)) is None:
+            return mean, std
+        return unknown.mean(mean), np.sqrt(std**2 + unknown.variance(len(rows))) if with_std else std
+
+    @torch.no_grad()
+    def _unknown_cells(self, rows: np.ndarray, with_std: bool) -> UnknownCells | None:
+        """What the rows with holes may be; None if there are none."""
+        if not np.isnan(rows).any():
+            return None
+        train_x = decode_missing(self.model_.train_inputs[0])
+        x = self._columns.apply_array(rows).to(train_x)
+        noise_varies = any(isinstance(module, ForestNoise) for module in self.likelihood_.modules())
+        return unknown_cells(x, train_x, self._categories, self._means_of, only_new=noise_varies or not with_std)
+
+    def _means_of(self, x: Tensor) -> np.ndarray:
+        """Means in units of the targets, of standardized rows."""
+        size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
+        blocks = self._filled(x).split(size)
+        with settings.iterative(), settings.no_debug():
+            return np.concatenate([self._unit.undo(self.model_(block).mean).numpy() for block in blocks])
 
     @torch.no_grad()
     def _moments_of(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -509,7 +543,10 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             found = self._predictive(rows, include_noise)
             mean = self._unit.undo(found.mean).numpy()
             covariance = found.lazy_covariance_matrix.to_dense().double().numpy()
-        return mean, 0.5 * (covariance + covariance.T) * self._y_scale**2
+        covariance = 0.5 * (covariance + covariance.T) * self._y_scale**2
+        if (unknown := self._unknown_cells(rows, with_std=True)) is None:
+            return mean, covariance
+        return unknown.mean(mean), covariance + np.diag(unknown.variance(len(rows)))
 
 
 def _plain(columns: Sequence[str | int] | None) -> list[str | int] | None:

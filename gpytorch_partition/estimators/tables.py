@@ -33,6 +33,7 @@ class ReadsTables:
 
     encoder_: TableEncoder | None = None
     categorical_features: Sequence[str | int] | None = None
+    _for_new_holes = "the prediction is that of a typical value, as sure as if it were known"
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
         """
@@ -87,8 +88,8 @@ class ReadsTables:
             known = None if self.encoder_ is None else self.encoder_.get_feature_names_out()
             names = [f"x{number}" if known is None else known[number] for number in new]
             warnings.warn(
-                f"cells are missing in {names_of(names)}, where no training row missed any: the prediction is that of "
-                "a typical value, as sure as if it were known. Fit to rows that miss some as well, or drop such rows",
+                f"cells are missing in {names_of(names)}, where no training row missed any: {self._for_new_holes}. Fit "
+                "to rows that miss some as well, or drop such rows",
                 UserWarning,
                 stacklevel=2,
             )

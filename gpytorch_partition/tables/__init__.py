@@ -1,6 +1,6 @@
 """Tables as people have them, with text, categories, dates and missing cells, made into matrices of numbers."""
 
 from gpytorch_partition.tables.encoder import MisreadColumnWarning, TableEncoder
-from gpytorch_partition.tables.number_view import NumberView, cross_fitted, needs_view
+from gpytorch_partition.tables.number_view import NumberView, cross_fitted, needs_view, view_in_folds
 
-__all__ = ["MisreadColumnWarning", "NumberView", "TableEncoder", "cross_fitted", "needs_view"]
+__all__ = ["MisreadColumnWarning", "NumberView", "TableEncoder", "cross_fitted", "needs_view", "view_in_folds"]

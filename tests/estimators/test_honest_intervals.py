@@ -1,0 +1,131 @@
+"""Intervals of 90 % cover 90 % of new rows where something about the rows is not known for certain."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel
+
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators.missing_cells import completions
+
+
+def matern(x, y):
+    return MaternKernel(nu=1.5)
+
+
+def coverage(model, frame, y):
+    _, ends = model.predict(frame, quantiles=(0.05, 0.95))
+    return 100 * np.mean((ends[:, 0] < y) & (y < ends[:, 1]))
+
+
+class TestLevelsThatBecomeMeanTargets:
+    """A hundred and fifty towns, two rows of each: in-sample means of them hold half of a row's own noise."""
+
+    @staticmethod
+    def towns(seed, effect, num_rows=300, num_new=400):
+        random = np.random.RandomState(seed)
+        towns, effects = random.randint(150, size=num_rows + num_new), effect * random.randn(150)
+        frame = pd.DataFrame({"a": random.rand(num_rows + num_new), "town": [f"town {town}" for town in towns]})
+        y = np.sin(5 * frame["a"].to_numpy()) + effects[towns] + 0.5 * random.randn(num_rows + num_new)
+        return frame[:num_rows], y[:num_rows], frame[num_rows:], y[num_rows:]
+
+    @pytest.mark.parametrize("effect", [0.0, 1.0])
+    @pytest.mark.parametrize("kernel", ["mondrian", "fast_cluster", matern])
+    def test_intervals_cover_what_they_say(self, kernel, effect):
+        found = []
+        for seed in range(3):
+            frame, y, new, truth = self.towns(seed, effect)
+            found.append(coverage(PartitionGPRegressor(kernel, 30, random_state=0).fit(frame, y), new, truth))
+        assert 84 < np.mean(found) < 96
+
+    def test_a_state_holds_the_rows_and_predicts_the_same(self):
+        frame, y, new, _ = self.towns(0, 1.0)
+        model, file = PartitionGPRegressor("mondrian", 20, random_state=0).fit(frame, y), io.BytesIO()
+        torch.save(model.to_state(), file)
+        file.seek(0)
+        twin = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
+        assert np.array_equal(twin.predict(new, return_std=True), model.predict(new, return_std=True))
+        assert np.array_equal(twin.predict(new[:1]), model.predict(new)[:1])
+        rows, similarities = model.nearest_rows(frame[:5], k=1)
+        assert (similarities <= 1).all()
+
+    def test_unlabelled_rows_and_float32(self):
+        frame, y, new, truth = self.towns(1, 1.0)
+        model = PartitionGPRegressor("fast_cluster", 30, random_state=0, dtype="float32").fit(frame, y, unlabelled=new)
+        assert coverage(model, new, truth) > 80
+
+
+def holes(seed, case, num_rows=300, num_new=300):
+    """Five columns, of which the first counts most and the second knows much of it; what is missing in a quarter."""
+    random = np.random.RandomState(seed)
+    x = random.randn(num_rows + num_new, 5)
+    x[:, 1] = 0.9 * x[:, 0] + 0.4 * x[:, 1]
+    y = 2 * np.tanh(1.5 * x[:, 0]) + 0.7 * x[:, 2] + 0.4 * random.randn(len(x))
+    missing = random.rand(len(x)) < (np.where(x[:, 0] > 0.5, 0.7, 0.1) if case == "informative" else 0.25)
+    frame = pd.DataFrame(x, columns=list("abcde"))
+    if case == "new level":
+        towns, effects = random.randint(30, size=len(x)), random.randn(30)
+        y += np.where(missing, random.randn(len(x)), effects[towns])
+        frame["town"] = np.where(missing, "new", np.char.add("town", towns.astype(str)))
+    else:
+        frame.loc[missing, "a"] = np.nan
+    if case.startswith("new"):
+        frame, y, missing = (part[~missing | (np.arange(len(x)) >= num_rows)] for part in (frame, y, missing))
+        num_rows = len(frame) - num_new
+    return frame[:num_rows], y[:num_rows], frame[num_rows:][missing[num_rows:]], y[num_rows:][missing[num_rows:]]
+
+
+class TestMissingCells:
+    """Without the variance of what the cells may be, the intervals of these covered 28 to 75 %."""
+
+    @pytest.mark.filterwarnings("ignore:cells are missing")
+    @pytest.mark.parametrize("case", ["new", "missing", "informative", "new level"])
+    def test_rows_with_holes_are_covered(self, case):
+        found = []
+        for seed in range(3):
+            frame, y, new, truth = holes(seed, case)
+            found.append(coverage(PartitionGPRegressor("forest", 50, random_state=0).fit(frame, y), new, truth))
+        assert 84 < np.mean(found) < 98.5
+
+    @pytest.mark.filterwarnings("ignore:cells are missing")
+    def test_new_holes_are_predicted_from_what_similar_rows_have(self):
+        frame, y, new, truth = holes(0, "new")
+        model = PartitionGPRegressor("mondrian", 50, random_state=0).fit(frame, y)
+        error, typical = (np.std(truth - model.predict(rows)) for rows in (new, new.assign(a=frame["a"].median())))
+        assert error < 0.9 * typical
+
+    @pytest.mark.parametrize("case", ["new", "missing"])
+    @pytest.mark.filterwarnings("ignore:cells are missing")
+    def test_all_ways_to_ask_agree_and_no_row_depends_on_others(self, case):
+        frame, y, new, _ = holes(0, case)
+        model = PartitionGPRegressor("forest", 50, random_state=0).fit(frame, y)
+        rows = pd.concat([new[:20], frame[:20].fillna(0.0)])
+        mean, std = model.predict(rows, return_std=True)
+        assert np.array_equal(model.predict(rows), mean)
+        means, covariance = model.predict(rows, return_cov=True)
+        np.testing.assert_allclose(means, mean)
+        np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std, rtol=1e-6)
+        single = [model.predict(rows[i : i + 1], return_std=True) for i in (0, 7, 30)]
+        np.testing.assert_allclose(np.ravel(single), np.stack([mean, std], 1)[[0, 7, 30]].ravel(), rtol=1e-9)
+        samples = model.sample_y(rows, 4000)
+        np.testing.assert_allclose(samples.mean(1), mean, atol=0.15)
+        np.testing.assert_allclose(samples.std(1), std, rtol=0.1)
+
+
+def test_completions_are_the_cells_of_the_nearest_rows_that_know_them():
+    random = np.random.RandomState(0)
+    train, row = torch.from_numpy(random.randn(40, 3)), torch.tensor([[0.1, torch.nan, torch.nan]], dtype=torch.float64)
+    train[::2, 1] = torch.nan
+    found = completions(row, train, [])[0]
+    knows_both = train[1::2]
+    nearest = knows_both[(knows_both[:, 0] - 0.1).abs().argsort()[:10]]
+    torch.testing.assert_close(found[:, 1:], nearest[:, 1:])
+    assert (found[:, 0] == 0.1).all()
+    codes = torch.tensor([[0.0, 5.0], [1.0, 6.0], [1.0, 7.0], [9.0, 8.0]], dtype=torch.float64)
+    chosen = completions(torch.tensor([[1.0, torch.nan]], dtype=torch.float64), codes, [0])[0, :2, 1]
+    assert set(chosen.tolist()) == {6.0, 7.0}
