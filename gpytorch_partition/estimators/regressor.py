@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.estimators.budget import check_budget, fit_in_time
 from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
@@ -27,6 +29,8 @@ from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets import Options, default_model
 from gpytorch_partition.presets.assembly import DefaultGP, description_of, rebuilt
 from gpytorch_partition.presets.default import FEWEST_ROWS
+from gpytorch_partition.presets.options import some_rows
+from gpytorch_partition.progress import progress, ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.training.exact_gp import fit_exact_gp
@@ -89,6 +93,16 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
     :param categorical_features: Names (or numbers, counted from 0) of columns that are categories although they hold
         numbers, as in scikit-learn's histogram gradient boosting. Columns of text and pandas categories always are.
         (Default: None.)
+    :param verbose: None shows on a terminal, after two seconds, what :meth:`fit` and :meth:`predict` are doing, how
+        long they have taken, and how long a fit of `"auto"` is expected to take; 0 or False shows nothing; 1 or True
+        also tells the seconds of each stage where standard error is no terminal (batch jobs, notebooks), through
+        logging if that is set up for INFO, else on standard error; 2 those of the stages' steps as well. (Default:
+        None.)
+    :param budget: Seconds that a fit of `"auto"` may take. It then leaves out what it has no time for, from rough parts
+        down to most of the trees, of the rows that choose and in the end of all rows, as `left_out_` says; if even
+        that takes more than 1.2 budgets, a :class:`~sklearn.exceptions.ConvergenceWarning` says how much. The same model is fitted again,
+        whatever the machine's speed, by `options=model.options_` without a budget. (Default: None, no limit and
+        nothing left out.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
 
@@ -103,6 +117,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         where rough parts were taken, random rows and neighbors, which are easier to predict. None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `seconds_`: how long the stages of the fit took, by name.
+    - `options_`, `left_out_`: what `"auto"` was made by (None for others), and what it left out for the budget.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -126,6 +141,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         n_jobs: int | None = None,
         options: Options | None = None,
         categorical_features: Sequence[str | int] | None = None,
+        verbose: bool | int | None = None,
+        budget: float | None = None,
     ) -> None:
         self.kernel = kernel
         self.num_partitions = num_partitions
@@ -135,6 +152,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         self.n_jobs = n_jobs
         self.options = options
         self.categorical_features = categorical_features
+        self.verbose = verbose
+        self.budget = budget
 
     def fit(self, X: Any, y: Any, *, unlabelled: Any = None) -> PartitionGPRegressor:
         """
@@ -169,11 +188,14 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         x = self._columns.apply_array(X).to(dtype)
         targets = self._unit.apply_array(y).to(dtype)
         points = self._columns.apply_array(rows).to(dtype)
-        with recorded_stages() as self.seconds_:
+        self.options_, self.left_out_ = None, ()
+        with verbosity(self.verbose), ticking(f"fitting {len(y):,} rows"):
             if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
-                self._choose_model(x.double(), targets.double())
+                options = Options() if self.options is None else self.options
+                fit_in_time(self, partial(self._fit_default, x.double(), targets.double()), x.shape, options)
             else:
-                self._fit_model(x, targets, points)
+                with recorded_stages() as self.seconds_:
+                    self._fit_model(x, targets, points)
         return self
 
     def _checked_unlabelled(self, unlabelled: Any) -> np.ndarray:
@@ -196,9 +218,13 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         self.at_bounds_ = found.at_bounds
         self.n_iter_ = found.num_iterations
 
-    def _choose_model(self, x: Tensor, targets: Tensor) -> None:
+    def _fit_default(self, x: Tensor, targets: Tensor, options: Options) -> None:
+        """By some options, which may leave much out."""
+        rows = some_rows(len(x), options, self.random_state)
+        self._choose_model(x[rows], targets[rows], options)
+
+    def _choose_model(self, x: Tensor, targets: Tensor, options: Options) -> None:
         """By predictions of held-out rows."""
-        options = Options() if self.options is None else self.options
         model = default_model(
             x,
             targets,
@@ -345,6 +371,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
             "has_view": isinstance(self.kernel_, EncodedKernel),
             "seconds": self.seconds_,
+            "left_out": list(self.left_out_),
             **description_of(self.model_),
         }
 
@@ -377,6 +404,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
         regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
         regressor.seconds_ = state.get("seconds", {})  # which came later
+        regressor.options_, regressor.left_out_ = None, tuple(state.get("left_out", ()))  # as these
         return regressor
 
     # Inside.
@@ -393,6 +421,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
                 "ExactGP of GPyTorch, fitted by fit_exact_gp"
             )
         check_name(self.kernel, NAMES)
+        check_budget(self.budget, self.kernel)
         check_count(self.num_partitions, "num_partitions")
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
@@ -463,7 +492,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         """Means and standard deviations (or nothing) in units of the targets, block by block."""
         size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
         starts = range(0, len(rows), size)
-        blocks = [self._moments_of(rows[start : start + size], with_std, include_noise) for start in starts]
+        with verbosity(self.verbose), ticking(f"predicting {len(rows):,} rows"):
+            blocks = [self._moments_of(rows[i : i + size], with_std, include_noise) for i in progress(starts, "blocks")]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
         return mean, std
 

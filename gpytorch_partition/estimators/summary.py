@@ -65,6 +65,7 @@ class ModelSummary:
     :param log_predictive_density: Mean over held-out rows, in nats; None where no rows were held out.
     :param at_bounds: Hyperparameters at a bound.
     :param seconds: Seconds of the stages of the fit, by name.
+    :param left_out: What the default model leaves out for the budget of its time. (Default: nothing.)
     """
 
     title: str
@@ -80,6 +81,7 @@ class ModelSummary:
     log_predictive_density: float | None
     at_bounds: dict[str, Any]
     seconds: dict[str, float]
+    left_out: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         width = max(12, *(len(part.name) for part in self.parts))
@@ -112,6 +114,7 @@ class ModelSummary:
         found["at bounds"] = ", ".join(f"{name} = {value}" for name, value in self.at_bounds.items()) or "none"
         if self.seconds:
             found["seconds"] = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
+        found |= {"left out": "; ".join(self.left_out)} if self.left_out else {}
         return found
 
     def _noise(self) -> str:
