@@ -99,10 +99,11 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         logging if that is set up for INFO, else on standard error; 2 those of the stages' steps as well. (Default:
         None.)
     :param budget: Seconds that a fit of `"auto"` may take. It then leaves out what it has no time for, from rough parts
-        down to most of the trees, of the rows that choose and in the end of all rows, as `left_out_` says; if even
-        that takes more than 1.2 budgets, a :class:`~sklearn.exceptions.ConvergenceWarning` says how much. The same model is fitted again,
-        whatever the machine's speed, by `options=model.options_` without a budget. (Default: None, no limit and
-        nothing left out.)
+        down to most of the trees, of the rows that choose and in the end of all rows, as `left_out_` says
+        (:mod:`gpytorch_partition.presets.budget`); if even that takes more than 1.2 budgets, a
+        :class:`~sklearn.exceptions.ConvergenceWarning` says how much. What is left out depends on the speed of the
+        machine, even with the same `random_state`; `options=model.options_` without a budget fits the same model to the
+        last bit. The solve of the first prediction comes on top. (Default: None, nothing is left out.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
 
