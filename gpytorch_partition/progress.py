@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Event, Thread
 from time import monotonic
 from typing import TypeVar
@@ -18,7 +20,9 @@ Item = TypeVar("Item")
 LONG_SECONDS = 120  # seconds: work that is expected to take longer is announced by a warning in the log
 
 _shows = True  # whether bars are shown on terminals
+_tells = 0  # how much is said of stages where there is no terminal: 1 their seconds, 2 those of their steps too
 _DELAY, _TICK = 2.0, 1.0  # seconds before anything is shown, and between two looks at the clock
+_LEAST_FORECAST = 10.0  # seconds
 
 
 def progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
@@ -47,27 +51,98 @@ def progress(items: Iterable[Item], description: str, total: int | None = None) 
         yield item
 
 
+class Line:
+    """
+    What is being done, from the outside in, and how long it is expected to take in all.
+
+    :param description: What is being done.
+    :param forecast: Seconds that it is expected to take; 0 where that is not known.
+    """
+
+    def __init__(self, description: str, forecast: float) -> None:
+        self.names, self.forecast = [description], forecast
+        self._start = monotonic()
+
+    def expect(self, seconds: float) -> None:
+        """Expect to take so many seconds from now on."""
+        self.forecast = monotonic() - self._start + seconds
+
+    @property
+    def about(self) -> str:
+        """The forecast, if it is worth telling and has not been shown to be wrong."""
+        is_told = self.forecast >= _LEAST_FORECAST and monotonic() - self._start <= self.forecast
+        return f" of about {tqdm.format_interval(self.forecast)}" if is_told else ""
+
+
+_LINE: ContextVar[Line | None] = ContextVar("the line that is shown", default=None)
+
+
 @contextmanager
-def ticking(description: str, forecast: float = 0.0) -> Iterator[None]:
+def ticking(description: str, forecast: float = 0.0) -> Iterator[Line]:
     """
     Show a line that counts the seconds of work that gives no other signs of life, after two seconds, on a terminal.
 
+    Inside another one, that line goes on and says what is done now.
+
     :param description: What is being done.
     :param forecast: Seconds that it is expected to take; shown if there are ten or more. (Default: unknown.)
+    :return: The line, which can be told to expect something else.
 
     Example:
         >>> with ticking("adding"):
         ...     sum(range(4))
         6
     """
-    about = f" of about {tqdm.format_interval(forecast)}" if forecast >= 10 else ""
-    line = "{desc}: {elapsed}" + about
-    with tqdm(desc=description, bar_format=line, disable=not _shows or None, delay=_DELAY, leave=False) as bar:
+    if (line := _LINE.get()) is not None:
+        with doing(description):
+            line.expect(forecast) if forecast else None
+            yield line
+        return
+    line = Line(description, forecast)
+    token = _LINE.set(line)
+    try:
+        with _shown(line):
+            yield line
+    finally:
+        _LINE.reset(token)
+
+
+@contextmanager
+def doing(name: str) -> Iterator[None]:
+    """
+    Have the line of :func:`ticking`, if there is one, say what is done now.
+
+    :param name: What that is.
+    """
+    line = _LINE.get()
+    if line is None:
+        yield
+        return
+    line.names.append(name)
+    try:
+        yield
+    finally:
+        line.names.pop()
+
+
+def expect(seconds: float) -> None:
+    """
+    Have the line of :func:`ticking`, if there is one, say that its work is expected to take so long from now on.
+
+    :param seconds: How long.
+    """
+    if (line := _LINE.get()) is not None:
+        line.expect(seconds)
+
+
+@contextmanager
+def _shown(line: Line) -> Iterator[None]:
+    with tqdm(bar_format="{desc}", disable=not _shows or None, delay=_DELAY, leave=False) as bar:
         if bar.disable:
             yield
             return
         done = Event()
-        clock = Thread(target=_tick, args=(bar, done), daemon=True)
+        clock = Thread(target=_tick, args=(bar, line, done), daemon=True)
         clock.start()
         try:
             yield
@@ -76,11 +151,13 @@ def ticking(description: str, forecast: float = 0.0) -> Iterator[None]:
             clock.join()
 
 
-def _tick(bar: tqdm, done: Event) -> None:
+def _tick(bar: tqdm, line: Line, done: Event) -> None:
     start = monotonic()
     while not done.wait(_TICK):
-        if monotonic() - start > _DELAY:
-            bar.refresh()
+        seconds = monotonic() - start
+        if seconds > _DELAY:
+            told = f"{', '.join(line.names)}: {tqdm.format_interval(seconds)}{line.about}"
+            bar.set_description_str(told)
     bar.clear()
 
 
@@ -102,3 +179,37 @@ def quiet(is_quiet: bool = True) -> Iterator[None]:
         yield
     finally:
         _shows = before
+
+
+@contextmanager
+def verbosity(verbose: bool | int | None) -> Iterator[None]:
+    """
+    How much is said of the work inside, as estimators' `verbose` says.
+
+    :param verbose: None shows lines and bars on terminals; 0 or False nothing; 1 or True also tells the seconds of each
+        stage where there is no terminal, 2 those of its steps too.
+    """
+    global _tells
+    before, _tells = _tells, int(verbose or 0)
+    try:
+        with quiet(not _shows or (verbose is not None and not verbose)):
+            yield
+    finally:
+        _tells = before
+
+
+def tell(message: str, level: int = 1) -> None:
+    """
+    Say something in the log of a job that has no terminal, if so much is wanted.
+
+    It goes to the log if that is set up for messages of level INFO, else to standard error.
+
+    :param message: What to say.
+    :param level: The least `verbose` that is said it.
+    """
+    if _tells < level or not _shows or sys.stderr.isatty():
+        return
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("%s", message)
+    else:
+        print(f"gpytorch_partition: {message}", file=sys.stderr, flush=True)

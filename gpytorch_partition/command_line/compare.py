@@ -19,8 +19,7 @@ from sklearn.model_selection import train_test_split
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind
 from gpytorch_partition.command_line.errors import CommandError, check_folder
-from gpytorch_partition.command_line.forecast import forecast
-from gpytorch_partition.command_line.notes import say
+from gpytorch_partition.command_line.notes import left_out, say
 from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, Moments, random_forest, rbf_ard
 from gpytorch_partition.command_line.roles import Roles, Table, TrainingData, read_training_data
 from gpytorch_partition.command_line.tables import write_table
@@ -86,7 +85,8 @@ def compare(options: Namespace) -> None:
     split = _split(data, options)
     say(data.notes, options.quiet)
     models = _models(split, options)
-    results = {name: _run(name, model, split) for name, model in progress(list(models.items()), "models")}
+    names = progress(list(models), "models")
+    results = {name: _run(name, models[name], split) for name in names}
     scores = [_scores(name, result, split) for name, result in results.items()]
     _print(data, split, scores, results)
     _write(folder, data, split, scores, results, options.kernels)
@@ -119,7 +119,7 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
     """The models to compare, by name."""
     size, seed = options.num_partitions, options.seed
     models: dict[str, Model] = {
-        kernel: _fitted_by(PartitionGPRegressor(kernel, size, random_state=seed)) for kernel in options.kernels
+        kernel: _fitted_by(PartitionGPRegressor(kernel, size, random_state=seed), options) for kernel in options.kernels
     }
     weights = split.train_weights
     models["random_forest"] = lambda split: random_forest(
@@ -130,16 +130,18 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
     return models
 
 
-def _fitted_by(regressor: PartitionGPRegressor) -> Model:
-    def run(split: Split) -> Moments:
-        return regressor.fit(split.train_X, split.train_y, split.train_weights).predict(split.test_X, return_std=True)
+def _fitted_by(regressor: PartitionGPRegressor, options: Namespace) -> Model:
+    def moments(split: Split) -> Moments:
+        regressor.fit(split.train_X, split.train_y, split.train_weights)
+        say(left_out(regressor), options.quiet)
+        return regressor.predict(split.test_X, return_std=True)
 
-    return run
+    return moments
 
 
 def _run(name: str, model: Model, split: Split) -> Result:
     """A model's predictions, timed; its warnings begin with the model's title."""
-    with warnings.catch_warnings(record=True) as caught, ticking(TITLES[name], forecast(name, len(split.train_y))):
+    with warnings.catch_warnings(record=True) as caught, ticking(TITLES[name]):
         start = time.perf_counter()
         mean, std = model(split)
         seconds = time.perf_counter() - start

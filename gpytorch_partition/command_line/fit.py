@@ -7,13 +7,11 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from gpytorch_partition.command_line.errors import check_writable
-from gpytorch_partition.command_line.forecast import forecast
+from gpytorch_partition.command_line.errors import CommandError, check_writable
 from gpytorch_partition.command_line.model_file import SavedModel, save_model
-from gpytorch_partition.command_line.notes import say
+from gpytorch_partition.command_line.notes import left_out, say
 from gpytorch_partition.command_line.roles import Roles, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.progress import ticking
 
 
 def fit(options: Namespace) -> None:
@@ -27,11 +25,15 @@ def fit(options: Namespace) -> None:
     check_writable(path)
     data = read_training_data(Path(options.data), Roles.of_options(options))
     say(data.notes, options.quiet)
-    regressor = PartitionGPRegressor(options.kernel, options.num_partitions, random_state=options.seed)
+    if options.budget is not None and options.kernel != "auto":
+        raise CommandError(f"--budget is for --kernel auto, which knows what it can leave out, not {options.kernel}")
+    regressor = PartitionGPRegressor(
+        options.kernel, options.num_partitions, random_state=options.seed, budget=options.budget
+    )
     start = time.perf_counter()
-    with ticking(f"fitting {len(data.y):,} rows", forecast(options.kernel, len(data.y))):
-        regressor.fit(data.table, data.y, data.weights)
+    regressor.fit(data.table, data.y, data.weights)
     seconds = time.perf_counter() - start
+    say(left_out(regressor), options.quiet)
     save_model(path, SavedModel(regressor, data.kinds, data.target, data.id))
     print(
         f"Fitted {data.target} on {len(data.y):,} rows and {len(data.kinds)} columns in {seconds:.1f} seconds: "

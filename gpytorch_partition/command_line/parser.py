@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError
+from math import inf
 from typing import Any
 
 from gpytorch_partition.command_line.compare import compare
@@ -67,6 +68,7 @@ def _add_compare(commands: Any) -> None:
     )
     _add_roles(command)
     _add_size_and_seed(command)
+    _add_budget(command)
     _add_quiet(command)
     command.set_defaults(run=compare)
 
@@ -89,6 +91,7 @@ def _add_fit(commands: Any) -> None:
     )
     _add_roles(command)
     _add_size_and_seed(command)
+    _add_budget(command)
     _add_quiet(command)
     command.set_defaults(run=fit)
 
@@ -137,6 +140,15 @@ def _add_roles(command: ArgumentParser) -> None:
     )
 
 
+def _add_budget(command: ArgumentParser) -> None:
+    command.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help="time that the fit of auto may take; what it leaves out for it is told (default: no limit)",
+    )
+
+
 def _add_quiet(command: ArgumentParser) -> None:
     command.add_argument("--quiet", action="store_true", help="no notes and no progress on standard error")
 
@@ -158,6 +170,16 @@ def _seed(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**32:
         raise ArgumentTypeError(f"expected a whole number from 0 to 2^32 - 1, got {text!r}")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < inf:
+        raise ArgumentTypeError(f"expected a positive number of seconds, got {text!r}")
+    return seconds
 
 
 def _share(text: str) -> float:

@@ -15,7 +15,6 @@ from gpytorch_partition.command_line.model_file import SavedModel, load_model
 from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows, unseen_levels
 from gpytorch_partition.command_line.notes import say
 from gpytorch_partition.command_line.tables import write_table
-from gpytorch_partition.progress import ticking
 
 
 def predict(options: Namespace) -> None:
@@ -31,8 +30,7 @@ def predict(options: Namespace) -> None:
     id_column = options.id or model.id
     rows = read_new_rows(Path(options.data), model.kinds, id_column, is_required=options.id is not None)
     say([*rows.notes, *unseen_levels(rows.table, _levels(model))], options.quiet)
-    with ticking(f"predicting {rows.num_rows:,} rows"):
-        columns = _predictions(model, rows, options)
+    columns = _predictions(model, rows, options)
     if rows.ids is not None:
         columns = {str(id_column): rows.ids, **columns}
     if options.output is None:

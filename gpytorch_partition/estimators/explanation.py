@@ -31,6 +31,7 @@ class Explanation(BaseEstimator):
     log_predictive_density_: float | None
     at_bounds_: dict[str, Any]
     seconds_: dict[str, float]
+    left_out_: tuple[str, ...]
     n_features_in_: int
     _unit: Any
     _counted_rows: np.ndarray | None
@@ -66,6 +67,7 @@ class Explanation(BaseEstimator):
                 log_predictive_density=self.log_predictive_density_,
                 at_bounds=self.at_bounds_,
                 seconds=self.seconds_,
+                left_out=self.left_out_,
             )
         return self._summary
 

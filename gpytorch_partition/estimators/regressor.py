@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.estimators.budget import check_budget, fit_in_time
 from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
@@ -31,6 +33,8 @@ from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets import Options, default_model
 from gpytorch_partition.presets.assembly import DefaultGP, description_of, rebuilt
 from gpytorch_partition.presets.default import FEWEST_ROWS
+from gpytorch_partition.presets.options import some_rows
+from gpytorch_partition.progress import progress, ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.training.exact_gp import fit_exact_gp
@@ -93,6 +97,17 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
     :param categorical_features: Names (or numbers, counted from 0) of columns that are categories although they hold
         numbers, as in scikit-learn's histogram gradient boosting. Columns of text and pandas categories always are.
         (Default: None.)
+    :param verbose: None shows on a terminal, after two seconds, what :meth:`fit` and :meth:`predict` are doing, how
+        long they have taken, and how long a fit of `"auto"` is expected to take; 0 or False shows nothing; 1 or True
+        also tells the seconds of each stage where standard error is no terminal (batch jobs, notebooks), through
+        logging if that is set up for INFO, else on standard error; 2 those of the stages' steps as well. (Default:
+        None.)
+    :param budget: Seconds that a fit of `"auto"` may take. It then leaves out what it has no time for, from rough parts
+        down to most of the trees, of the rows that choose and in the end of all rows, as `left_out_` says
+        (:mod:`gpytorch_partition.presets.budget`); if even that takes more than 1.2 budgets, a
+        :class:`~sklearn.exceptions.ConvergenceWarning` says how much. What is left out depends on the speed of the
+        machine, even with the same `random_state`; `options=model.options_` without a budget fits the same model to the
+        last bit. The solve of the first prediction comes on top. (Default: None, nothing is left out.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
 
@@ -107,6 +122,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         where rough parts were taken, random rows and neighbors, which are easier to predict. None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `seconds_`: how long the stages of the fit took, by name.
+    - `options_`, `left_out_`: what `"auto"` was made by (None for others), and what it left out for the budget.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -130,6 +146,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         n_jobs: int | None = None,
         options: Options | None = None,
         categorical_features: Sequence[str | int] | None = None,
+        verbose: bool | int | None = None,
+        budget: float | None = None,
     ) -> None:
         self.kernel = kernel
         self.num_partitions = num_partitions
@@ -139,6 +157,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         self.n_jobs = n_jobs
         self.options = options
         self.categorical_features = categorical_features
+        self.verbose = verbose
+        self.budget = budget
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, unlabelled: Any = None) -> PartitionGPRegressor:
         r"""
@@ -180,11 +200,15 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         x = self._columns.apply_array(X).to(dtype)
         targets = self._unit.apply_array(y).to(dtype)
         points = self._columns.apply_array(rows).to(dtype)
-        with recorded_stages() as self.seconds_:
+        self.options_, self.left_out_ = None, ()
+        with verbosity(self.verbose), ticking(f"fitting {len(y):,} rows"):
             if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
-                self._choose_model(x.double(), targets.double(), row_weights)
+                options = Options() if self.options is None else self.options
+                fit = partial(self._fit_default, x.double(), targets.double(), row_weights, self._counted_rows)
+                fit_in_time(self, fit, x.shape, options)
             else:
-                self._fit_model(x, targets, points, row_weights)
+                with recorded_stages() as self.seconds_:
+                    self._fit_model(x, targets, points, row_weights)
         return self
 
     def _checked_unlabelled(self, unlabelled: Any) -> np.ndarray:
@@ -208,9 +232,17 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         self.at_bounds_ = found.at_bounds
         self.n_iter_ = found.num_iterations
 
-    def _choose_model(self, x: Tensor, targets: Tensor, weights: RowWeights | None) -> None:
+    def _fit_default(
+        self, x: Tensor, targets: Tensor, weights: RowWeights | None, counted: np.ndarray | None, options: Options
+    ) -> None:
+        """By some options, which may leave much out."""
+        rows = some_rows(len(x), options, self.random_state)
+        if not isinstance(rows, slice):
+            self._counted_rows = rows if counted is None else counted[rows]
+        self._choose_model(x[rows], targets[rows], None if weights is None else weights.of_rows(rows), options)
+
+    def _choose_model(self, x: Tensor, targets: Tensor, weights: RowWeights | None, options: Options) -> None:
         """By predictions of held-out rows."""
-        options = Options() if self.options is None else self.options
         model = default_model(
             x,
             targets,
@@ -365,6 +397,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             "seconds": self.seconds_,
             "row_weights": weights_of(self.likelihood_),
             "counted_rows": None if self._counted_rows is None else torch.from_numpy(self._counted_rows),
+            "left_out": list(self.left_out_),
             **description_of(self.model_),
         }
 
@@ -401,6 +434,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         regressor.seconds_ = state.get("seconds", {})  # which came later
         counted = state.get("counted_rows")
         regressor._counted_rows = None if counted is None else counted.numpy()
+        regressor.options_, regressor.left_out_ = None, tuple(state.get("left_out", ()))  # as these
         return regressor
 
     # Inside.
@@ -419,6 +453,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
                 "ExactGP of GPyTorch, fitted by fit_exact_gp"
             )
         check_name(self.kernel, NAMES)
+        check_budget(self.budget, self.kernel)
         check_count(self.num_partitions, "num_partitions")
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
@@ -497,7 +532,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         """Means and standard deviations (or nothing) in units of the targets, block by block."""
         size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
         starts = range(0, len(rows), size)
-        blocks = [self._moments_of(rows[start : start + size], with_std, include_noise) for start in starts]
+        with verbosity(self.verbose), ticking(f"predicting {len(rows):,} rows"):
+            blocks = [self._moments_of(rows[i : i + size], with_std, include_noise) for i in progress(starts, "blocks")]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
         if (unknown := self._unknown_cells(rows, with_std)) is None:
             return mean, std

@@ -68,6 +68,7 @@ class ModelSummary:
     :param seconds: Seconds of the stages of the fit, by name.
     :param row_weights: The least and the largest weight of a training row, which divides the noise's variance there;
         None where all weigh 1.
+    :param left_out: What the default model leaves out for the budget of its time. (Default: nothing.)
     """
 
     title: str
@@ -84,6 +85,7 @@ class ModelSummary:
     at_bounds: dict[str, Any]
     seconds: dict[str, float]
     row_weights: tuple[float, float] | None = None
+    left_out: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         width = max(12, *(len(part.name) for part in self.parts))
@@ -118,6 +120,7 @@ class ModelSummary:
         found["at bounds"] = ", ".join(f"{name} = {value}" for name, value in self.at_bounds.items()) or "none"
         if self.seconds:
             found["seconds"] = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
+        found |= {"left out": "; ".join(self.left_out)} if self.left_out else {}
         return found
 
     def _noise(self) -> str:

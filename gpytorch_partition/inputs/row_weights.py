@@ -54,7 +54,7 @@ class RowWeights:
         """
         return self.relative.clamp_max(1.0)
 
-    def of_rows(self, rows: Tensor | np.ndarray) -> RowWeights:
+    def of_rows(self, rows: Tensor | np.ndarray | slice) -> RowWeights:
         """
         Those of some rows, in the same unit.
 

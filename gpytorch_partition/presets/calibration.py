@@ -22,6 +22,7 @@ from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, smooth_part
+from gpytorch_partition.stages import step
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS
 
@@ -42,7 +43,8 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
     :param setup: Source of the draws, and the options.
     """
     options = setup.options
-    choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
+    with step("inducing points"):
+        choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
     folds = list(KFold(options.num_calibration_folds, shuffle=True, random_state=setup.random).split(data.x))
     found: list[_HeldOut] = []
     for fold in folds:
@@ -52,10 +54,12 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
             found.append(_held_out(choice, fold, data, setup, num_variances=wanted))
     seen = _HeldOut(*map(torch.cat, zip(*found)))
     num_trees = options.num_calibrated_noise_trees
-    residuals = _comparable(seen, choice.noise)
-    forest = grow_residual_forest(data.rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
-    factored = _with_factors(choice, seen, forest, options)
-    return replace(factored, threshold=_threshold(choice, folds[0], data, setup))
+    with step("noise"):
+        residuals = _comparable(seen, choice.noise)
+        forest = grow_residual_forest(data.rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
+        factored = _with_factors(choice, seen, forest, options)
+    with step("inducing points"):
+        return replace(factored, threshold=_threshold(choice, folds[0], data, setup))
 
 
 _Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
@@ -108,13 +112,16 @@ def _held_out(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *,
     Rows that chose weights and lengthscales are among the rows learned from, but are not predicted.
     """
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
-    model = assemble(choice, data.part(fold[0]), setup).eval()
+    with step("growing trees without a fold"):
+        model = assemble(choice, data.part(fold[0]), setup).eval()
     x, y = data.rows[points], data.y[points]
     variances = y.new_full((len(points),), math.nan)
     with torch.no_grad(), settings.iterative(), settings.no_debug():
-        residuals = y - model(x).mean.to(y)
+        with step("predicting the fold"):
+            residuals = y - model(x).mean.to(y)
         if num_variances:
-            variances[:num_variances] = _variances(model, x[:num_variances], setup).to(y)
+            with step("variances"):
+                variances[:num_variances] = _variances(model, x[:num_variances], setup).to(y)
     return _HeldOut(points, residuals, variances, noise_factors(data.weights, len(data.y))[points])
 
 

@@ -17,6 +17,7 @@ from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
+from gpytorch_partition.stages import step
 from gpytorch_partition.tables import cross_fitted
 from gpytorch_partition.training.predictive_density import (
     Fold,
@@ -78,9 +79,10 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     # Without patches, which overlap: a row that is out of a tree's bag must not be in it under another number.
     seen = rows[: num_rows_for(len(y), setup.options)]
     num_trees = setup.options.num_noise_trees
-    forest = grow_residual_forest(data.rows[seen], residuals[: len(seen)], num_trees=num_trees, **setup.growing)
-    log_ratios = _out_of_sample(forest, data.rows, seen, rows)
-    varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, noise_factors=factors, start=constant)
+    with step("noise"):
+        forest = grow_residual_forest(data.rows[seen], residuals[: len(seen)], num_trees=num_trees, **setup.growing)
+        ratios = _out_of_sample(forest, data.rows, seen, rows)
+        varying = maximize_predictive_density(folds, y[rows], log_ratios=ratios, noise_factors=factors, start=constant)
     varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
     fit = varying if varies else constant
     weights = _those_that_count(names, fit, setup.options)
@@ -97,11 +99,14 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     rows = torch.from_numpy(setup.random.permutation(len(y))[: num_rows_for(len(y), options)])
     some = inputs.of_rows(rows)
     names, folds, of_folds = _folds(some)
-    lengthscales = _lengthscales(some)
-    fit = maximize_predictive_density(folds, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
-    found = Candidate(names, folds, rows, fit, lengthscales)
+    with step("lengthscales"):
+        lengthscales = _lengthscales(some)
+    with step("weights"):
+        fit = maximize_predictive_density(folds, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
+        found = Candidate(names, folds, rows, fit, lengthscales)
     if not inputs.has_view and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
-        return rough_field(found, of_folds, x, y, replace(setup, random=deepcopy(setup.random)), inputs.weights)
+        with step("rough parts"):
+            return rough_field(found, of_folds, x, y, replace(setup, random=deepcopy(setup.random)), inputs.weights)
     return found
 
 
@@ -139,15 +144,16 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     x, setup, options = inputs.x, inputs.setup, inputs.setup.options
     names: list[str] = []
     folds, all_lengthscales = [], []
-    num_folds = max(2, options.num_folds - sum(len(x) > number for number in options.fewer_folds_above))
+    num_folds = options.folds_of(len(x))
     for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(x):
-        some = kept[: options.num_lengthscale_rows]
-        lengthscales = _lengthscales(inputs.of_rows(some))
-        parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales))
-        parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
-        names = list(parts)
-        folds.append(Fold.of(dense_covariances(parts.values(), x), torch.from_numpy(kept), torch.from_numpy(held_out)))
-        all_lengthscales.append(lengthscales)
+        with step(f"fold {len(folds) + 1} of {num_folds}"):
+            some = kept[: options.num_lengthscale_rows]
+            lengthscales = _lengthscales(inputs.of_rows(some))
+            parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales))
+            parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
+            names, covariances = list(parts), dense_covariances(parts.values(), x)
+            folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
+            all_lengthscales.append(lengthscales)
     return names, folds, all_lengthscales
 
 

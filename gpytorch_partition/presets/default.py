@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any
 
 import torch
@@ -13,11 +14,13 @@ from gpytorch_partition.inputs.row_weights import positive_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
+from gpytorch_partition.presets.budget import choosing_seconds, later_seconds
 from gpytorch_partition.presets.calibration import calibrate
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PARTS
+from gpytorch_partition.progress import expect
 from gpytorch_partition.stages import stage
 from gpytorch_partition.tables import needs_view
 
@@ -116,8 +119,12 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
     :param data: Rows and targets.
     :param setup: Source of the draws, and the options.
     """
+    first, later = choosing_seconds(*data.x.shape, setup.options), later_seconds(len(data.x), setup.options)
+    expect(first + later)
+    start = monotonic()
     with stage("choosing weights and noise"):
         choice = choose(data, setup)
+    expect(later * (monotonic() - start) / first)  # as slow as before
     if choice.is_rough or not needs_calibration(len(data.y), setup.options):
         return choice
     with stage("calibrating"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from math import inf
 from typing import Any
 
 import numpy as np
+
+from gpytorch_partition.inputs.seeds import random_state_of
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class Options:
     """
 
     omitted_parts: tuple[str, ...] = ()  # names of parts of the usual sum; the others are drawn as beside them
+    most_rows: float = inf  # training rows, at most, of `PartitionGPRegressor`; if there are more, so many random ones
 
     # Trees.
     num_trees: int = 100  # of each forest
@@ -83,6 +87,27 @@ class Options:
             raise ValueError("expected a tuple of omitted_parts, a threshold_share up to 1 and 2 num_variance_samples")
         if min(self.num_folds, self.num_patch_folds, self.num_calibration_folds) < 2:
             raise ValueError("expected two or more num_folds, num_patch_folds and num_calibration_folds")
+
+    def folds_of(self, num_rows: int) -> int:
+        """How many folds so many rows are chosen by."""
+        return max(2, self.num_folds - sum(num_rows > number for number in self.fewer_folds_above))
+
+
+def some_rows(num_rows: int, options: Options, random_state: Any) -> np.ndarray | slice:
+    """
+    The numbers of the training rows that a model is of: all, or as many random ones as the options allow.
+
+    :param num_rows: How many there are.
+    :param options: Those of the model.
+    :param random_state: Seed or `RandomState`.
+
+    Example:
+        >>> some_rows(5, Options(most_rows=2), 0)
+        array([0, 2])
+    """
+    if num_rows <= options.most_rows:
+        return slice(None)
+    return np.sort(random_state_of(random_state).permutation(num_rows)[: int(options.most_rows)])
 
 
 DEFAULT = Options()

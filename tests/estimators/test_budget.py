@@ -1,0 +1,91 @@
+"""A budget of seconds for the fit of the default model, by a clock that goes on whenever it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from gpytorch_partition.estimators import PartitionGPRegressor, regressor
+from gpytorch_partition.estimators.budget import fit_in_time
+from gpytorch_partition.presets import Options
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.rand(560, 2)
+Y = np.sin(6 * X[:, 0]) + 0.1 * RANDOM.randn(560)
+FEW_TREES = {"num_trees": 10, "num_slope_trees": 5, "num_boosted_trees": 10, "num_shallow_boosted_trees": 10}
+FEW_ROWS = {"fewest_choosing_rows": 120, "num_lengthscale_rows": 60, "num_folds": 2, "most_uncalibrated": 10}
+OPTIONS = Options(num_noise_trees=30, **FEW_TREES, **FEW_ROWS)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Every look takes so many seconds."""
+
+    def set_clock(step):
+        looks = count()
+        monkeypatch.setattr(regressor, "fit_in_time", partial(fit_in_time, clock=lambda: step * next(looks)))
+
+    return set_clock
+
+
+def same(first, second):
+    return all(np.array_equal(*pair) for pair in zip(*(m.predict(X[:40], return_std=True) for m in (first, second))))
+
+
+@pytest.mark.parametrize("seed", [lambda: 0, lambda: np.random.RandomState(0)])
+def test_the_model_of_a_budget_can_be_had_without_one(clock, seed):
+    clock(0.2)
+    options = replace(OPTIONS, num_trees=100)  # half of which is left out before rows are
+    model = PartitionGPRegressor(random_state=seed(), options=options, budget=30.0).fit(X, Y)
+    assert model.left_out_
+    assert model.options_ != options
+    again = PartitionGPRegressor(random_state=seed(), options=model.options_).fit(X, Y)
+    assert (again.left_out_, again.options_) == ((), model.options_)
+    assert same(model, again)
+
+
+def test_what_was_left_out_is_said_everywhere(clock, capsys):
+    clock(10.0)
+    model = PartitionGPRegressor(random_state=0, options=OPTIONS, budget=5.0, verbose=1)
+    with pytest.warns(ConvergenceWarning, match="more than the budget of 5: the least that can be fitted to 560 rows"):
+        model.fit(X, Y)
+    assert model.left_out_[-1] == "60 of 560 rows"
+    assert len(model.model_.train_targets) == 500
+    assert "60 of 560 rows" in str(model.summary()).split("left out")[1]
+    told = capsys.readouterr().err
+    assert "a budget of 5 seconds, of which" in told
+    assert "60 of 560 rows" in told
+    assert PartitionGPRegressor.from_state(model.to_state()).left_out_ == model.left_out_
+
+
+def test_a_generous_budget_leaves_out_nothing(clock):
+    clock(0.0)
+    model = PartitionGPRegressor(random_state=0, options=OPTIONS, budget=1e6).fit(X, Y)
+    assert model.left_out_ == ()
+    assert model.options_ == OPTIONS
+    assert same(model, clone(model).set_params(budget=None).fit(X, Y))
+    assert "left out" not in str(model.summary())
+
+
+@pytest.mark.parametrize("budget", [0, -1.0, np.inf, np.nan, "60", True])
+def test_a_budget_is_a_positive_number(budget):
+    with pytest.raises(ValueError, match="positive number of seconds"):
+        PartitionGPRegressor(budget=budget).fit(X, Y)
+
+
+@pytest.mark.parametrize("kernel", ["forest", lambda x, y: None])
+def test_kernels_that_can_leave_out_nothing_have_no_budget(kernel):
+    with pytest.raises(ValueError, match="for kernel='auto', which knows what it can leave out"):
+        PartitionGPRegressor(kernel, budget=10).fit(X, Y)
+
+
+def test_few_rows_and_constant_targets_need_no_budget():
+    model = PartitionGPRegressor(budget=10, num_partitions=5).fit(X[:20], np.ones(20))
+    assert model.left_out_ == ()
+    assert model.options_ is None
