@@ -18,12 +18,18 @@ from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built,
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
 from gpytorch_partition.estimators.tables import ReadsTables
-from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
+from gpytorch_partition.estimators.uncertainty import (
+    checked_quantiles,
+    gaussian_quantiles,
+    heavy_quantiles,
+    predictive,
+    sampled,
+)
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
-from gpytorch_partition.likelihoods import weights_of
+from gpytorch_partition.likelihoods import student_t_noise, weights_of
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets import Options, default_model
@@ -242,7 +248,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             (Default: no.)
         :param quantiles: Also return these quantiles of each row, a column each (`N x q`), in units of the targets:
             `(0.05, 0.95)` are the ends of intervals of 90 %. They are those of a Gaussian with the mean and standard
-            deviation, which follows a noise that varies. (Default: none.)
+            deviation, which follows a noise that varies; where `"auto"` has found outliers, those of Student-t noise
+            beside the Gaussian function. (Default: none.)
         :param include_noise: Whether uncertainty is that of new observations, not of the function alone. The means are
             the same. (Default: yes.)
         :return: `N` means, or a tuple.
@@ -270,7 +277,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         else:
             mean, std = self._moments(rows, return_std or probabilities is not None, include_noise)
             found = [mean, std] if return_std else [mean]
-        found += [] if probabilities is None else [gaussian_quantiles(mean, std, probabilities)]
+        found += [] if probabilities is None else [self._quantiles(rows, mean, std, probabilities, include_noise)]
         return tuple(found) if len(found) > 1 else mean
 
     @torch.no_grad()
@@ -294,7 +301,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
         with settings.iterative(), settings.no_debug(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            samples = self._predictive(rows, include_noise).sample(torch.Size([n_samples]))
+            samples = sampled(self.model_, self._points(rows), n_samples, include_noise=include_noise)
         return self._unit.undo(samples.T).numpy()
 
     @property
@@ -485,6 +492,14 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         blocks = [self._moments_of(rows[start : start + size], with_std, include_noise) for start in starts]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
         return mean, std
+
+    def _quantiles(
+        self, rows: np.ndarray, mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray, include_noise: bool
+    ) -> np.ndarray:
+        """Quantiles (`N x q`) of rows with these means and standard deviations."""
+        if not include_noise or student_t_noise(self.likelihood_) is None:
+            return gaussian_quantiles(mean, std, probabilities)
+        return heavy_quantiles(self.likelihood_, self._points(rows), mean, std, self._y_scale, probabilities)
 
     @torch.no_grad()
     def _moments_of(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -18,6 +18,7 @@ from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.tables import cross_fitted
+from gpytorch_partition.training.heavy_tails import HeavyTails
 from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
@@ -25,6 +26,26 @@ from gpytorch_partition.training.predictive_density import (
     held_out_predictions,
     maximize_predictive_density,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
+    """
+    Rows that were predicted by models which had not seen them, in units of standardized targets.
+
+    :param rows: `n` numbers.
+    :param errors: `n` targets less their predictions.
+    :param variances: `n` variances of the function.
+    :param noise: `n` variances of the noise, divided by weights of rows.
+    """
+
+    rows: Tensor
+    errors: Tensor
+    variances: Tensor
+    noise: Tensor
+
+
+_NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +62,8 @@ class Choice:
     :param rows: Numbers of the training rows that this was chosen by.
     :param threshold: Share of the smooth part's variance that inducing points may leave unspanned before it is added
         to the noise; None where it is never added.
+    :param held_out: What the weights were judged by; patches are left out.
+    :param tails: Student-t noise of new observations; None where noise is Gaussian.
     """
 
     outputscales: dict[str, float]
@@ -51,6 +74,8 @@ class Choice:
     log_density: float
     rows: Tensor
     threshold: float | None = None
+    held_out: HeldOutRows = _NO_ROWS
+    tails: HeavyTails | None = None
 
     @property
     def is_rough(self) -> bool:
@@ -84,7 +109,25 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
     fit = varying if varies else constant
     weights = _those_that_count(names, fit, setup.options)
-    return Choice(weights, lengthscales, fit.noise, fit.exponent, forest if varies else None, fit.log_density, rows)
+    held_out = _held_out_rows(folds, y[rows], fit, log_ratios if varies else torch.zeros_like(y[rows]), factors)
+    return Choice(
+        weights,
+        lengthscales,
+        fit.noise,
+        fit.exponent,
+        forest if varies else None,
+        fit.log_density,
+        rows,
+        held_out=HeldOutRows(seen, *(values[: len(seen)] for values in held_out)),
+    )
+
+
+def _held_out_rows(
+    folds: list[Fold], targets: Tensor, fit: PredictiveFit, log_ratios: Tensor, factors: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Errors, variances of the function and of the noise of rows, each predicted by its fold."""
+    means, variances = held_out_predictions(folds, targets, fit, log_ratios, factors)
+    return targets - means, variances, fit.noise_at(log_ratios) * factors
 
 
 def _best_candidate(inputs: PartInputs) -> Candidate:

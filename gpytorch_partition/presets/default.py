@@ -16,6 +16,7 @@ from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.calibration import calibrate
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.heavy_tails import with_heavy_tails
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PARTS
 from gpytorch_partition.stages import stage
@@ -104,7 +105,7 @@ def default_model(
     data = TrainingData(rows, train_y.double(), categories, needs_view(rows, categories), row_weights)
     _check_parts(options)
     setup = Setup(random_state_of(random_state), n_jobs, options)
-    choice = default_choice(data, setup)
+    choice, data = _choice_and_data(data, setup)
     with stage("building the model of all rows"):
         return assemble(choice, data, setup).eval()
 
@@ -116,12 +117,17 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
     :param data: Rows and targets.
     :param setup: Source of the draws, and the options.
     """
+    return _choice_and_data(data, setup)[0]
+
+
+def _choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
+    """The choice, and the data with the weights of rows that go with it."""
     with stage("choosing weights and noise"):
-        choice = choose(data, setup)
+        choice, data = with_heavy_tails(choose(data, setup), data, setup)
     if choice.is_rough or not needs_calibration(len(data.y), setup.options):
-        return choice
+        return choice, data
     with stage("calibrating"):
-        return calibrate(choice, data, setup)
+        return calibrate(choice, data, setup), data
 
 
 def default_kernel(
