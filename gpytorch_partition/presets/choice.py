@@ -64,6 +64,7 @@ class Choice:
         to the noise; None where it is never added.
     :param held_out: What the weights were judged by; patches are left out.
     :param tails: Student-t noise of new observations; None where noise is Gaussian.
+    :param constant: The choice with constant noise, where noise varies.
     """
 
     outputscales: dict[str, float]
@@ -76,6 +77,7 @@ class Choice:
     threshold: float | None = None
     held_out: HeldOutRows = _NO_ROWS
     tails: HeavyTails | None = None
+    constant: Choice | None = None
 
     @property
     def is_rough(self) -> bool:
@@ -107,19 +109,15 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     log_ratios = _out_of_sample(forest, data.rows, seen, rows)
     varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, noise_factors=factors, start=constant)
     varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
-    fit = varying if varies else constant
-    weights = _those_that_count(names, fit, setup.options)
-    held_out = _held_out_rows(folds, y[rows], fit, log_ratios if varies else torch.zeros_like(y[rows]), factors)
-    return Choice(
-        weights,
-        lengthscales,
-        fit.noise,
-        fit.exponent,
-        forest if varies else None,
-        fit.log_density,
-        rows,
-        held_out=HeldOutRows(seen, *(values[: len(seen)] for values in held_out)),
-    )
+
+    def choice_of(fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
+        held_out = _held_out_rows(folds, y[rows], fit, ratios, factors)
+        judged = HeldOutRows(seen, *(values[: len(seen)] for values in held_out))
+        weights = _those_that_count(names, fit, setup.options)
+        return Choice(weights, lengthscales, fit.noise, fit.exponent, forest, fit.log_density, rows, held_out=judged)
+
+    usual = choice_of(constant, torch.zeros_like(log_ratios), None)
+    return replace(choice_of(varying, log_ratios, forest), constant=usual) if varies else usual
 
 
 def _held_out_rows(
