@@ -64,8 +64,8 @@ def default_model(
     wide where there are no rows. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
-    Where held-out rows gain 5 nats by heavy tails, noise is Student's t, and outliers among the targets count for little
-    (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`,
+    Where held-out rows gain 5 nats by heavy tails, noise is Student's t, and outliers among the targets count for
+    little (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`,
     :class:`~gpytorch_partition.likelihoods.StudentTLikelihood`; rough parts keep Gaussian noise). All is then chosen
     up to three times more.
 
