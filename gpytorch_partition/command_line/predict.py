@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import norm
-
 from gpytorch_partition.command_line.errors import check_writable
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
 from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows, unseen_levels
@@ -54,7 +52,8 @@ def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[s
     x = rows.table if model.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
     if options.mean_only:
         return {"mean": model.regressor.predict(x)}
-    mean, std = model.regressor.predict(x, return_std=True)
-    lower, upper = norm.interval(options.interval, mean, std)
+    outside = 0.5 * (1 - options.interval)
+    mean, std, ends = model.regressor.predict(x, return_std=True, quantiles=(outside, 1 - outside))
+    lower, upper = ends.T
     percent = f"{100 * options.interval:.10g}"
     return {"mean": mean, "std": std, f"lower_{percent}": lower, f"upper_{percent}": upper}

@@ -21,13 +21,19 @@ from gpytorch_partition.estimators.machine import LARGEST, check_count, check_ma
 from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
 from gpytorch_partition.estimators.tables import ReadsTables
-from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
+from gpytorch_partition.estimators.uncertainty import (
+    checked_quantiles,
+    gaussian_quantiles,
+    heavy_quantiles,
+    predictive,
+    sampled,
+)
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
-from gpytorch_partition.likelihoods import ForestNoise, weights_of
+from gpytorch_partition.likelihoods import ForestNoise, student_t_noise, weights_of
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets import Options, default_model
@@ -280,7 +286,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             (Default: no.)
         :param quantiles: Also return these quantiles of each row, a column each (`N x q`), in units of the targets:
             `(0.05, 0.95)` are the ends of intervals of 90 %. They are those of a Gaussian with the mean and standard
-            deviation, which follows a noise that varies. (Default: none.)
+            deviation, which follows a noise that varies; where `"auto"` has found outliers, those of Student-t noise
+            beside the Gaussian function. (Default: none.)
         :param include_noise: Whether uncertainty is that of new observations, not of the function alone. The means are
             the same. (Default: yes.)
         :return: `N` means, or a tuple.
@@ -308,7 +315,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         else:
             mean, std = self._moments(rows, return_std or probabilities is not None, include_noise)
             found = [mean, std] if return_std else [mean]
-        found += [] if probabilities is None else [gaussian_quantiles(mean, std, probabilities)]
+        found += [] if probabilities is None else [self._quantiles(rows, mean, std, probabilities, include_noise)]
         return tuple(found) if len(found) > 1 else mean
 
     @torch.no_grad()
@@ -332,7 +339,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
         with settings.iterative(), settings.no_debug(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            samples = self._predictive(rows, include_noise).sample(torch.Size([n_samples]))
+            samples = sampled(self.model_, self._points(rows), n_samples, include_noise=include_noise)
         found, unknown = self._unit.undo(samples.T).numpy(), self._unknown_cells(rows, with_std=True)
         return found if unknown is None else unknown.samples(found, np.random.RandomState(seed))
 
@@ -555,6 +562,14 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         blocks = self._filled(x).split(size)
         with settings.iterative(), settings.no_debug():
             return np.concatenate([self._unit.undo(self.model_(block).mean).numpy() for block in blocks])
+
+    def _quantiles(
+        self, rows: np.ndarray, mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray, include_noise: bool
+    ) -> np.ndarray:
+        """Quantiles (`N x q`) of rows with these means and standard deviations."""
+        if not include_noise or student_t_noise(self.likelihood_) is None:
+            return gaussian_quantiles(mean, std, probabilities)
+        return heavy_quantiles(self.likelihood_, self._points(rows), mean, std, self._y_scale, probabilities)
 
     @torch.no_grad()
     def _moments_of(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.parts import KernelPart, covariance_shares, dual_weights, kernel_parts
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, PartitionMixtureKernel, RandomForestKernel
-from gpytorch_partition.likelihoods import weights_of
+from gpytorch_partition.likelihoods import student_t_noise, weights_of
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import description_of
@@ -69,6 +69,7 @@ class ModelSummary:
     :param row_weights: The least and the largest weight of a training row, which divides the noise's variance there;
         None where all weigh 1.
     :param left_out: What the default model leaves out for the budget of its time. (Default: nothing.)
+    :param degrees_of_freedom: Of Student-t noise, whose outliers have small weights; None where noise is Gaussian.
     """
 
     title: str
@@ -86,6 +87,7 @@ class ModelSummary:
     seconds: dict[str, float]
     row_weights: tuple[float, float] | None = None
     left_out: tuple[str, ...] = ()
+    degrees_of_freedom: float | None = None
 
     def __str__(self) -> str:
         width = max(12, *(len(part.name) for part in self.parts))
@@ -107,6 +109,8 @@ class ModelSummary:
             f"(targets: {self.target_std:.4g}; the prior expects {self.prior_std:.4g})",
             "noise": self._noise(),
         }
+        if self.degrees_of_freedom is not None:
+            found["outliers"] = f"Student-t noise with {self.degrees_of_freedom:g} degrees of freedom"
         if self.row_weights is not None:
             found["weights"] = "of rows, from {:.4g} to {:.4g}; the noise is that of weight 1".format(*self.row_weights)
         for part in self.parts:
@@ -165,7 +169,8 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
         for name, part, prior, share in zip(names, parts, priors, covariance_shares(means))
     )
     noise = scale * noise_variances(model.likelihood, some).double().sqrt()
-    weights = weights_of(model.likelihood)
+    weights, tails = weights_of(model.likelihood), student_t_noise(model.likelihood)
+    weights = None if weights is None or bool((weights == 1).all()) else weights
     varies = bool((noise - noise[0]).abs().max() > 1e-6 * noise[0])
     return ModelSummary(
         num_rows=len(x),
@@ -174,6 +179,7 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
         function_std=scale * float(means.sum(0).std(correction=0)),
         prior_std=scale * max(0.0, sum(priors)) ** 0.5,
         noise_std=float(noise.square().mean().sqrt()),
+        degrees_of_freedom=None if tails is None else float(tails.df),
         row_weights=None if weights is None else (float(weights.min()), float(weights.max())),
         noise_range=(float(noise.min()), float(noise.max())) if varies else None,
         **others,

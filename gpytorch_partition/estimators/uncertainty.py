@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from gpytorch.distributions import MultivariateNormal
 from linear_operator.operators import DiagLinearOperator
 from scipy.stats import norm
 from torch import Tensor
+from torch.distributions import StudentT
 
+from gpytorch_partition.likelihoods import student_t_noise
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
+from gpytorch_partition.likelihoods.scale_mixture import student_quantiles
 
 
 def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal:
@@ -39,6 +43,42 @@ def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
     """The variance (`N`) of the function at points that inducing points leave out; None where there are none."""
     noise = getattr(likelihood, "noise_covar", None)
     return noise.unspanned(x) if isinstance(noise, UnspannedNoise) else None
+
+
+def sampled(model: Any, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
+    """
+    Joint samples (`num_samples x N`) of new observations, or of the function, from torch's random state.
+
+    Parameters are those of :func:`predictive`.
+    """
+    noise = student_t_noise(model.likelihood)
+    if noise is None or not include_noise:
+        return predictive(model, x, include_noise=include_noise).sample(torch.Size([num_samples]))
+    function = predictive(model, x, include_noise=False).sample(torch.Size([num_samples]))
+    scales = noise.squared_scales(noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1))
+    return StudentT(noise.df.to(scales), function, scales.sqrt()).sample()
+
+
+@torch.no_grad()
+def heavy_quantiles(
+    likelihood: Any, x: Tensor, mean: np.ndarray, std: np.ndarray, unit: float, probabilities: np.ndarray
+) -> np.ndarray:
+    """
+    Quantiles of new observations with Student-t noise (`N x q`).
+
+    :param likelihood: The likelihood.
+    :param x: `N x D` points, as the model takes them.
+    :param mean: `N` means.
+    :param std: `N` standard deviations, noise included.
+    :param unit: The standard deviation that the model's targets were divided by.
+    :param probabilities: `q` numbers between 0 and 1.
+    """
+    noise = student_t_noise(likelihood)
+    assert noise is not None
+    variances = noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1).double()
+    scales = unit**2 * noise.squared_scales(variances).numpy()
+    function = np.maximum(std**2 - unit**2 * variances.numpy(), 0.0)
+    return student_quantiles(mean, function, scales, float(noise.df), probabilities)
 
 
 def checked_quantiles(quantiles: Any) -> np.ndarray:

@@ -45,18 +45,23 @@ class WeightedNoise(Noise):
         """The noise's covariance, at training rows or at the points given (see above)."""
         found = self.base_noise(*params, shape=shape, **kwargs)
         variances = found.diagonal(dim1=-2, dim2=-1)
-        is_of_new_points = not self.training and (not params or isinstance(params[0], Tensor))
-        factors = self.unit.to(variances) if is_of_new_points else 1 / self._relative_weights(variances)
+        is_of_rows = self.training or (bool(params) and not isinstance(params[0], Tensor))
+        factors = 1 / self._relative_weights(variances) if is_of_rows else self.new_factor.to(variances)
         return DiagLinearOperator(variances * factors)
 
     @property
+    def new_factor(self) -> Tensor:
+        """The variance of the noise of new observations over that of the base noise."""
+        return self.unit
+
+    @property
     def noise(self) -> Tensor:
-        """The variance, or the level, of the noise at a weight of 1."""
-        return self.base_noise.noise * self.unit
+        """The variance, or the level, of the noise of new observations, which have a weight of 1."""
+        return self.base_noise.noise * self.new_factor.to(self.base_noise.noise)
 
     @noise.setter
     def noise(self, value: Tensor | float) -> None:
-        self.base_noise.initialize(noise=value / self.unit)
+        self.base_noise.initialize(noise=value / self.new_factor)
 
     @property
     def relative_weights(self) -> Tensor:

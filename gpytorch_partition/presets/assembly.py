@@ -15,12 +15,15 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
+from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel, StandardizedKernel
 from gpytorch_partition.likelihoods import (
     FITCGaussianLikelihood,
     ForestNoise,
     ForestNoiseGaussianLikelihood,
+    StudentTLikelihood,
+    StudentTNoise,
     WeightedGaussianLikelihood,
     WeightedNoise,
 )
@@ -78,7 +81,9 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
         return None
     parts, weights = unfitted_parts(train_x.shape[1], own["view_columns"]), dict.fromkeys(own["parts"], 1.0)
     noise: Noise = ForestNoise() if own["noise"]["noise_varies"] else HomoskedasticNoise()
-    if own["noise"].get("has_weights"):
+    if own["noise"].get("has_tails"):
+        noise = StudentTNoise(noise, torch.ones(len(train_x)))
+    elif own["noise"].get("has_weights"):
         noise = WeightedNoise(noise, torch.ones(len(train_x)))
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
     return DefaultGP(train_x, train_y, likelihood, IterativeKernel(_weighted(parts, weights, None)), own).eval()
@@ -96,7 +101,11 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     parts = new_parts(PartInputs.of(data, setup, choice.lengthscales), names=choice.outputscales)
     weights = {name: unit * weight for name, weight in choice.outputscales.items()}
     noise = _noise(choice, unit, setup.options)
-    if data.weights is not None:
+    if choice.tails is not None:
+        weights_of_rows = data.weights or RowWeights.of(torch.ones_like(data.targets))
+        tails = choice.tails.df, choice.tails.factor
+        noise = StudentTNoise(noise, weights_of_rows.values, weights_of_rows.unit, *tails)
+    elif data.weights is not None:
         noise = WeightedNoise(noise, data.weights.values, data.weights.unit)
     likelihood = _likelihood(noise, choice.threshold, parts, weights, data.columns)
     kernel = IterativeKernel(_weighted(parts, weights, data.columns))
@@ -109,6 +118,7 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
 def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
     noise = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
     noise |= {} if data.weights is None else {"has_weights": True}
+    noise |= {} if choice.tails is None else {"has_tails": True}
     return {
         "parts": list(choice.outputscales),
         "noise": noise,
@@ -140,7 +150,10 @@ def _likelihood(
         name, outputscale = SMOOTH.name, outputscales[SMOOTH.name]
         kernels = (_exact(parts[name]), parts[name])
         exact, approximation = (_weighted({name: kernel}, {name: outputscale}, columns) for kernel in kernels)
-        return FITCGaussianLikelihood(noise, exact, approximation, threshold * outputscale)
+        fitc = FITCGaussianLikelihood(noise, exact, approximation, threshold * outputscale)
+        return StudentTLikelihood(fitc.noise_covar) if isinstance(noise, StudentTNoise) else fitc
+    if isinstance(noise, StudentTNoise):
+        return StudentTLikelihood(noise)
     if isinstance(noise, WeightedNoise):
         return WeightedGaussianLikelihood(noise.weights, noise.base_noise, float(noise.unit))
     likelihood = ForestNoiseGaussianLikelihood() if isinstance(noise, ForestNoise) else GaussianLikelihood()

@@ -19,6 +19,7 @@ from gpytorch_partition.presets.parts import ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.stages import step
 from gpytorch_partition.tables import cross_fitted
+from gpytorch_partition.training.heavy_tails import HeavyTails
 from gpytorch_partition.training.predictive_density import (
     Fold,
     PredictiveFit,
@@ -26,6 +27,26 @@ from gpytorch_partition.training.predictive_density import (
     held_out_predictions,
     maximize_predictive_density,
 )
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutRows:
+    """
+    Rows that were predicted by models which had not seen them, in units of standardized targets.
+
+    :param rows: `n` numbers.
+    :param errors: `n` targets less their predictions.
+    :param variances: `n` variances of the function.
+    :param noise: `n` variances of the noise, divided by weights of rows.
+    """
+
+    rows: Tensor
+    errors: Tensor
+    variances: Tensor
+    noise: Tensor
+
+
+_NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +63,9 @@ class Choice:
     :param rows: Numbers of the training rows that this was chosen by.
     :param threshold: Share of the smooth part's variance that inducing points may leave unspanned before it is added
         to the noise; None where it is never added.
+    :param held_out: What the weights were judged by; patches are left out.
+    :param tails: Student-t noise of new observations; None where noise is Gaussian.
+    :param constant: The choice with constant noise, where noise varies.
     """
 
     outputscales: dict[str, float]
@@ -52,6 +76,9 @@ class Choice:
     log_density: float
     rows: Tensor
     threshold: float | None = None
+    held_out: HeldOutRows = _NO_ROWS
+    tails: HeavyTails | None = None
+    constant: Choice | None = None
 
     @property
     def is_rough(self) -> bool:
@@ -84,9 +111,23 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
         ratios = _out_of_sample(forest, data.rows, seen, rows)
         varying = maximize_predictive_density(folds, y[rows], log_ratios=ratios, noise_factors=factors, start=constant)
     varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
-    fit = varying if varies else constant
-    weights = _those_that_count(names, fit, setup.options)
-    return Choice(weights, lengthscales, fit.noise, fit.exponent, forest if varies else None, fit.log_density, rows)
+
+    def choice_of(fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
+        held_out = _held_out_rows(folds, y[rows], fit, ratios, factors)
+        judged = HeldOutRows(seen, *(values[: len(seen)] for values in held_out))
+        weights = _those_that_count(names, fit, setup.options)
+        return Choice(weights, lengthscales, fit.noise, fit.exponent, forest, fit.log_density, rows, held_out=judged)
+
+    usual = choice_of(constant, torch.zeros_like(log_ratios), None)
+    return replace(choice_of(varying, log_ratios, forest), constant=usual) if varies else usual
+
+
+def _held_out_rows(
+    folds: list[Fold], targets: Tensor, fit: PredictiveFit, log_ratios: Tensor, factors: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Errors, variances of the function and of the noise of rows, each predicted by its fold."""
+    means, variances = held_out_predictions(folds, targets, fit, log_ratios, factors)
+    return targets - means, variances, fit.noise_at(log_ratios) * factors
 
 
 def _best_candidate(inputs: PartInputs) -> Candidate:

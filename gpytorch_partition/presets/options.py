@@ -60,6 +60,7 @@ class Options:
     num_folds: int = 5
     fewer_folds_above: tuple[int, ...] = (500, 1_000)  # rows, above each of which there is a fold less, down to two
     least_noise_gain: float = 3.0  # nats that a noise which varies must gain
+    least_tail_gain: float = 5.0  # nats that Student-t noise must gain
     num_noise_trees: int = 200  # of the forest that says where the noise is
     least_noise: float = 1e-4  # variances of the targets; a likelihood's constraint is half of it
     least_weight: float = 2e-4  # variances of the targets: a part of less is left out

@@ -33,6 +33,7 @@ from .mondrian_classification import mondrian_classification
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
 from .one_pass import one_pass
+from .outliers import outliers
 from .papers import papers
 from .preconditioners import preconditioners
 from .prediction import prediction
@@ -51,7 +52,7 @@ FUNCTIONS = (
     *(clusterings, clustering_maps, semi_supervised),
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
-    *(diagnosis, weights_by_folds, mondrian_classification),
+    *(diagnosis, weights_by_folds, outliers, mondrian_classification),
     *(machines, gp_classification, categories),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}

@@ -52,6 +52,7 @@ TABLES = [
     "diagnosis",
     "diagnosis_speed",
     "weights_by_folds",
+    "outliers",
     "mondrian_classification",
     "mondrian_classification_speed",
     *("machines", "machines_agreement", "machines_errors", "machines_kernel_pca"),

@@ -355,10 +355,12 @@ def test_factors_and_noise_that_suit_the_residuals_are_found(exponent):
     number = 4_000
     draws = torch.randn(2, 2 * number, generator=GENERATOR, dtype=torch.float64)
     variances, log_ratios = 0.2 + draws[1].abs(), draws[0] - 0.5
-    truth = 3.0 * (variances + 0.5 * (2.0 * (exponent * log_ratios).exp()))
+    factors = 0.25 + torch.rand(2 * number, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    truth = 3.0 * (variances + 0.5 * factors * (2.0 * (exponent * log_ratios).exp()))
     residuals = truth.sqrt() * torch.randn(2 * number, generator=GENERATOR, dtype=torch.float64)
     known = torch.rand(2 * number, generator=GENERATOR) < 0.5
-    seen = calibration._HeldOut(torch.arange(2 * number), residuals, torch.where(known, variances, torch.nan))
+    some = torch.where(known, variances, torch.nan)
+    seen = calibration._HeldOut(torch.arange(2 * number), residuals, some, factors)
     chosen = Choice({"forest": 1.0, "linear": 2.0}, None, 0.5, 0.0, None, 0.0, torch.arange(3))
     found = calibration._with_factors(chosen, seen, Forest(log_ratios), Options())
     assert found.outputscales["forest"] == pytest.approx(3.0, rel=0.2)

@@ -1,0 +1,119 @@
+"""A step in between: Student-t noise where it helps, and a second choice by rows of which outliers count less."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from sklearn.model_selection import KFold
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.inputs.row_weights import RowWeights
+from gpytorch_partition.likelihoods.scale_mixture import expected_precisions
+from gpytorch_partition.presets.assembly import assemble
+from gpytorch_partition.presets.choice import Choice, HeldOutRows, choose
+from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.training.heavy_tails import fit_heavy_tails
+
+_LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
+_MOST_ROUNDS = 3  # of EM
+_NUM_FOLDS = 3  # of all rows, where few of them chose
+
+
+def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
+    r"""
+    A choice with Student-t noise if held-out rows gain by it, and the rows with the weights that it was made by.
+
+    Rounds of EM (Tipping & Lawrence 2005), in which the precision of each row's noise is expected given the prediction
+    of models that have not seen the row: a forest that has seen an outlier has a leaf for it. Then all is chosen again
+    by rows of these weights, trees grown with them; degrees of freedom and scale are those of the largest density of
+    held-out rows. Rounds end where that gains less than 3 nats, at the latest after three. The first start from a
+    noise that varies with x, or from a constant one, whichever suits heavy tails better: a forest of the residuals
+    takes outliers for places where the noise is large.
+
+    Rough fields keep Gaussian noise.
+
+    :param choice: The choice with Gaussian noise.
+    :param data: Rows and targets that it was made by.
+    :param setup: Source of the draws, and the options.
+    """
+    best = _with_tails(choice)
+    if choice.is_rough or best.tails is None or not best.tails.gain > setup.options.least_tail_gain:
+        return choice, data
+    found, weighted = best, data
+    for _ in range(_MOST_ROUNDS):
+        weights = _expected_precisions(found, weighted, _own_weights(data), setup)
+        next_data = replace(data, weights=RowWeights.of(weights * _own_weights(data)))
+        again = _with_tails(choose(next_data, setup), weights)
+        # In the same units: the deviation of targets without outliers is smaller.
+        again = replace(again, log_density=again.log_density - float((next_data.unit.scale / data.unit.scale).log()))
+        if not (again.log_density - found.log_density) * len(again.held_out.rows) > setup.options.least_noise_gain:
+            break
+        found, weighted = again, next_data
+    return found, weighted
+
+
+def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:
+    """
+    The choice, or that with constant noise, with Student-t noise of the largest density of held-out rows.
+
+    :param choice: The choice.
+    :param precisions: What the noise of the rows (`N`) was divided by beside their own weights. (Default: None, 1.)
+    """
+    found = []
+    for each in (choice, choice.constant):
+        if each is not None:
+            rows = each.held_out
+            noise = rows.noise if precisions is None else rows.noise * precisions[rows.rows]
+            tails = fit_heavy_tails(rows.errors, rows.variances, noise)
+            judged = replace(rows, noise=noise)
+            density = tails.log_density / len(rows.rows)
+            found.append(replace(each, tails=tails, log_density=density, held_out=judged, constant=None))
+    return max(found, key=lambda each: each.log_density)
+
+
+def _expected_precisions(choice: Choice, data: TrainingData, own_weights: Tensor, setup: Setup) -> Tensor:
+    """Those of all rows (`N`), next to 0 for outliers."""
+    assert choice.tails is not None
+    rows, tails = _all_held_out(choice, data, own_weights, setup), choice.tails
+    found = torch.empty(len(data.y), dtype=torch.float64)
+    precisions = expected_precisions(rows.errors, rows.variances, tails.factor * rows.noise, tails.df)
+    found[rows.rows] = precisions.clamp_min(_LEAST_PRECISION)
+    return found
+
+
+def _own_weights(data: TrainingData) -> Tensor:
+    return torch.ones_like(data.targets) if data.weights is None else data.weights.values
+
+
+def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup: Setup) -> HeldOutRows:
+    """All rows: those that chose, and of the others what models of two thirds of all rows predict."""
+    known = choice.held_out
+    others = torch.ones(len(data.y), dtype=torch.bool)
+    others[known.rows] = False
+    if not bool(others.any()):
+        return known
+    parts = [known]
+    for kept, held_out in KFold(_NUM_FOLDS, shuffle=True, random_state=setup.random).split(data.x):
+        points = torch.from_numpy(held_out)
+        found = _held_out(choice, data, torch.from_numpy(kept), points[others[points]], setup)
+        parts.append(replace(found, noise=found.noise / own_weights[found.rows]))
+    columns = zip(*((part.rows, part.errors, part.variances, part.noise) for part in parts))
+    return HeldOutRows(*map(torch.cat, columns))
+
+
+@torch.no_grad()
+def _held_out(choice: Choice, data: TrainingData, kept: Tensor, points: Tensor, setup: Setup) -> HeldOutRows:
+    """
+    What a model of some rows predicts, with the noise of a weight of 1; as variance of the function that of the rows
+    which chose, on average.
+    """
+    model = assemble(replace(choice, tails=None), data.part(kept), setup).eval()
+    with settings.iterative(), settings.no_debug():
+        mean = model(data.rows[points]).mean
+        noise = model.likelihood.noise_covar(data.rows[points], shape=points.shape).diagonal(dim1=-2, dim2=-1)
+    errors = data.y[points] - mean.to(data.y)
+    variances = torch.full_like(errors, float(choice.held_out.variances.mean()))
+    return HeldOutRows(points, errors, variances, noise.to(errors))

@@ -1,0 +1,97 @@
+"""Outliers among training targets: they are found, count for little, and new observations have heavy tails."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
+from gpytorch_partition.presets import Options
+
+OPTIONS = Options(num_trees=15, num_slope_trees=10, num_boosted_trees=15, num_shallow_boosted_trees=15, num_folds=3)
+GAUSSIAN = replace(OPTIONS, least_tail_gain=1e9)
+RANDOM = np.random.RandomState(0)
+X, NEW = RANDOM.rand(160, 2), RANDOM.rand(400, 2)
+CLEAN = np.sin(6 * X[:, 0]) + X[:, 1] + 0.1 * RANDOM.randn(160)
+IS_OUTLIER = RANDOM.rand(160) < 0.08
+Y = CLEAN + np.where(IS_OUTLIER, 5 * RANDOM.choice([-1, 1], 160), 0)
+TRUTH = np.sin(6 * NEW[:, 0]) + NEW[:, 1]
+
+
+def model_of(y=Y, options=OPTIONS, **others):
+    return PartitionGPRegressor(random_state=0, options=options).fit(X, y, **others)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return model_of()
+
+
+def error(model):
+    return np.sqrt(np.mean((model.predict(NEW) - TRUTH) ** 2))
+
+
+def test_outliers_count_for_little(fitted):
+    assert isinstance(fitted.likelihood_, StudentTLikelihood)
+    weights = student_t_noise(fitted.likelihood_).weights.numpy()
+    assert weights[IS_OUTLIER].max() < 0.1 < 0.3 < np.quantile(weights[~IS_OUTLIER], 0.05)
+    assert error(fitted) < 0.5 * error(model_of(options=GAUSSIAN))
+    assert fitted.summary().facts()["outliers"].startswith("Student-t noise")
+
+
+def test_intervals_are_those_of_heavy_tails(fitted):
+    probabilities = (0.05, 0.5, 0.95)
+    mean, std, quantiles = fitted.predict(NEW, return_std=True, quantiles=probabilities)
+    samples = fitted.sample_y(NEW[:40], 4000, random_state=0)
+    shares = (samples[:, :, None] < quantiles[:40, None, :]).mean((0, 1))
+    np.testing.assert_allclose(shares, probabilities, atol=0.01)
+    new = TRUTH + 0.1 * RANDOM.randn(400)
+    inside = ((new > quantiles[:, 0]) & (new < quantiles[:, 2])).mean()
+    assert 0.85 < inside < 0.999
+    np.testing.assert_allclose(quantiles[:, 1], mean, atol=1e-3)
+    assert (quantiles[:, 2] - mean < 1.645 * std).all()  # outliers make deviations large
+    _, ends = fitted.predict(NEW, quantiles=(0.05, 0.95), include_noise=False)
+    assert (ends[:, 1] < quantiles[:, 2]).all()
+
+
+def test_states_and_pickles_predict_the_same_bits(fitted):
+    buffer = io.BytesIO()
+    torch.save(fitted.to_state(), buffer)
+    buffer.seek(0)
+    restored = PartitionGPRegressor.from_state(torch.load(buffer, weights_only=True))
+    for copy in (restored, pickle.loads(pickle.dumps(fitted))):
+        found = copy.predict(NEW, return_std=True, quantiles=(0.1,))
+        for one, other in zip(fitted.predict(NEW, return_std=True, quantiles=(0.1,)), found):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_without_outliers_nothing_changes():
+    one, other = model_of(CLEAN), model_of(CLEAN, GAUSSIAN)
+    assert student_t_noise(one.likelihood_) is None
+    for found, expected in zip(one.predict(NEW, return_std=True), other.predict(NEW, return_std=True)):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+def test_rows_have_weights_of_their_own_too():
+    weights = np.where(np.arange(160) % 2 == 0, 0.25, 1.0)
+    model = model_of(sample_weight=weights)
+    ratios = student_t_noise(model.likelihood_).weights.numpy() / weights
+    assert ratios[IS_OUTLIER].max() < 0.2
+    assert error(model) < 0.5 * error(model_of(options=GAUSSIAN))
+
+
+@pytest.mark.slow
+def test_rows_that_do_not_choose_weigh_less_too():
+    """Above 700 rows, few of which choose; and above 1,400, where the others calibrate."""
+    few = replace(OPTIONS, fewest_choosing_rows=100, choosing_share=0.1, most_uncalibrated=2.0)
+    model = model_of(options=replace(few, fewest_choosing_rows=70))
+    weights = student_t_noise(model.likelihood_).weights.numpy()
+    assert weights[IS_OUTLIER].max() < 0.2 < np.quantile(weights[~IS_OUTLIER], 0.05)
+    assert error(model) < 0.6 * error(model_of(options=replace(few, least_tail_gain=1e9)))
