@@ -15,9 +15,11 @@ from gpytorch_partition.command_line.errors import CommandError, listed
 from gpytorch_partition.command_line.numbers import is_number
 from gpytorch_partition.command_line.raw_table import RawTable
 from gpytorch_partition.command_line.text_files import Text
+from gpytorch_partition.descriptions import counted
 
 DELIMITERS = (",", ";", "\t", "|")
 _RECORDS_TRIED = 200  # records by which the delimiter is recognized
+_MOST_WITH_OTHERS = 0.8  # share of the lines that may agree on another number of cells than the header has
 
 Record = tuple[int, list[str]]  # the number of its first line in the file, and its cells
 
@@ -83,6 +85,7 @@ def _table(path: Path, header: list[str], records: list[Record], delimiter: str,
         notes.append(f"{len(records) - len(rows):,} lines repeat the header: left out")
     if not rows:
         raise CommandError(f"{path} has a header but no rows")
+    _check_width(path, len(header), rows)
     rows, problems = _fitting(rows, len(header), delimiter)
     columns = [list(column) for column in zip(*(cells for _, cells in rows))] or [[] for _ in header]
     names = [cell.strip() or f"column {place}" for place, cell in enumerate(header, 1)]
@@ -90,6 +93,17 @@ def _table(path: Path, header: list[str], records: list[Record], delimiter: str,
         problems.append(f"more than one column is named {listed(twice)}: rename all but one")
     lines = np.array([line for line, _ in rows], dtype=np.int64)
     return RawTable(path, dict(zip(names, columns)), lines, "line", delimiter == ";", notes, problems)
+
+
+def _check_width(path: Path, width: int, records: list[Record]) -> None:
+    """Refuse a first line that is no header: nearly all others agree on another number of cells."""
+    size, count = Counter(len(cells) for _, cells in records).most_common(1)[0]
+    is_empty = size > width and not any(cell.strip() for _, cells in records for cell in cells[width:])
+    if size != width and count > _MOST_WITH_OTHERS * len(records) and not is_empty:
+        raise CommandError(
+            f"{path} begins with a line of {counted(width, 'cell')}, but {count:,} of the {len(records):,} lines below "
+            f"have {size}: if it is a title, delete all lines above the names of the columns; else name each column"
+        )
 
 
 def _fitting(records: list[Record], width: int, delimiter: str) -> tuple[list[Record], list[str]]:
@@ -102,6 +116,6 @@ def _fitting(records: list[Record], width: int, delimiter: str) -> tuple[list[Re
             fitting.append((line, cells))
             continue
         advice = f"put quotes around cells with {delimiter!r}" if len(cells) > width else "write empty cells as well"
-        got = f"{len(cells)} cell" + "s" * (len(cells) != 1)
+        got = counted(len(cells), "cell")
         problems.append(f"line {line:,}: expected {width} cells as in the header, got {got}; {advice}")
     return fitting, problems

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 
 _NUM_DONORS = 10
 _MOST_CANDIDATES = 2_000  # training rows that donors are sought among
-_DISTANCES_AT_ONCE = 2**24  # numbers held while they are computed
+_ROWS_AT_ONCE = 256  # whose distances are held at once
 _TIE = 1e-9  # what puts one of two rows at the same distance first
 
 
@@ -120,18 +120,30 @@ def completions(x: Tensor, train_x: Tensor, categories: Collection[int]) -> Tens
                 [0.0200, 6.0000]])
     """
     order = torch.from_numpy(np.random.RandomState(0).permutation(len(train_x))[:_MOST_CANDIDATES])
-    donors, is_code = train_x[order], torch.zeros(x.shape[1], dtype=torch.bool)
-    is_code[list(categories)] = True
-    size = max(1, _DISTANCES_AT_ONCE // donors.numel())
-    return torch.cat([_completed(block, donors, is_code) for block in x.split(size)])
+    donors, is_code = train_x[order], [column in categories for column in range(x.shape[1])]
+    return torch.cat([_completed(block, donors, is_code) for block in x.split(_ROWS_AT_ONCE)])
 
 
-def _completed(x: Tensor, donors: Tensor, is_code: Tensor) -> Tensor:
-    differences = x[:, None] - donors
-    squares = torch.where(is_code, 2.0 * (differences != 0), differences.square())
-    distances = squares.masked_fill(differences.isnan(), torch.nan).nanmean(-1).double().nan_to_num(0.0)
-    lacking = (x.isnan()[:, None] & donors.isnan()).sum(-1)
+def _completed(x: Tensor, donors: Tensor, is_code: Sequence[bool]) -> Tensor:
     # Below 1 whatever the distance, so that rows that lack fewer of the missing cells come first.
-    ranks = lacking + 1 - 1 / (1 + distances) + _TIE * torch.arange(len(donors))
+    ranks = _numbers_lacking(x, donors) + 1 - 1 / (1 + _distances(x.float(), donors.float(), is_code).double())
+    ranks += _TIE * torch.arange(len(donors))
     nearest = ranks.topk(min(_NUM_DONORS, len(donors)), largest=False).indices
     return torch.where(x.isnan()[:, None], donors[nearest], x[:, None])
+
+
+def _numbers_lacking(x: Tensor, donors: Tensor) -> Tensor:
+    """How many of the cells that each row misses each donor misses as well (`n x M`)."""
+    return x.isnan().double() @ donors.isnan().double().T
+
+
+def _distances(x: Tensor, donors: Tensor, is_code: Sequence[bool]) -> Tensor:
+    """Mean squared differences in the columns that both know (`n x M`), 0 if there are none; column by column."""
+    total, count = x.new_zeros(len(x), len(donors)), x.new_zeros(len(x), len(donors))
+    for column, differ in enumerate(is_code):
+        difference = x[:, column, None] - donors[:, column]
+        is_known = ~difference.isnan()
+        square = 2.0 * (difference != 0) if differ else difference.square_()
+        total += torch.where(is_known, square, 0.0)
+        count += is_known
+    return total / count.clamp_min(1)

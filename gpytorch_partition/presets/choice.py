@@ -108,15 +108,18 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     num_trees = setup.options.num_noise_trees
     with step("noise"):
         forest = grow_residual_forest(data.rows[seen], residuals[: len(seen)], num_trees=num_trees, **setup.growing)
-        ratios = _out_of_sample(forest, data.rows, seen, rows)
-        varying = maximize_predictive_density(folds, y[rows], log_ratios=ratios, noise_factors=factors, start=constant)
+        log_ratios = _out_of_sample(forest, data.rows, seen, rows)
+        others = {"noise_factors": factors, "start": constant}
+        varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, **others)
     varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
+    factor = _allowance(len(rows), len(names) + 1, len(y), setup.options)
 
     def choice_of(fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
         held_out = _held_out_rows(folds, y[rows], fit, ratios, factors)
         judged = HeldOutRows(seen, *(values[: len(seen)] for values in held_out))
-        weights = _those_that_count(names, fit, setup.options)
-        return Choice(weights, lengthscales, fit.noise, fit.exponent, forest, fit.log_density, rows, held_out=judged)
+        weights = {name: factor * weight for name, weight in _those_that_count(names, fit, setup.options).items()}
+        noise = factor * fit.noise
+        return Choice(weights, lengthscales, noise, fit.exponent, forest, fit.log_density, rows, held_out=judged)
 
     usual = choice_of(constant, torch.zeros_like(log_ratios), None)
     return replace(choice_of(varying, log_ratios, forest), constant=usual) if varies else usual
@@ -128,6 +131,19 @@ def _held_out_rows(
     """Errors, variances of the function and of the noise of rows, each predicted by its fold."""
     means, variances = held_out_predictions(folds, targets, fit, log_ratios, factors)
     return targets - means, variances, fit.noise_at(log_ratios) * factors
+
+
+def _allowance(num_choosing: int, num_values: int, num_rows: int, options: Options) -> float:
+    r"""
+    A factor of all variances, for the values that few rows chose; means stay as they are.
+
+    Weights and noise, p values, fit the n residuals that they are chosen by better than new ones, and the variances are
+    too small for these: as a variance about p fitted coefficients is the sum of squares over n - p, the factor is
+    :math:`n / (n - p)`. Of eight sets, 50 rows of each, squared errors were 1.2 to 2.1 times the variances without it.
+    """
+    if needs_calibration(num_rows, options):  # which sets the scale by more rows
+        return 1.0
+    return num_choosing / max(1, num_choosing - num_values)
 
 
 def _best_candidate(inputs: PartInputs) -> Candidate:

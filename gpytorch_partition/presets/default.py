@@ -58,13 +58,16 @@ def default_model(
     neighbors choose its weights. In gaps between the rows intervals widen, but not enough: of measurements in gaps of a
     map, intervals of 90 % covered 75 %.
 
-    What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
-    and lengthscales of each without the held-out rows (Rasmussen & Williams 2006, section 5.3): the marginal
-    likelihood would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the
-    rows, but 700 at least and 1,500 at most. Above twice as many, models of four fifths of all rows then set their
-    scale and the noise; and where inducing points leave out more of the Matern kernel's variance than at 95 % of new
-    rows, the missing variance is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are
-    wide where there are no rows. The noise varies with x, as a forest of the squared residuals says
+    What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests and
+    lengthscales of each without the held-out rows (Rasmussen & Williams 2006, section 5.3): the marginal likelihood
+    would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the rows, but
+    700 at least and 1,500 at most; all variances are then multiplied by n / (n - p) for these n rows and the p values
+    chosen, 8 with all parts, since chosen values fit the rows that chose them better than new ones (of eight sets with
+    20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without it, and cover 86, 88 and 91 % with it). Above
+    twice as many, models of four fifths of all rows then set their scale and the noise; and where inducing points leave
+    out more of the Matern kernel's variance than at 95 % of new rows, the missing variance is added
+    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide where there are no rows. The
+    noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
     Where held-out rows gain 5 nats by heavy tails, noise is Student's t, and outliers among the targets count for

@@ -299,6 +299,7 @@ class TestProblems:
             ("a,y\n" + rows(20) + "1e200,3\n", "expected column 'a' in units"),
             ("a,a,y\n" + rows(20, "1,2,{i}"), "more than one column is named 'a': rename"),
             ("a,y\n" + rows(20) + "1\n", "line 22: expected 2 cells as in the header, got 1 cell; write empty cells"),
+            ("Sales\na,y\n" + rows(20), "a line of 1 cell, but 21 of the 21 lines below have 2: if"),
             ("a,y\n" + rows(20) + "1,2,3\n", "line 22: expected 2 cells as in the header, got 3 cells; put quotes"),
         ],
     )
