@@ -193,7 +193,9 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         with verbosity(self.verbose), ticking(f"fitting {len(y):,} rows"):
             if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
                 options = Options() if self.options is None else self.options
-                fit_in_time(self, partial(self._fit_default, x.double(), targets.double()), x.shape, options)
+                fit_in_time(
+                    self, partial(self._fit_default, x.double(), targets.double()), (len(y), x.shape[1]), options
+                )
             else:
                 with recorded_stages() as self.seconds_:
                     self._fit_model(x, targets, points)

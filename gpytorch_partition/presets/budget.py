@@ -186,6 +186,6 @@ def fit_within(
         left = budget - (clock() - start)
         better = range(failed + 1, last + 1 if done is None else done)
         in_time = (n for n in better if _MARGIN * slowness * choices[n].seconds <= left)
-        number = next(in_time, last if done is None else -1)
-        if number < 0:
+        number = next(in_time, last)
+        if number == last and done is not None:
             return choices[done]

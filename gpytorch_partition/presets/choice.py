@@ -139,7 +139,8 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     """
     x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
     names: list[str] = []
-    folds, all_lengthscales = [], []
+    folds: list[Fold] = []
+    all_lengthscales = []
     num_folds = options.folds_of(len(x))
     for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(x):
         with step(f"fold {len(folds) + 1} of {num_folds}"):

@@ -113,7 +113,8 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
     :param data: Rows and targets.
     :param setup: Source of the draws, and the options.
     """
-    first, later = choosing_seconds(*data.x.shape, setup.options), later_seconds(len(data.x), setup.options)
+    num_rows, num_columns = data.x.shape
+    first, later = choosing_seconds(num_rows, num_columns, setup.options), later_seconds(num_rows, setup.options)
     expect(first + later)
     start = monotonic()
     with stage("choosing weights and noise"):
