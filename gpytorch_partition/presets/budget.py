@@ -37,6 +37,7 @@ _REDUCTIONS: tuple[tuple[str, Mapping[str, float]], ...] = (
     ("rough parts, for functions that vary on many lengthscales", {"most_rough_columns": 0}),
     ("calibration by more than one fold", {"enough_residuals": 1, "num_calibrated_noise_trees": 50}),
     ("weights by more than 700 rows", {"most_choosing_rows": 700}),
+    ("calibration by models of more than 20,000 rows", {"most_calibration_rows": 20_000}),
     (
         "half of the trees, and inducing points above 500",
         {
@@ -129,7 +130,8 @@ def later_seconds(num_rows: int, options: Options) -> float:
     if not needs_calibration(num_rows, options):
         return building
     folds = min(options.num_calibration_folds, -(-options.enough_residuals * options.num_calibration_folds // num_rows))
-    solve = trees * 0.12 * (num_rows / 1_000) ** 1.4
+    kept = min(0.8 * num_rows, options.most_calibration_rows)
+    solve = trees * 0.15 * (kept / 1_000) ** 1.35
     return building + folds * (building + solve) + 3 * solve + options.num_calibrated_noise_trees / 100
 
 
