@@ -6,10 +6,11 @@ import io
 import logging
 import os
 import re
-import select
 import struct
 import sys
+from contextlib import suppress
 from functools import partial
+from threading import Thread
 from time import sleep
 
 import numpy as np
@@ -84,14 +85,24 @@ def test_nothing_is_shown_where_it_is_not_a_terminal_or_wanted(at_once, monkeypa
 
 @pytest.fixture
 def terminal():
-    """A terminal of 24 lines, and a function that reads what was written to it."""
+    """A terminal of 24 lines, and what was written to it."""
     pty, fcntl, termios = (pytest.importorskip(name) for name in ("pty", "fcntl", "termios"))
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
-    os.set_blocking(ours, False)
+    written: list[bytes] = []
+    reader = Thread(target=read_into, args=(written, ours), daemon=True)
+    reader.start()
     with os.fdopen(its, "w") as file:
-        yield file, lambda: os.read(ours, 2**20).decode() if select.select([ours], [], [], 0)[0] else ""
+        yield file, written
+    reader.join()
     os.close(ours)
+
+
+def read_into(written, descriptor):
+    """Until the other end is closed, as a terminal that is never read blocks who writes."""
+    with suppress(OSError):
+        while found := os.read(descriptor, 2**16):
+            written.append(found)
 
 
 def machines():
@@ -111,18 +122,27 @@ def test_fits_say_their_stages_on_a_terminal(terminal, monkeypatch, stage):
     fit, (file, written) = machines()[stage], terminal
     monkeypatch.setattr(sys, "stderr", file)
     monkeypatch.setattr(module, "_DELAY", 0.0)
-    monkeypatch.setattr(module, "_TICK", 0.001)
-    fit(None)
-    assert f"{stage}: 00:00" in written()
-    with ticking("comparing"):
-        fit(1)
-    shown = written()
-    assert f"comparing, {stage}" in shown
-    assert "seconds\n" not in shown  # which is for those who have no terminal
+    monkeypatch.setattr(module, "_TICK", 0.002)
     fit(0)
     with quiet():
         fit(1)
-    assert written() == ""
+    assert not written
+    fit(None)
+    with ticking("comparing"):
+        fit(1)
+    file.flush()
+    shown = wait_for(written, f"comparing, {stage}: 00:0")
+    assert f"\r{stage}: 00:0" in shown
+    assert "seconds" not in shown  # which is for those who have no terminal
+
+
+def wait_for(written, text):
+    """What was written, when a text is there, or after a while."""
+    for _ in range(100):
+        if text in (shown := b"".join(written).decode()):
+            return shown
+        sleep(0.05)
+    raise AssertionError(f"expected {text!r}, got {shown[-300:]!r}")
 
 
 def test_without_a_terminal_stages_are_told_to_those_who_ask(capsys, caplog):
