@@ -71,12 +71,12 @@ def levels(num_rows: int, num_columns: int, options: Options) -> list[Level]:
 
     Example:
         >>> for level in levels(900, 3, Options()):
-        ...     print(f"{level.seconds:.0f} seconds:", *level.left_out[-1:])
-        10 seconds:
-        7 seconds: half of the trees, and inducing points above 500
-        4 seconds: weights by more than 350 rows
-        3 seconds: weights by more than 200 rows
-        2 seconds: 400 of 900 rows
+        ...     print(f"{level.seconds:.1f} seconds:", *level.left_out[-1:])
+        9.8 seconds:
+        7.4 seconds: half of the trees, and inducing points above 500
+        4.1 seconds: weights by more than 350 rows
+        2.8 seconds: weights by more than 200 rows
+        2.7 seconds: 400 of 900 rows
     """
     full = Level(options, (), sum_seconds(num_rows, num_columns, options))
     found, told = [full], list[str]()
