@@ -79,6 +79,8 @@ def compare(options: Namespace) -> None:
     :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
     :raises CommandError: If the data cannot be used, too few rows are left to train on, or nothing can be written.
     """
+    if options.budget is not None and "auto" not in options.kernels:
+        raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
     data = _data(options)
     folder = Path(options.output)
     check_folder(folder)
@@ -118,8 +120,12 @@ def _split(data: TrainingData, options: Namespace) -> Split:
 def _models(split: Split, options: Namespace) -> dict[str, Model]:
     """The models to compare, by name."""
     size, seed = options.num_partitions, options.seed
+    budgets = {"auto": options.budget}
     models: dict[str, Model] = {
-        kernel: _fitted_by(PartitionGPRegressor(kernel, size, random_state=seed), options) for kernel in options.kernels
+        kernel: _fitted_by(
+            PartitionGPRegressor(kernel, size, random_state=seed, budget=budgets.get(kernel)), options.quiet
+        )
+        for kernel in options.kernels
     }
     weights = split.train_weights
     models["random_forest"] = lambda split: random_forest(
@@ -130,10 +136,10 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
     return models
 
 
-def _fitted_by(regressor: PartitionGPRegressor, options: Namespace) -> Model:
+def _fitted_by(regressor: PartitionGPRegressor, quiet: bool) -> Model:
     def moments(split: Split) -> Moments:
         regressor.fit(split.train_X, split.train_y, split.train_weights)
-        say(left_out(regressor), options.quiet)
+        say(left_out(regressor), quiet)
         return regressor.predict(split.test_X, return_std=True)
 
     return moments

@@ -32,7 +32,8 @@ from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.presets.classes import class_parts
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import PartInputs
-from gpytorch_partition.progress import progress
+from gpytorch_partition.progress import progress, ticking, verbosity
+from gpytorch_partition.stages import recorded_stages, stage
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.log_loss import ClassFit, calibrated, minimize_log_loss
 from gpytorch_partition.training.predictive_density import Fold, dense_covariances
@@ -118,6 +119,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     :param random_state: Seed of folds and partitions: with the same integer, probabilities are the same to the last
         bit.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
+    :param verbose: What is said while it works, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` says.
 
     Fitted attributes:
 
@@ -126,6 +128,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         others than `"auto"`).
     - `link_`: the link. `log_loss_`: mean log loss of held-out rows, in nats, which have chosen; infinite for fewer
         than 20 rows, which choose nothing.
+    - `seconds_`: how long the stages of the fit took, by name.
     - `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -143,11 +146,13 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         *,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
+        verbose: bool | int | None = None,
     ) -> None:
         self.kernel = kernel
         self.num_partitions = num_partitions
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.verbose = verbose
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionGPClassifier:
         """
@@ -181,13 +186,22 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         indicators = indicators[:, 1:] if num_classes == 2 else indicators
         rows = _Rows(self._training_rows(table), indicators, row_weights)
         self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
-        chosen = self._chosen(rows, numbers, torch.from_numpy(counts / counts.sum()), random)
-        if len(numbers) >= 2 * _MOST_CHOOSING_ROWS:
-            chosen = self._rescaled(rows, chosen, random)
-        self.log_loss_, self.link_ = chosen.log_loss, chosen.link
-        self._build_model(rows, chosen, random)
-        self._solve(rows, chosen, 1.0)
+        frequencies = torch.from_numpy(counts / counts.sum())
+        with verbosity(self.verbose), ticking(f"fitting {len(numbers):,} rows"), recorded_stages() as self.seconds_:
+            self._fit_rows(rows, numbers, frequencies, random)
         return self
+
+    def _fit_rows(self, rows: _Rows, numbers: np.ndarray, frequencies: Tensor, random: np.random.RandomState) -> None:
+        with stage("choosing weights and link"):
+            chosen = self._chosen(rows, numbers, frequencies, random)
+        if len(numbers) >= 2 * _MOST_CHOOSING_ROWS:
+            with stage("rescaling"):
+                chosen = self._rescaled(rows, chosen, random)
+        self.log_loss_, self.link_ = chosen.log_loss, chosen.link
+        with stage("building the model of all rows"):
+            self._build_model(rows, chosen, random)
+        with stage("solving for all classes"):
+            self._solve(rows, chosen, 1.0)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """
@@ -219,8 +233,9 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
         blocks = self._complete(x).split(_ROWS_AT_ONCE)
-        with settings.iterative():
-            return np.concatenate([self.link_.log_probabilities(self._excess(x)).numpy() for x in blocks])
+        with settings.iterative(), verbosity(self.verbose):
+            found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
+        return np.concatenate(found)
 
     # Inside.
 

@@ -10,6 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_positive, optional_targets
 from gpytorch_partition.models.spectral import spectral_truncation
+from gpytorch_partition.progress import ticking
 
 
 class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
@@ -70,6 +71,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @ticking("fitting a PartitionKernelPCA")
     def fit(self, X: Any, y: Any = None) -> PartitionKernelPCA:
         """
         Build the kernel and find the components.

@@ -211,7 +211,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
                 options = Options() if self.options is None else self.options
                 fit = partial(self._fit_default, x.double(), targets.double(), row_weights, self._counted_rows)
-                fit_in_time(self, fit, x.shape, options)
+                fit_in_time(self, fit, (len(y), x.shape[1]), options)
             else:
                 with recorded_stages() as self.seconds_:
                     self._fit_model(x, targets, points, row_weights)

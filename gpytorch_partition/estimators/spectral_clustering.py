@@ -12,6 +12,7 @@ from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_positive, optional_targets
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models.spectral import spectral_embedding
+from gpytorch_partition.progress import ticking
 
 
 class PartitionSpectralClustering(ClusterMixin, KernelMachine):
@@ -76,6 +77,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @ticking("fitting a PartitionSpectralClustering")
     def fit(self, X: Any, y: Any = None) -> PartitionSpectralClustering:
         """
         Build the kernel, and cluster the rows.

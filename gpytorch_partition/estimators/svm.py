@@ -29,6 +29,7 @@ from gpytorch_partition.estimators.machine import (
 )
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models.cluster_features import ClusterFeatures
+from gpytorch_partition.progress import ticking
 
 _ENTRIES = 2**26  # entries of features made at once in predictions: a GiB
 _MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
@@ -188,6 +189,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @ticking("fitting a PartitionSVC")
     def fit(self, X: Any, y: Any) -> PartitionSVC:
         """
         Build the kernel and find the largest margins.
@@ -330,6 +332,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @ticking("fitting a PartitionSVR")
     def fit(self, X: Any, y: Any) -> PartitionSVR:
         """
         Build the kernel and find the flattest function within epsilon of the targets, up to what C costs.

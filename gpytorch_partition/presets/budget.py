@@ -37,6 +37,7 @@ _REDUCTIONS: tuple[tuple[str, Mapping[str, float]], ...] = (
     ("rough parts, for functions that vary on many lengthscales", {"most_rough_columns": 0}),
     ("calibration by more than one fold", {"enough_residuals": 1, "num_calibrated_noise_trees": 50}),
     ("weights by more than 700 rows", {"most_choosing_rows": 700}),
+    ("calibration by models of more than 20,000 rows", {"most_calibration_rows": 20_000}),
     (
         "half of the trees, and inducing points above 500",
         {
@@ -70,12 +71,12 @@ def levels(num_rows: int, num_columns: int, options: Options) -> list[Level]:
 
     Example:
         >>> for level in levels(900, 3, Options()):
-        ...     print(f"{level.seconds:.0f} seconds:", *level.left_out[-1:])
-        10 seconds:
-        7 seconds: half of the trees, and inducing points above 500
-        4 seconds: weights by more than 350 rows
-        3 seconds: weights by more than 200 rows
-        2 seconds: 400 of 900 rows
+        ...     print(f"{level.seconds:.1f} seconds:", *level.left_out[-1:])
+        9.8 seconds:
+        7.4 seconds: half of the trees, and inducing points above 500
+        4.1 seconds: weights by more than 350 rows
+        2.8 seconds: weights by more than 200 rows
+        2.7 seconds: 400 of 900 rows
     """
     full = Level(options, (), sum_seconds(num_rows, num_columns, options))
     found, told = [full], list[str]()
@@ -129,7 +130,8 @@ def later_seconds(num_rows: int, options: Options) -> float:
     if not needs_calibration(num_rows, options):
         return building
     folds = min(options.num_calibration_folds, -(-options.enough_residuals * options.num_calibration_folds // num_rows))
-    solve = trees * 0.12 * (num_rows / 1_000) ** 1.4
+    kept = min(0.8 * num_rows, options.most_calibration_rows)
+    solve = trees * 0.15 * (kept / 1_000) ** 1.35
     return building + folds * (building + solve) + 3 * solve + options.num_calibrated_noise_trees / 100
 
 
@@ -186,6 +188,6 @@ def fit_within(
         left = budget - (clock() - start)
         better = range(failed + 1, last + 1 if done is None else done)
         in_time = (n for n in better if _MARGIN * slowness * choices[n].seconds <= left)
-        number = next(in_time, last if done is None else -1)
-        if number < 0:
+        number = next(in_time, last)
+        if number == last and done is not None:
             return choices[done]

@@ -21,7 +21,7 @@ from gpytorch_partition.presets.assembly import assemble
 from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import SMOOTH, smooth_part
+from gpytorch_partition.presets.parts import SMOOTH, num_inducing_points, smooth_part
 from gpytorch_partition.stages import step
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS
@@ -33,10 +33,10 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
 
     The mean variance of the smooth part that inducing points do not span is added to the noise. Where they leave more
     unspanned than at 95 % of new rows, the rest is added at prediction (the threshold). Models of four fifths of the
-    rows predict the held-out rows, without those that chose. A forest of their residuals models how the noise varies.
-    Then a factor of all variances, one of the noise alone, and the noise's exponent maximize the predictive density of
-    held-out rows, whose variances come from 32 samples: of 1,000 rows of a fold at most, and of so many folds that
-    there are 300.
+    rows (of 200,000 at most) predict the held-out rows, without those that chose. A forest of their residuals models
+    how the noise varies. Then a factor of all variances, one of the noise alone, and the noise's exponent maximize the
+    predictive density of held-out rows, whose variances come from 32 samples: of 1,000 rows of a fold at most, and of
+    so many folds that there are 300.
 
     :param choice: What few rows have chosen.
     :param data: Rows and targets that the choice was made by.
@@ -113,7 +113,7 @@ def _held_out(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *,
     """
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     with step("growing trees without a fold"):
-        model = assemble(choice, data.part(fold[0]), setup).eval()
+        model = assemble(choice, *_learned_from(fold[0], data, setup)).eval()
     x, y = data.rows[points], data.y[points]
     variances = y.new_full((len(points),), math.nan)
     with torch.no_grad(), settings.iterative(), settings.no_debug():
@@ -129,6 +129,14 @@ def _comparable(seen: _HeldOut, noise: float) -> Tensor:
     """The residuals as large as they would be at rows of a usual weight (`n`)."""
     usual = float(seen.variances.nanmean()) + noise
     return seen.residuals * (usual / (usual + noise * (seen.noise_factors - 1))).sqrt()
+
+
+def _learned_from(kept: np.ndarray, data: TrainingData, setup: Setup) -> tuple[TrainingData, Setup]:
+    """The rows kept, or some of them, with no more inducing points than the model of all rows will have."""
+    if len(kept) <= (most := setup.options.most_calibration_rows):
+        return data.part(kept), setup
+    options = replace(setup.options, most_inducing_points=num_inducing_points(len(data.x), setup.options))
+    return data.part(np.sort(setup.random.permutation(kept)[:most])), replace(setup, options=options)
 
 
 def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:

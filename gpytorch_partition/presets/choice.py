@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from sklearn.ensemble import RandomForestRegressor
@@ -109,7 +110,7 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     with step("noise"):
         forest = grow_residual_forest(data.rows[seen], residuals[: len(seen)], num_trees=num_trees, **setup.growing)
         log_ratios = _out_of_sample(forest, data.rows, seen, rows)
-        others = {"noise_factors": factors, "start": constant}
+        others: dict[str, Any] = {"noise_factors": factors, "start": constant}
         varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, **others)
     varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
     factor = _allowance(len(rows), len(names) + 1, len(y), setup.options)
@@ -200,7 +201,8 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     """
     x, setup, options = inputs.x, inputs.setup, inputs.setup.options
     names: list[str] = []
-    folds, all_lengthscales = [], []
+    folds: list[Fold] = []
+    all_lengthscales = []
     num_folds = options.folds_of(len(x))
     for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(x):
         with step(f"fold {len(folds) + 1} of {num_folds}"):

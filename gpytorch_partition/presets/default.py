@@ -64,8 +64,8 @@ def default_model(
     700 at least and 1,500 at most; all variances are then multiplied by n / (n - p) for these n rows and the p values
     chosen, 8 with all parts, since chosen values fit the rows that chose them better than new ones (of eight sets with
     20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without it, and cover 86, 88 and 91 % with it). Above
-    twice as many, models of four fifths of all rows then set their scale and the noise; and where inducing points leave
-    out more of the Matern kernel's variance than at 95 % of new rows, the missing variance is added
+    twice as many, models of four fifths of all rows (of 200,000 at most) then set their scale and the noise; and where
+    inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the missing variance is added
     (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide where there are no rows. The
     noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
@@ -133,7 +133,8 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
 
 def _choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
     """The choice, and the data with the weights of rows that go with it."""
-    first, later = choosing_seconds(*data.x.shape, setup.options), later_seconds(len(data.x), setup.options)
+    num_rows, num_columns = data.x.shape
+    first, later = choosing_seconds(num_rows, num_columns, setup.options), later_seconds(num_rows, setup.options)
     expect(first + later)
     start = monotonic()
     with stage("choosing weights and noise"):

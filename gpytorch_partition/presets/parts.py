@@ -214,11 +214,15 @@ def smooth_part(x: Tensor, lengthscales: Tensor, setup: Setup) -> LandmarkKernel
     :param lengthscales: `D` lengthscales.
     :param setup: Source of the draws, and the options.
     """
-    options = setup.options
-    share = max(options.fewest_inducing_points, int(options.inducing_share * len(x)))
-    wanted = min(options.most_inducing_points, share, max(1, options.most_loadings // len(x)))
+    wanted = num_inducing_points(len(x), setup.options)
     points = choose_landmarks(x.double(), min(wanted, torch.unique(x, dim=0).shape[0]), setup.random)
     return LandmarkKernel.from_kernel(_matern(lengthscales), points)
+
+
+def num_inducing_points(num_rows: int, options: Options) -> int:
+    """How many inducing points there are for so many rows, if so many are distinct."""
+    share = max(options.fewest_inducing_points, int(options.inducing_share * num_rows))
+    return min(options.most_inducing_points, share, max(1, options.most_loadings // num_rows))
 
 
 def _smooth(inputs: PartInputs) -> LandmarkKernel:

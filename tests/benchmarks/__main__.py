@@ -17,6 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from .botorch_optimizers import botorch_optimizers
+from .budgets import budgets
 from .categories import categories
 from .clustering_maps import clustering_maps
 from .clusterings import clusterings
@@ -50,7 +51,7 @@ FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
     *(groups, memberships),
     *(clusterings, clustering_maps, semi_supervised),
-    *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
+    *(evidence, default_cost, budgets, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
     *(diagnosis, weights_by_folds, outliers, mondrian_classification),
     *(machines, gp_classification, categories),

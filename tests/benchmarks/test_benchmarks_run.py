@@ -28,6 +28,7 @@ TABLES = [
     "evidence_bars",
     "evidence_ingredients",
     "default_cost",
+    "budgets",
     "sizes",
     "sizes_growth",
     "sizes_streamed",

@@ -337,3 +337,36 @@ def test_help_explains(capsys, command):
         main([*command.split(), "--help"])
     assert stop.value.code == 0
     assert f"usage: python -m gpytorch_partition {command}".strip() in capsys.readouterr().out
+
+
+class TestBudgets:
+    def test_notes_say_what_a_model_leaves_out(self, folder, capsys, monkeypatch):
+        budgets = []
+
+        def fit_less(self, X, y):
+            budgets.append(self.budget)
+            self.left_out_ = ("half of the trees", "5 of 10 rows") if self.budget else ()
+            return self
+
+        monkeypatch.setattr(PartitionGPRegressor, "fit", fit_less)
+        monkeypatch.setattr(PartitionGPRegressor, "predict", lambda self, X, **_: (np.zeros(12), np.ones(12)))
+        assert main(["compare", "data.csv", "--target", "y", "--budget", "7", "--kernels", "auto", "forest"]) == 0
+        assert "note: left out for the budget of 7 seconds: half of the trees; 5 of 10 rows" in capsys.readouterr().err
+        assert budgets[:2] == [7.0, None]
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ["fit", "data.csv", "--target", "y", "--model", "m", "--kernel", "forest", "--budget", "7"],
+            ["compare", "data.csv", "--target", "y", "--kernels", "forest", "--budget", "7"],
+        ],
+    )
+    def test_plain_kernels_have_none(self, folder, capsys, command):
+        assert main(command) == 2
+        assert "--budget is for" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("budget", ["0", "-3", "inf", "nan", "soon"])
+    def test_budgets_are_positive_numbers(self, capsys, budget):
+        with pytest.raises(SystemExit):
+            main(["fit", "data.csv", "--target", "y", "--model", "m", "--budget", budget])
+        assert "expected a positive number of seconds" in capsys.readouterr().err

@@ -522,3 +522,21 @@ def test_categories_and_their_state():
     unknown = x[150:].clone()
     unknown[:, 1] = 99.0
     assert torch.isfinite(predicted(model, unknown)[1]).all()
+
+
+def test_calibration_learns_from_no_more_rows_than_asked(monkeypatch):
+    seen = []
+
+    def assemble_seen(chosen, data, setup):
+        seen.append((len(data.rows), setup.options.most_inducing_points))
+        return assemble(chosen, data, setup)
+
+    monkeypatch.setattr(calibration, "assemble", assemble_seen)
+    few = {"num_trees": 10, "num_slope_trees": 5, "num_boosted_trees": 10, "num_shallow_boosted_trees": 10}
+    options = Options(**few, num_folds=2, fewest_choosing_rows=100, most_loadings=300 * 40, num_calibration_folds=3)
+    y = SMOOTH + 0.1 * NORMAL
+    model_of(X, y, random_state=0, options=replace(options, most_calibration_rows=150))
+    assert set(seen) == {(150, 40)}  # as many inducing points as the model of 300 rows
+    seen.clear()
+    model_of(X, y, random_state=0, options=options)
+    assert set(seen) == {(200, 2_000)}
