@@ -14,7 +14,7 @@ from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscale
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import ROUGH, PartInputs, new_parts
+from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.tables import cross_fitted
 from gpytorch_partition.training.predictive_density import (
@@ -70,7 +70,8 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     """
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
-    names, folds, rows, constant, lengthscales = _best_candidate(replace(PartInputs.of(data, setup), x=x, y=y))
+    candidate = _best_candidate if setup.refit is None else _of_ensemble
+    names, folds, rows, constant, lengthscales = candidate(replace(PartInputs.of(data, setup), x=x, y=y))
     means, variances = held_out_predictions(folds, y[rows], constant)
     residuals = (y[rows] - means) / (variances + constant.noise).sqrt()
     # Without patches, which overlap: a row that is out of a tree's bag must not be in it under another number.
@@ -99,6 +100,27 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     if not inputs.has_view and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
         return rough_field(found, of_folds, x, y, replace(setup, random=deepcopy(setup.random)))
     return found
+
+
+def _of_ensemble(inputs: PartInputs) -> Candidate:
+    """The kernel of a user's ensemble alone, by folds with ensembles that have not seen their held-out rows."""
+    x, y, setup = inputs.x, inputs.y, inputs.setup
+    assert inputs.original is not None
+    rows = torch.from_numpy(setup.random.permutation(len(y))[: num_rows_for(len(y), setup.options)])
+    folds = []
+    for kept, held_out in _splits(len(rows), setup).split(rows):
+        own = rows[kept]
+        (part,) = new_parts(replace(inputs, x=x[own], y=y[own], original=inputs.original[own]), (ENSEMBLE,)).values()
+        covariances = dense_covariances([part], x[rows])
+        folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
+    fit = maximize_predictive_density(folds, y[rows])
+    return Candidate([ENSEMBLE], folds, rows, fit, torch.ones(x.shape[1], dtype=torch.float64))
+
+
+def _splits(num_rows: int, setup: Setup) -> KFold:
+    """Folds of so many rows, of which many have fewer."""
+    fewer = sum(num_rows > number for number in setup.options.fewer_folds_above)
+    return KFold(max(2, setup.options.num_folds - fewer), shuffle=True, random_state=setup.random)
 
 
 def _out_of_sample(forest: RandomForestRegressor, x: Tensor, seen: Tensor, rows: Tensor) -> Tensor:
@@ -135,8 +157,7 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
     names: list[str] = []
     folds, all_lengthscales = [], []
-    num_folds = max(2, options.num_folds - sum(len(x) > number for number in options.fewer_folds_above))
-    for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(x):
+    for kept, held_out in _splits(len(x), setup).split(x):
         some = kept[: options.num_lengthscale_rows]
         lengthscales = _lengthscales(replace(inputs, x=x[some], y=y[some]))
         parts = new_parts(replace(inputs, x=x[kept], y=y[kept], lengthscales=lengthscales))

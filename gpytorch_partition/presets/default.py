@@ -16,7 +16,7 @@ from gpytorch_partition.presets.calibration import calibrate
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
-from gpytorch_partition.presets.parts import PARTS
+from gpytorch_partition.presets.parts import USUAL
 from gpytorch_partition.stages import stage
 from gpytorch_partition.tables import needs_view
 
@@ -93,7 +93,7 @@ def default_model(
         >>> bool(low < high)
         True
     """
-    _check(train_x, train_y)
+    check_training_data(train_x, train_y)
     rows, categories = decode_missing(train_x).double(), dict(categories or {})
     data = TrainingData(rows, train_y.double(), categories, needs_view(rows, categories))
     _check_parts(options)
@@ -148,7 +148,7 @@ def default_kernel(
     return model.covar_module.base_kernel
 
 
-def _check(train_x: Tensor, train_y: Tensor) -> None:
+def check_training_data(train_x: Tensor, train_y: Tensor) -> None:
     if not torch.is_tensor(train_x) or train_x.dim() != 2 or train_x.dtype not in (torch.float32, torch.float64):
         raise ValueError("expected rows as an N x D tensor of float32 or float64")
     if not torch.is_tensor(train_y) or train_y.shape != train_x.shape[:1] or not train_y.is_floating_point():
@@ -163,10 +163,9 @@ def _check(train_x: Tensor, train_y: Tensor) -> None:
 
 
 def _check_parts(options: Options) -> None:
-    parts = [part.name for part in PARTS if not part.is_rough]
-    if unknown := sorted(set(options.omitted_parts) - set(parts)):
-        raise ValueError(f"expected omitted_parts to be among {tuple(parts)}, got {unknown}")
-    if not set(parts) - set(options.omitted_parts):
+    if unknown := sorted(set(options.omitted_parts) - set(USUAL)):
+        raise ValueError(f"expected omitted_parts to be among {USUAL}, got {unknown}")
+    if not set(USUAL) - set(options.omitted_parts):
         raise ValueError(f"expected a part that is not omitted, got omitted_parts={options.omitted_parts}")
 
 

@@ -50,6 +50,7 @@ class PartInputs:
     :param has_view: Whether parts that compare numbers see a view of the rows, which have categories or holes.
         (Default: no.)
     :param cross_fitted: The rows as trees are to learn them, where these are a view. (Default: None, as they are.)
+    :param original: `N` targets in the units that an ensemble of the user takes. (Default: None, where there is none.)
     """
 
     x: Tensor
@@ -59,11 +60,14 @@ class PartInputs:
     categories: Mapping[int, int] = field(default_factory=dict)
     has_view: bool = False
     cross_fitted: Tensor | None = None
+    original: Tensor | None = None
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
         """What parts are built from, for training data."""
-        return cls(data.x, data.y, lengthscales, setup, data.categories, data.has_view)
+        return cls(
+            data.x, data.y, lengthscales, setup, data.categories, data.has_view, original=data.original
+        )
 
     @property
     def grown_x(self) -> Tensor:
@@ -87,6 +91,7 @@ class Part:
     :param compares_numbers: Whether it sees a :class:`~gpytorch_partition.tables.NumberView` where rows have categories
         or miss values; else it knows both. (Default: yes.)
     :param is_rough: Whether only rough fields have it. (Default: no.)
+    :param is_given: Whether only models of a user's ensemble have it. (Default: no.)
     :param limit: For parts of rough fields: what it tends to with the number of its trees, covariances (`n x n`) from
         standardized rows (`n x D`) and lengthscales (`D`). (Default: None, for all others.)
     """
@@ -96,6 +101,7 @@ class Part:
     unfitted: Callable[[int], Kernel]
     compares_numbers: bool = True
     is_rough: bool = False
+    is_given: bool = False
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
@@ -104,9 +110,9 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
     The parts, of unit scale, by name.
 
     :param inputs: What they are built from.
-    :param names: The parts wanted. (Default: all but the rough ones.)
+    :param names: The parts wanted. (Default: those of the usual sum, :data:`USUAL`.)
     """
-    wanted = [part for part in PARTS if (not part.is_rough if names is None else part.name in names)]
+    wanted = [part for part in PARTS if part.name in (USUAL if names is None else names)]
     # The rows are checked already; to check them again for every tree takes a tenth of the time of a thousand rows.
     with sklearn.config_context(assume_finite=True):
         if not inputs.has_view:
@@ -170,6 +176,13 @@ def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
     kernel = RandomForestKernel(heights=heights)
     kernel.partition = ForestPartition(ensemble)
     return _in_float32(kernel)
+
+
+def _given(inputs: PartInputs) -> RandomForestKernel:
+    """An ensemble of the user, at all heights of its trees."""
+    refit, original = inputs.setup.refit, inputs.original
+    assert refit is not None and original is not None
+    return _kernel_of(refit(inputs.x.cpu().numpy(), original.cpu().numpy(), inputs.setup.random), "all")
 
 
 def _unfitted_trees(_: int, heights: str = "all") -> RandomForestKernel:
@@ -273,6 +286,7 @@ def _mean_exponential(x: Tensor, lengthscales: Tensor, widths: Sequence[float]) 
     )
 
 
+ENSEMBLE = "ensemble"
 SMOOTH = Part("smooth", _smooth, lambda num_columns: LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None))
 
 # Forests of most rows and without a look at the targets; boosted trees, deep ones, of which the leaves count, and
@@ -301,7 +315,9 @@ PARTS = (
     Part("linear", lambda inputs: _linear(inputs.x.shape[1]), _linear, limit=_linear_covariances),
     _rough_part("rough", 2.0, 1 / 2, 1 / 8, 1 / 32),
     _rough_part("rough_short", 1 / 32),
+    Part(ENSEMBLE, _given, _unfitted_trees, compares_numbers=False, is_given=True),
 )
+USUAL = tuple(part.name for part in PARTS if not (part.is_rough or part.is_given))
 # Those that a rough field is made of, and those that nothing else has.
 ROUGH_FIELD = tuple(part.name for part in PARTS if part.limit is not None)
 ROUGH = tuple(part.name for part in PARTS if part.is_rough)
