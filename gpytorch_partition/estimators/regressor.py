@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,18 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators.explanation import Explanation
-from gpytorch_partition.estimators.kernels import KERNELS, check_name, is_built, new_kernel
+from gpytorch_partition.estimators.given_kernels import (
+    check_columns,
+    check_dense_size,
+    check_given,
+    kernel_of_ensemble,
+    name_of,
+    name_or_function,
+    quiet_of_lengthscales,
+    sees_raw_columns,
+    state_name,
+)
+from gpytorch_partition.estimators.kernels import KERNELS, new_kernel
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
@@ -24,7 +36,8 @@ from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.exact_gp import innermost_kernels
-from gpytorch_partition.presets import Options, default_model
+from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
+from gpytorch_partition.presets import Options, default_model, ensemble_model
 from gpytorch_partition.presets.assembly import DefaultGP, description_of, rebuilt
 from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.stages import recorded_stages, stage
@@ -70,10 +83,8 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         parts and a linear one where the targets vary on all scales, with a noise that may vary with x, all weighed by
         predictions of held-out rows (:func:`gpytorch_partition.presets.default_model`; the best and the slowest; fewer
         than 10 rows and constant targets get `"forest"`); `"forest"` (supervised; the fastest), `"fast_cluster"`,
-        `"mondrian"`, or a function from the standardized training data `(x, y)` (tensors `N x D` and `N`) to a
-        :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale; it must be a module-level function for
-        the estimator to be pickled. Not a kernel, which would be built on other columns than those it is given.
-        (Default: `"auto"`.)
+        `"mondrian"`; a tree ensemble, a kernel, a class of kernels or a function, as the list below says. (Default:
+        `"auto"`.)
     :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own.
         (Default: 200.)
     :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and
@@ -91,6 +102,22 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         (Default: None.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
+
+    What `kernel` may be beside a name:
+
+    - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, `kernel=LGBMRegressor().fit(X, y)` (or one
+        that is not fitted), sees columns as they are; tables must hold numbers. Its trees have seen the targets, so
+        scale and noise are chosen by clones of it in folds: 90 % intervals of seven ensembles with default settings
+        cover 89 to 92 % on diabetes (:func:`gpytorch_partition.presets.ensemble_model`, also for what it costs). An
+        ensemble that was fitted to other rows than X is used as well; intervals are then rather too wide.
+    - **A kernel of this package** that is built already sees columns as they are. A copy is used; its own parameters,
+        if it has trained ones, are trained with scale and noise, by marginal likelihood.
+    - **A kernel of GPyTorch** alone, such as `RBFKernel()`, sees standardized columns. A copy is trained by L-BFGS on
+        the marginal likelihood; above 2,000 rows those that would need an N x N matrix are refused.
+    - **A class of kernels**: see :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`.
+    - **A function** from the standardized training data `(x, y)` (tensors `N x D` and `N`) to a
+        :class:`gpytorch.kernels.Kernel`, which will be scaled by an outputscale; it must be a module-level function for
+        the estimator to be pickled.
 
     Fitted attributes:
 
@@ -117,7 +144,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
 
     def __init__(
         self,
-        kernel: str | Callable[[Tensor, Tensor], Kernel] = "auto",
+        kernel: Any = "auto",
         num_partitions: int = 200,
         *,
         max_iterations: int = 100,
@@ -154,7 +181,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         :return: The regressor itself.
         :raises ValueError: If the data or a parameter cannot be used, or there are unlabelled rows for a kernel that
             learns from targets (`"forest"`, `"auto"`).
-        :raises TypeError: If X is sparse, or `kernel` is a kernel that is built already.
+        :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
@@ -163,21 +190,24 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
         rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
-        self._columns = Standardization.of_array(rows).without(self._categories)
+        self._columns = self._standardization(rows)
         self._unit = Standardization.of_array(y)
-        dtype = DTYPES[self.dtype] or (torch.float64 if len(y) <= _MOST_DENSE_ROWS else torch.float32)
+        is_exact = len(y) <= _MOST_DENSE_ROWS or sees_raw_columns(self.kernel)
+        dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
         x = self._columns.apply_array(X).to(dtype)
         targets = self._unit.apply_array(y).to(dtype)
         points = self._columns.apply_array(rows).to(dtype)
         with recorded_stages() as self.seconds_:
-            if self.kernel == "auto" and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
-                self._choose_model(x.double(), targets.double())
+            if self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
+                self._choose_model(x.double(), targets.double(), torch.from_numpy(y))
             else:
                 self._fit_model(x, targets, points)
         return self
 
     def _checked_unlabelled(self, unlabelled: Any) -> np.ndarray:
-        if isinstance(self.kernel, str) and self.kernel in ("auto", "forest"):
+        if sees_raw_columns(self.kernel):
+            raise ValueError(f"expected no unlabelled rows with a {type(self.kernel).__name__}, which is built already")
+        if name_of(self.kernel) in ("auto", "forest"):
             raise ValueError(
                 f"kernel={self.kernel!r} learns its partitions from targets, which unlabelled rows lack: give "
                 "kernel='fast_cluster' or 'mondrian', or a function that builds a kernel on rows alone"
@@ -190,15 +220,21 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         """By marginal likelihood, with a kernel that is built on points, which may be more than the rows."""
         with stage("building the kernel"):
             self._set_model(PartitionGP(x, targets, GaussianLikelihood(), self._new_kernel(points, targets)))
-        with stage("fitting noise and scales"):
+            check_dense_size(self.kernel_, x)
+        with stage("fitting noise and scales"), quiet_of_lengthscales(self.kernel):
             found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
         self.at_bounds_ = found.at_bounds
         self.n_iter_ = found.num_iterations
 
-    def _choose_model(self, x: Tensor, targets: Tensor) -> None:
-        """By predictions of held-out rows."""
+    def _choose_model(self, x: Tensor, targets: Tensor, original: Tensor) -> None:
+        """By predictions of held-out rows; an ensemble takes the targets in their own units."""
         options = Options() if self.options is None else self.options
+        if is_ensemble(self.kernel):
+            others: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
+            self._set_model(ensemble_model(x, targets, self.kernel, original=original, **others))
+            self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
+            return
         model = default_model(
             x,
             targets,
@@ -323,12 +359,12 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
             True
         """
         check_is_fitted(self, "model_")
-        if not isinstance(self.kernel, str):
-            raise TypeError(f"expected a kernel of {NAMES}, got a function: pickle the estimator instead")
+        name = state_name(self.kernel)
         names = getattr(self, "feature_names_in_", None)
         return {
             "parameters": {
                 **{name: getattr(self, name) for name in _SAVED_PARAMETERS},
+                "kernel": name,
                 "categorical_features": _plain(self.categorical_features),
             },
             "feature_names": None if names is None else [str(name) for name in names],
@@ -384,30 +420,39 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
     log_marginal_likelihood_value_: float | None
 
     def _check_parameters(self) -> None:
-        if is_built(self.kernel):  # and callable, with points
-            name = type(self.kernel).__name__
-            raise TypeError(
-                f"expected kernel to be one of {NAMES} or a function, got a {name} that is built already: the kernel "
-                f"is built on columns and targets as fit standardizes them, so give kernel=lambda x, y: {name}(...), a "
-                "function of these; kernels of categories or items, whose columns must not be standardized, go into an "
-                "ExactGP of GPyTorch, fitted by fit_exact_gp"
-            )
-        check_name(self.kernel, NAMES)
+        check_given(self.kernel, NAMES)
         check_count(self.num_partitions, "num_partitions")
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 
     def _new_kernel(self, x: Tensor, y: Tensor) -> Kernel:
-        kernel = "forest" if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel
+        if is_ensemble(self.kernel):
+            return kernel_of_ensemble(self.kernel, x, self._unit.undo(y), self.random_state)
+        if sees_raw_columns(self.kernel):
+            return deepcopy(self.kernel)
         return new_kernel(
-            kernel,
+            "forest" if self.kernel == "auto" else name_or_function(self.kernel, **self._building),
             x,
             y,
-            num_partitions=self.num_partitions,
-            random_state=self.random_state,
-            n_jobs=self.n_jobs,
             categories=self._categories,
+            **self._building,
         )
+
+    @property
+    def _building(self) -> dict[str, Any]:
+        """What kernels are built with."""
+        return {"num_partitions": self.num_partitions, "random_state": self.random_state, "n_jobs": self.n_jobs}
+
+    @property
+    def _chooses_by_folds(self) -> bool:
+        return name_of(self.kernel) == "auto" or is_ensemble(self.kernel)
+
+    def _standardization(self, rows: np.ndarray) -> Standardization:
+        """That of the columns; codes stay as they are, and all columns for kernels that know them."""
+        columns = Standardization.of_array(rows)
+        if is_ensemble(self.kernel):
+            check_columns(self.kernel, self)
+        return columns.without(range(rows.shape[1]) if sees_raw_columns(self.kernel) else self._categories)
 
     def _set_model(self, model: PartitionGP) -> None:
         self.model_, self.likelihood_, self._summary = model.eval(), model.likelihood, None
@@ -431,7 +476,7 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = isinstance(self.kernel, str) and self.kernel in ("auto", "forest")
+        tags.input_tags.allow_nan = name_of(self.kernel) in ("auto", "forest") or sees_raw_columns(self.kernel)
         return tags
 
     def _checked_rows(self, X: Any) -> np.ndarray:

@@ -65,9 +65,7 @@ class PartInputs:
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
         """What parts are built from, for training data."""
-        return cls(
-            data.x, data.y, lengthscales, setup, data.categories, data.has_view, original=data.original
-        )
+        return cls(data.x, data.y, lengthscales, setup, data.categories, data.has_view, original=data.original)
 
     @property
     def grown_x(self) -> Tensor:
@@ -181,7 +179,8 @@ def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
 def _given(inputs: PartInputs) -> RandomForestKernel:
     """An ensemble of the user, at all heights of its trees."""
     refit, original = inputs.setup.refit, inputs.original
-    assert refit is not None and original is not None
+    assert refit is not None
+    assert original is not None
     return _kernel_of(refit(inputs.x.cpu().numpy(), original.cpu().numpy(), inputs.setup.random), "all")
 
 

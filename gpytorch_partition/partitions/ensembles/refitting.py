@@ -36,7 +36,7 @@ def is_ensemble(value: Any) -> bool:
         >>> is_ensemble(DecisionTreeRegressor()), is_ensemble("forest"), is_ensemble(len)
         (True, False, False)
     """
-    if isinstance(value, type) or isinstance(value, str):
+    if isinstance(value, type | str):
         return False
     return isinstance(value, Trees) or reader_of(value) is not None or callable(getattr(value, "fit", None))
 
@@ -53,9 +53,20 @@ def check_refittable(ensemble: Any) -> None:
         raise TypeError(f"expected a tree ensemble that can be fitted again, got {name}: {_TREES}")
     if name == "Booster" and _library(ensemble) == "xgboost":
         raise TypeError(f"expected a tree ensemble that can be fitted again, got an XGBoost Booster: {_BOOSTER}")
-    if reader_of(ensemble) is None and not _is_of_scikit_learn(ensemble):
-        raise TypeError(f"expected a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {_told(ensemble)}")
+    check_has_trees(ensemble)
     _check_catboost(ensemble)
+
+
+def check_has_trees(ensemble: Any) -> None:
+    """
+    Refuse an estimator of another kind than a tree ensemble.
+
+    :raises TypeError: With the reason, and what to give instead.
+    """
+    if not isinstance(ensemble, Trees) and reader_of(ensemble) is None and not _is_of_scikit_learn(ensemble):
+        raise TypeError(
+            f"expected a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {_told(ensemble)}"
+        )
 
 
 def is_fitted(ensemble: Any) -> bool:
