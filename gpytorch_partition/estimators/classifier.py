@@ -24,7 +24,7 @@ from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.random_forest_kernel import OverconfidenceWarning
+from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.presets.classes import class_parts
 from gpytorch_partition.presets.options import Options, Setup
@@ -150,7 +150,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         :raises ValueError: If the data or a parameter cannot be used, or there is one class only.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
 
-        An :class:`~gpytorch_partition.kernels.random_forest_kernel.OverconfidenceWarning` says that a kernel that was
+        An :class:`~gpytorch_partition.OverconfidenceWarning` says that a kernel that was
         given has seen targets.
         """
         self._check_parameters()

@@ -21,7 +21,6 @@ from gpytorch_partition.kernels import (
     EncodedKernel,
     FastClusterKernel,
     MondrianKernel,
-    OverconfidenceWarning,
     RandomForestKernel,
     StandardizedKernel,
 )
@@ -151,9 +150,7 @@ def kernel_of_ensemble(
                 "fit(X, y), or fit the ensemble first"
             )
         ensemble = fitted_clone(ensemble, x.cpu().numpy(), np.asarray(y), random_state_of(random_state))
-    with warnings.catch_warnings():  # the callers choose by held-out rows, or compute no intervals
-        warnings.simplefilter("ignore", OverconfidenceWarning)
-        return RandomForestKernel.from_forest(ensemble)
+    return RandomForestKernel.from_forest(ensemble)
 
 
 def check_given(kernel: Any, names: tuple[str, ...]) -> None:
@@ -197,8 +194,8 @@ def check_columns(ensemble: Any, estimator: Any) -> None:
     own, given = ([*map(str, getattr(each, "feature_names_in_", ()))] for each in (ensemble, estimator))
     if own and given and own != given:
         raise ValueError(
-            f"expected the columns that the {type(ensemble).__name__} was fitted to, in their order, {own}, got {given}: "
-            f" give X[ensemble.feature_names_in_]"
+            f"expected the columns that the {type(ensemble).__name__} was fitted to, in their order, {own}, got "
+            f"{given}: give X[ensemble.feature_names_in_]"
         )
 
 

@@ -30,6 +30,7 @@ from gpytorch_partition.estimators.given_kernels import (
 from gpytorch_partition.estimators.kernels import KERNELS, new_kernel
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.estimators.tables import ReadsTables
+from gpytorch_partition.estimators.training_range import ToldOfRange
 from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
@@ -54,11 +55,15 @@ _MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
 _CODES_AT_ONCE = 2**28
 # What the default model holds for a row, in numbers of the size of a code: trees, and inducing points in float64.
 _AUTO_NUMBERS = 4_500
+_WIDENS = (
+    "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some from there"
+)
+_FIT_THERE = "Leave these rows out, or fit to some from there"
 # Its variances come from a quarter of the samples: those of the function, without the noise, are right to 12.5 %.
 _FEWER_SAMPLES = 4
 
 
-class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimator):
+class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin, BaseEstimator):
     r"""
     Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
 
@@ -271,6 +276,11 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         :param include_noise: Whether uncertainty is that of new observations, not of the function alone. The means are
             the same. (Default: yes.)
         :return: `N` means, or a tuple.
+
+        An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` says that rows lie outside the range of the
+        training rows by more than a quarter of it (one row of a hundred, or any by more than all of it), where the
+        kernel, such as a forest's or an ensemble's, is as sure as inside. `"auto"` and `"mondrian"` are not.
+
         :raises ValueError: If `return_std` and `return_cov` are both asked for, quantiles are not strictly between 0
             and 1 or none, or X cannot be used.
         :raises TypeError: If X is sparse.
@@ -484,6 +494,10 @@ class PartitionGPRegressor(Explanation, ReadsTables, RegressorMixin, BaseEstimat
         rows = self._read(X, reset=False, ensure_all_finite=self._finiteness)
         if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
+        model = self.model_
+        remedy = _FIT_THERE if self._is_chosen and not is_ensemble(self.kernel) else _WIDENS
+        x, train_x, kernel = self._columns.apply_array(rows), model.train_inputs[0], model.covar_module
+        self._warn_of_rows_outside(x, train_x, kernel, remedy, model.likelihood, stacklevel=3)
         return rows
 
     @property

@@ -12,7 +12,7 @@ from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
-from gpytorch_partition.presets.calibration import calibrate
+from gpytorch_partition.presets.calibration import calibrate, widened
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
@@ -56,9 +56,10 @@ def default_model(
     and lengthscales of each without the held-out rows (Rasmussen & Williams 2006, section 5.3): the marginal
     likelihood would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the
     rows, but 700 at least and 1,500 at most. Above twice as many, models of four fifths of all rows then set their
-    scale and the noise; and where inducing points leave out more of the Matern kernel's variance than at 95 % of new
-    rows, the missing variance is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are
-    wide where there are no rows. The noise varies with x, as a forest of the squared residuals says
+    scale and the noise. Where, of however many rows, inducing points leave out more of the Matern kernel's variance
+    than at 95 % of new rows, the missing variance is added
+    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide where there are no rows. The
+    noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
     Nothing is left to train. The model computes in float64, since beside the eigenvalues of a strong smooth part
@@ -112,8 +113,10 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
     """
     with stage("choosing weights and noise"):
         choice = choose(data, setup)
-    if choice.is_rough or not needs_calibration(len(data.y), setup.options):
+    if choice.is_rough:
         return choice
+    if not needs_calibration(len(data.y), setup.options):
+        return widened(choice, data, setup)
     with stage("calibrating"):
         return calibrate(choice, data, setup)
 
