@@ -17,7 +17,7 @@ from gpytorch_partition.clusters.node_weights import (
 from gpytorch_partition.descriptions import listed
 from gpytorch_partition.kernels.logits import Logits
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
-from gpytorch_partition.kernels.seen_targets import SeenTargets, warn_of_overconfidence
+from gpytorch_partition.kernels.seen_targets import SeenTargets, is_unsupervised, warn_of_overconfidence
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
@@ -197,7 +197,7 @@ class RandomForestKernel(PartitionKernel):
         kernel = cls(heights=heights, batch_shape=batch_shape, active_dims=active_dims)
         trees = trees_of(forest)
         kernel.partition = _partition_of(trees, heights, random_state, type(forest).__name__)
-        kernel.has_seen_targets = not _is_unsupervised(forest)
+        kernel.has_seen_targets = not is_unsupervised(forest)
         kernel._seen = SeenTargets.of(forest, trees, kernel._forest)
         kernel._set_logits()
         return kernel
@@ -341,13 +341,6 @@ class RandomForestKernel(PartitionKernel):
         if twin.logits.state_dict().keys() != self.logits.state_dict().keys():
             self.logits = twin.logits.to(self.unit)
         return True
-
-
-def _is_unsupervised(forest: Any) -> bool:
-    """Whether the ensemble is of a kind that is not given targets."""
-    from sklearn.ensemble import IsolationForest, RandomTreesEmbedding
-
-    return isinstance(forest, (IsolationForest, RandomTreesEmbedding))
 
 
 def _partition_of(

@@ -33,7 +33,7 @@ from gpytorch_partition.estimators import PartitionGPRegressor, PartitionSVR
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.partitions import grow_forest
 
-NUM_TRAINING = 300
+NUM_TRAINING = 500
 
 
 def noisy(num_rows, seed):
@@ -44,8 +44,8 @@ def noisy(num_rows, seed):
     return torch.from_numpy(x), torch.from_numpy((y - y.mean()) / y.std())
 
 
-X, Y = noisy(900, 0)
-OTHER, NEW = slice(NUM_TRAINING, 2 * NUM_TRAINING), slice(2 * NUM_TRAINING, 900)
+X, Y = noisy(1_600, 0)
+OTHER, NEW = slice(NUM_TRAINING, 2 * NUM_TRAINING), slice(2 * NUM_TRAINING, 1_600)
 TRAINING = slice(0, NUM_TRAINING)
 
 
@@ -68,9 +68,8 @@ CLOSE = {
 LOOSE = {
     "ours": of_ours,
     "ours of half of the rows": lambda: of_ours(max_samples=0.5),
-    "ours of all rows": lambda: of_ours(max_samples=1.0, min_samples_leaf=1),
-    "leaves of twenty": lambda: fitted(RandomForestRegressor(50, min_samples_leaf=20, random_state=0)),
-    "shallow forest": lambda: fitted(RandomForestRegressor(50, max_depth=3, random_state=0)),
+    "leaves of fifty": lambda: fitted(RandomForestRegressor(50, min_samples_leaf=50, random_state=0)),
+    "shallow forest": lambda: fitted(RandomForestRegressor(50, max_depth=2, random_state=0)),
     "stumps": lambda: fitted(GradientBoostingRegressor(n_estimators=50, max_depth=1, random_state=0)),
     "small subsamples": lambda: fitted(GradientBoostingRegressor(subsample=0.1, random_state=0)),
     "without targets": lambda: fitted(IsolationForest(n_estimators=50, random_state=0)),
@@ -132,9 +131,9 @@ def test_who_chooses_by_held_out_rows_or_has_no_intervals_is_not_warned():
     with warnings.catch_warnings():
         warnings.simplefilter("error", OverconfidenceWarning)
         RandomForestKernel(x, y, 3, max_samples=0.9)
-        default_model(x[:100], y[:100], random_state=0)
-        PartitionGPRegressor(forest, random_state=0).fit(x, y)
+        default_model(x[:60], y[:60], random_state=0)
+        PartitionGPRegressor(forest, random_state=0).fit(x[:200], y[:200])
         PartitionSVR(kernel=fitted(forest), random_state=0).fit(x, y)
         fit_weights_by_cross_validation(
-            [lambda x, y: RandomForestKernel.from_forest(RandomForestRegressor(20, random_state=0).fit(x, y))], x, y
+            [lambda x, y: RandomForestKernel.from_forest(RandomForestRegressor(20, random_state=0).fit(x, y))], x[:200], y[:200]
         )
