@@ -14,6 +14,7 @@ import torch
 from gpytorch.kernels import Kernel
 from linear_operator import to_linear_operator
 from linear_operator.operators import DenseLinearOperator, LinearOperator
+from sklearn.base import is_classifier
 from torch import Tensor
 
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -32,6 +33,7 @@ from gpytorch_partition.partitions.ensembles.refitting import (
     fitted_clone,
     is_ensemble,
     is_fitted,
+    library_of,
 )
 from gpytorch_partition.presets.given_ensemble import check_regression_ensemble
 
@@ -223,6 +225,30 @@ def quiet_of_lengthscales(kernel: Any) -> Iterator[None]:
         if is_data_free(kernel) or (isinstance(kernel, type) and not issubclass(kernel, ClusterKernel)):
             warnings.filterwarnings("ignore", message=".*trained by L-BFGS")
         yield
+
+
+def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
+    """
+    What an ensemble is fitted to, to tell classes.
+
+    :param ensemble: The ensemble.
+    :param indicators: `N x 1` or `N x C` zeros and ones.
+    :param classes: The `C` classes.
+    :return: `N` classes, for XGBoost and LightGBM's own interface their numbers, or zeros and ones for regressions.
+    :raises TypeError: If it is one of numbers, and there are more than two classes.
+    """
+    numbers = (indicators[:, 0] if indicators.shape[1] == 1 else indicators.argmax(1)).long().numpy()
+    if not hasattr(ensemble, "get_params") or library_of(ensemble) == "xgboost":
+        return numbers
+    if is_classifier(ensemble):
+        return classes[numbers]
+    if len(classes) > 2:
+        name = type(ensemble).__name__
+        raise TypeError(
+            f"expected an ensemble of classes for {len(classes)} of them, got a {name}, which learns numbers: give a "
+            "classifier, as RandomForestClassifier or LGBMClassifier"
+        )
+    return numbers.astype(np.float64)
 
 
 def _function_of_class(kind: type, options: dict[str, Any]) -> Callable[[Tensor, Any], Kernel]:

@@ -30,7 +30,7 @@ from gpytorch_partition.estimators.given_kernels import (
 from gpytorch_partition.estimators.kernels import KERNELS, new_kernel
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.estimators.tables import ReadsTables
-from gpytorch_partition.estimators.training_range import ToldOfRange
+from gpytorch_partition.estimators.training_range import ToldOfRange, is_blind
 from gpytorch_partition.estimators.uncertainty import checked_quantiles, gaussian_quantiles, predictive
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
@@ -496,8 +496,8 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
         model = self.model_
         remedy = _FIT_THERE if self._is_chosen and not is_ensemble(self.kernel) else _WIDENS
-        x, train_x, kernel = self._columns.apply_array(rows), model.train_inputs[0], model.covar_module
-        self._warn_of_rows_outside(x, train_x, kernel, remedy, model.likelihood, stacklevel=3)
+        if is_blind(model.covar_module, model.likelihood):
+            self._warn_of_rows_outside(self._columns.apply_array(rows), model.train_inputs[0], remedy, stacklevel=3)
         return rows
 
     @property

@@ -14,18 +14,23 @@ from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.kernels import (
     ClusteringKernel,
     FastClusterKernel,
+    GammaMondrianKernel,
     LandmarkKernel,
     LocalLinearKernel,
+    MondrianKernel,
+    RandomBinningKernel,
     RandomForestKernel,
 )
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
 
 # At points beyond all rows the first answer as at the nearest rows; inducing points know nothing there, and are sure.
 _BLIND = (RandomForestKernel, FastClusterKernel, ClusteringKernel, LandmarkKernel)
+_VANISHING = (MondrianKernel, GammaMondrianKernel, RandomBinningKernel)
 # In 20 random splits of 17 sets into 9 to 1 these gave a warning in more than one only where columns have outliers.
 _MARGIN = 0.25  # of a column's range, beyond which a row is outside
 _FAR = 1.0  # of a column's range, beyond which a single row counts
-_MOST_OUTSIDE = 0.01  # share of the rows that may be outside without being far
+_MOST_OUTSIDE = 0.01  # share of the rows that may be outside without being far; of 20 or more, one in any case
+_FEW = 20
 _ROUNDING = 1e-6  # of a number's size, by which constant columns may differ
 _MOST_NAMES = 3
 
@@ -79,6 +84,11 @@ def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
     )
 
 
+def tends_to_frequencies(kernel: Kernel) -> bool:
+    """Whether all covariances vanish far from the rows, so that a classifier answers with the classes' frequencies."""
+    return all(isinstance(part, _VANISHING) for part in _innermost(kernel))
+
+
 def warn_of_rows_outside(
     beyond: Tensor, names: Sequence[str], remedy: str, *, ignored: Sequence[int] = (), stacklevel: int = 2
 ) -> None:
@@ -86,7 +96,7 @@ def warn_of_rows_outside(
     Warn, once, if rows lie outside the range of the training rows.
 
     A row is outside if a column has a value beyond the range by more than a quarter of it. There is a warning where
-    more than one row of a hundred is outside, or any by more than the whole range.
+    more than one row of a hundred is outside (of 20 to 200, more than one), or any by more than the whole range.
 
     :param beyond: How far outside values are, by :meth:`TrainingRange.beyond`.
     :param names: Names of the columns.
@@ -98,7 +108,8 @@ def warn_of_rows_outside(
     beyond[:, list(ignored)] = 0.0
     outside = beyond > _MARGIN
     count = int(outside.any(1).sum())
-    if not count or (count <= _MOST_OUTSIDE * len(beyond) and not bool((beyond > _FAR).any())):
+    allowed = max(_MOST_OUTSIDE * len(beyond), len(beyond) >= _FEW)
+    if count <= allowed and not bool((beyond > _FAR).any()):
         return
     farthest = beyond.amax(0)
     told = [
@@ -121,18 +132,14 @@ class ToldOfRange:
 
     _range: tuple[Tensor, TrainingRange] | None = None  # of the rows that it was computed for
 
-    def _warn_of_rows_outside(
-        self, x: Tensor, train_x: Tensor, kernel: Kernel, remedy: str, likelihood: Any = None, stacklevel: int = 2
-    ) -> None:
+    def _warn_of_rows_outside(self, x: Tensor, train_x: Tensor, remedy: str, stacklevel: int = 2) -> None:
         """
-        An :class:`OutsideRangeWarning` if there are such rows and the kernel is blind; O(N D).
+        An :class:`OutsideRangeWarning` if there are such rows; for models that cannot know it. O(N D).
 
         :param x: `N x D` new rows, as the model sees them.
         :param train_x: Its training rows.
         :param remedy: What to do.
         """
-        if not is_blind(kernel, likelihood):
-            return
         if self._range is None or self._range[0] is not train_x:
             self._range = (train_x, TrainingRange.of(train_x))
         encoder: Any = getattr(self, "encoder_", None)

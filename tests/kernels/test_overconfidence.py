@@ -125,6 +125,10 @@ def test_whatever_the_heights_and_in_a_loop_of_ones_own(heights):
         ExactMarginalLogLikelihood(model.likelihood, model)(model(X[TRAINING]), Y[TRAINING])
 
 
+def of_forest(x, y):
+    return RandomForestKernel.from_forest(RandomForestRegressor(20, random_state=0).fit(x, y))
+
+
 def test_who_chooses_by_held_out_rows_or_has_no_intervals_is_not_warned():
     x, y = X[TRAINING], Y[TRAINING]
     forest = RandomForestRegressor(20, random_state=0)
@@ -134,6 +138,4 @@ def test_who_chooses_by_held_out_rows_or_has_no_intervals_is_not_warned():
         default_model(x[:60], y[:60], random_state=0)
         PartitionGPRegressor(forest, random_state=0).fit(x[:200], y[:200])
         PartitionSVR(kernel=fitted(forest), random_state=0).fit(x, y)
-        fit_weights_by_cross_validation(
-            [lambda x, y: RandomForestKernel.from_forest(RandomForestRegressor(20, random_state=0).fit(x, y))], x[:200], y[:200]
-        )
+        fit_weights_by_cross_validation([of_forest], x[:200], y[:200])

@@ -49,9 +49,9 @@ def check_refittable(ensemble: Any) -> None:
     :raises TypeError: With the reason, and what to give instead.
     """
     name = type(ensemble).__name__
-    if isinstance(ensemble, Trees) or _library(ensemble) == "stochtree":
+    if isinstance(ensemble, Trees) or library_of(ensemble) == "stochtree":
         raise TypeError(f"expected a tree ensemble that can be fitted again, got {name}: {_TREES}")
-    if name == "Booster" and _library(ensemble) == "xgboost":
+    if name == "Booster" and library_of(ensemble) == "xgboost":
         raise TypeError(f"expected a tree ensemble that can be fitted again, got an XGBoost Booster: {_BOOSTER}")
     check_has_trees(ensemble)
     _check_catboost(ensemble)
@@ -111,9 +111,9 @@ def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.
     if not hasattr(ensemble, "get_params"):
         return _trained_again(ensemble, x, y)
     clone = _clone(ensemble)
-    if _library(ensemble) == "sklearn" and "random_state" in (known := clone.get_params()):
+    if library_of(ensemble) == "sklearn" and "random_state" in (known := clone.get_params()):
         clone.set_params(random_state=random.randint(2**31) if known["random_state"] is None else known["random_state"])
-    categories = _categorical_columns(ensemble) if _library(ensemble) == "lightgbm" else []
+    categories = _categorical_columns(ensemble) if library_of(ensemble) == "lightgbm" else []
     return clone.fit(x, y, **({"categorical_feature": categories} if categories else {}))
 
 
@@ -121,7 +121,7 @@ def _clone(ensemble: Any) -> Any:
     """An unfitted copy that needs no validation rows and prints nothing."""
     from sklearn.base import clone
 
-    library, best = _library(ensemble), _num_best_rounds(ensemble)
+    library, best = library_of(ensemble), _num_best_rounds(ensemble)
     if library == "catboost":
         return _catboost_clone(ensemble, best)
     copy = clone(ensemble)
@@ -135,7 +135,7 @@ def _clone(ensemble: Any) -> Any:
 
 def _num_best_rounds(ensemble: Any) -> int | None:
     """The number of rounds that a fitted booster uses, where it stopped early."""
-    library = _library(ensemble)
+    library = library_of(ensemble)
     if library not in ("lightgbm", "xgboost", "catboost") or not is_fitted(ensemble):
         return None
     if library == "catboost":
@@ -177,7 +177,7 @@ def _categorical_columns(ensemble: Any) -> list[int]:
 
 
 def _check_catboost(ensemble: Any) -> None:
-    if _library(ensemble) == "catboost" and (ensemble.get_params().get("cat_features") or _has_categories(ensemble)):
+    if library_of(ensemble) == "catboost" and (ensemble.get_params().get("cat_features") or _has_categories(ensemble)):
         raise TypeError(
             "expected a CatBoost model of numbers, got one with cat_features, which it takes as text or whole numbers "
             "in tables only: encode these columns as numbers, or give a function (x, y) -> RandomForestKernel"
@@ -188,7 +188,7 @@ def _has_categories(ensemble: Any) -> bool:
     return is_fitted(ensemble) and bool(ensemble.get_cat_feature_indices())
 
 
-def _library(ensemble: Any) -> str:
+def library_of(ensemble: Any) -> str:
     """The library that an ensemble, or the class that it is derived from, belongs to."""
     for kind in type(ensemble).__mro__:
         library = kind.__module__.partition(".")[0]
