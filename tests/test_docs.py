@@ -53,6 +53,8 @@ def run(program):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["explaining.md", "kernels.md", "lifetimes.md", "many_rows.md", "rare_classes.md"])
+@pytest.mark.parametrize(
+    "page", ["explaining.md", "kernels_you_give.md", "kernels.md", "lifetimes.md", "many_rows.md", "rare_classes.md"]
+)
 def test_the_examples_run_one_after_another(page):
     run(example(page))

@@ -14,3 +14,4 @@ from gpytorch_partition.estimators.spectral_clustering import (
 )
 from gpytorch_partition.estimators.svm import PartitionSVC as PartitionSVC
 from gpytorch_partition.estimators.svm import PartitionSVR as PartitionSVR
+from gpytorch_partition.estimators.training_range import OutsideRangeWarning as OutsideRangeWarning

@@ -19,16 +19,19 @@ from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
 from gpytorch_partition.estimators.machine import KernelMachine, check_count
 from gpytorch_partition.estimators.sample_weight import counted_rows
+from gpytorch_partition.estimators.training_range import ToldOfRange, tends_to_frequencies
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel, PartitionKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
-from gpytorch_partition.kernels.random_forest_kernel import OverconfidenceWarning
+from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.partitions.ensembles.refitting import check_has_trees, check_refittable, is_ensemble
 from gpytorch_partition.presets.classes import class_parts
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import PartInputs
@@ -49,6 +52,7 @@ _MOST_RESCALING_ROWS, _MOST_HELD_OUT = 20_000, 2_000
 _FACTORS = (1.0, 3.0, 9.0, 27.0)  # of the weights, tried until one is worse
 _OPTIONS = Options(most_inducing_points=1_000)  # for each of two smooth parts: twice as many take four times as long
 _ROWS_AT_ONCE = 2**14  # rows predicted at a time
+_FREQUENCIES = "kernel='mondrian' tends to the classes' frequencies there; or leave these rows out"
 _ROUNDING = 1e-10  # by which logarithms of equal probabilities may differ
 
 
@@ -75,7 +79,7 @@ class _Rows(NamedTuple):
         return None if self.weights is None else self.weights.values / self.weights.values.mean()
 
 
-class PartitionGPClassifier(ClassifierMixin, KernelMachine):
+class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
     r"""
     Calibrated probabilities of classes by Gaussian process regression on their indicators, linear in the rows.
 
@@ -113,8 +117,11 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         of classes and medians where rows have categories or holes; `"forest"`, `"fast_cluster"`, `"mondrian"`; a
         function from the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x C`) to a
         kernel of this package, which is called in each fold too; or a kernel of this package that is built already,
-        which sees X as it is, and is only scaled (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`).
-        (Default: `"auto"`.)
+        which sees X as it is, and is only scaled (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`); or a
+        tree ensemble, fitted or not, which sees X as it is as well: clones of it, fitted to the rows that a fold keeps,
+        choose, and a fitted one is then the kernel of all rows. It is one of classes or, for two classes, of numbers
+        (zeros and ones). Classes of kernels are built as :func:`~gpytorch_partition.estimators.given_kernels
+        .name_or_function` says. (Default: `"auto"`.)
     :param num_partitions: Number m of partitions of a named kernel; `"auto"` has its own. (Default: 200.)
     :param random_state: Seed of folds and partitions: with the same integer, probabilities are the same to the last
         bit.
@@ -170,7 +177,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             each row, or there is one class only.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
 
-        An :class:`~gpytorch_partition.kernels.random_forest_kernel.OverconfidenceWarning` says that a kernel that was
+        An :class:`~gpytorch_partition.OverconfidenceWarning` says that a kernel that was
         given has seen targets.
         """
         self._check_parameters()
@@ -199,7 +206,7 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
                 chosen = self._rescaled(rows, chosen, random)
         self.log_loss_, self.link_ = chosen.log_loss, chosen.link
         with stage("building the model of all rows"):
-            self._build_model(rows, chosen, random)
+            self._build_model(rows, chosen, random, is_last=True)
         with stage("solving for all classes"):
             self._solve(rows, chosen, 1.0)
 
@@ -232,6 +239,8 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
         """
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
+        if not tends_to_frequencies(self.kernel_):
+            self._warn_of_rows_outside(x, self._train_x, _FREQUENCIES, stacklevel=2)
         blocks = self._complete(x).split(_ROWS_AT_ONCE)
         with settings.iterative(), verbosity(self.verbose):
             found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
@@ -241,7 +250,10 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
 
     def _check_parameters(self) -> None:
         check_count(self.num_partitions, "num_partitions")
-        if not is_built(self.kernel):
+        if is_ensemble(self.kernel):
+            check_has_trees(self.kernel)
+            check_refittable(self.kernel)
+        elif not is_built(self.kernel):
             check_name(self.kernel, NAMES)
         elif any(isinstance(module, ClusterKernel) and module.has_seen_targets for module in self.kernel.modules()):
             warnings.warn(
@@ -267,8 +279,13 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
     def _is_auto(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == "auto"
 
-    def _parts(self, rows: _Rows, random: np.random.RandomState) -> dict[str, Kernel]:
-        """Kernels of unit scale by name, built on some rows, to be weighed."""
+    def _parts(self, rows: _Rows, random: np.random.RandomState, *, is_last: bool = False) -> dict[str, Kernel]:
+        """Kernels of unit scale by name, built on some rows, to be weighed; an ensemble that is fitted is the last."""
+        if is_ensemble(self.kernel):
+            targets = targets_of_ensemble(self.kernel, rows.indicators, self.classes_)
+            kernel = kernel_of_ensemble(self.kernel, rows.x, targets, random, grows=not is_last)
+            kernel.sum_dtype = torch.float32
+            return {"kernel": kernel}
         if self._is_auto:
             setup = Setup(random, self.n_jobs, _OPTIONS)
             inputs = PartInputs(rows.x, rows.targets, None, setup, self._categories, self._has_view, rows.weights)
@@ -319,9 +336,11 @@ class PartitionGPClassifier(ClassifierMixin, KernelMachine):
             best = found
         return best
 
-    def _build_model(self, rows: _Rows, chosen: ClassFit, random: np.random.RandomState) -> None:
+    def _build_model(
+        self, rows: _Rows, chosen: ClassFit, random: np.random.RandomState, *, is_last: bool = False
+    ) -> None:
         """The weighted kernel, built on rows."""
-        parts, weights = self._parts(rows, random), chosen.outputscales.tolist()
+        parts, weights = self._parts(rows, random, is_last=is_last), chosen.outputscales.tolist()
         scaled = [_scaled(part, weight) for part, weight in zip(parts.values(), weights)]
         self.outputscales_, self._train_x = dict(zip(parts, weights)), rows.x
         self.kernel_ = IterativeKernel(reduce(add, scaled)).requires_grad_(False).eval()

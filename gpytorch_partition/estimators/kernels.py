@@ -9,6 +9,7 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
+from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, name_or_function
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
@@ -19,13 +20,14 @@ from gpytorch_partition.kernels import (
     StandardizedKernel,
 )
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 from gpytorch_partition.partitions.fast_cluster import default_height
 from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 
 #: What the parameter `kernel` of an estimator may be.
-KernelLike: TypeAlias = str | Callable[[Tensor, Tensor | None], Kernel] | Kernel
+KernelLike: TypeAlias = Any  # a name, a function (x, y) -> kernel, a class of kernels, a kernel, or a tree ensemble
 
 
 def is_built(kernel: Any) -> bool:
@@ -51,8 +53,10 @@ def resolved_kernel(
         this package, which is used as it is: a :class:`~gpytorch_partition.PartitionKernel` of any kind, a
         :class:`~gpytorch_partition.LocalLinearKernel` or :class:`~gpytorch_partition.LandmarkKernel`, a sum of such
         kernels, or a :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around
-        them. Its parameters are not trained.
-    :param x: `N x D` rows: standardized ones, unless the kernel is built already (:func:`is_built`).
+        them. Its parameters are not trained. Or a class of kernels, built as :func:`~gpytorch_partition.estimators
+        .given_kernels.name_or_function` says; or a tree ensemble as :meth:`~gpytorch_partition.RandomForestKernel
+        .from_forest` reads them: a fitted one is used as it is, of another a clone is fitted to the rows and targets.
+    :param x: `N x D` rows: standardized ones, unless the kernel is built already (:func:`is_built`) or an ensemble.
     :param y: `N` targets or `N x k` indicators of classes; None where there are none, which `"forest"` refuses.
     :param num_partitions: Number of trees or clusterings of a named kernel. (Default: 200.)
     :param random_state: Seed of a named kernel. (Default: None, a fresh one.)
@@ -72,10 +76,13 @@ def resolved_kernel(
         ('FastClusterKernel', 30, True)
     """
     built: Any = kernel
+    if is_ensemble(kernel):
+        return kernel_of_ensemble(kernel, x, y, random_state)
     if not is_built(kernel):
         check_name(kernel, tuple(KERNELS))
         options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
-        built = new_kernel(kernel, x, y, categories=categories, sample_weight=sample_weight, **options)
+        named = name_or_function(kernel, **options)
+        built = new_kernel(named, x, y, categories=categories, sample_weight=sample_weight, **options)
     _check_linear(built)
     if built.batch_shape:
         raise ValueError(f"expected a kernel without batch dimensions, got batch shape {tuple(built.batch_shape)}")
@@ -162,14 +169,16 @@ def kernel_and_rows(
 
 def check_name(kernel: Any, names: tuple[str, ...]) -> None:
     """
-    Refuse what is neither a name nor a function.
+    Refuse what is neither a name nor a class or function.
 
     :param kernel: The parameter.
     :param names: The names that the estimator knows.
     :raises ValueError: If it is neither.
     """
     if not callable(kernel) and not (isinstance(kernel, str) and kernel in names):
-        raise ValueError(f"expected kernel to be one of {names} or a function, got {kernel!r}")
+        raise ValueError(
+            f"expected kernel to be one of {names}, or a function or class, a kernel or a tree ensemble, got {kernel!r}"
+        )
 
 
 def _check_linear(kernel: Kernel) -> None:

@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
+from gpytorch_partition.estimators.given_kernels import name_of, sees_raw_columns
+from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.inputs.standardization import Standardization
 
@@ -61,7 +62,9 @@ class KernelMachine(ReadsTables, BaseEstimator):
     def _training_rows(self, rows: np.ndarray) -> Tensor:
         """Checked rows (`N x D`) that the kernel is built on, as it sees them."""
         check_magnitudes(rows, "X")
-        self._columns = None if is_built(self.kernel) else Standardization.of_array(rows).without(self._categories)
+        self._columns = (
+            None if sees_raw_columns(self.kernel) else Standardization.of_array(rows).without(self._categories)
+        )
         return self._seen_by_kernel(rows)
 
     def _new_rows(self, X: Any) -> Tensor:
@@ -77,7 +80,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
     @property
     def _takes_missing_values(self) -> bool:
         """Trees know missing values; a kernel that is built already judges for itself."""
-        return is_built(self.kernel) or (isinstance(self.kernel, str) and self.kernel in ("auto", "forest"))
+        return sees_raw_columns(self.kernel) or name_of(self.kernel) in ("auto", "forest")
 
     @property
     def _finiteness(self) -> bool | str:

@@ -13,6 +13,6 @@ from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel as Mondria
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel as PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel as PartitionMixtureKernel
 from gpytorch_partition.kernels.random_binning_kernel import RandomBinningKernel as RandomBinningKernel
-from gpytorch_partition.kernels.random_forest_kernel import OverconfidenceWarning as OverconfidenceWarning
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel as RandomForestKernel
+from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning as OverconfidenceWarning
 from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel as StandardizedKernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -63,6 +64,18 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
 
 
 _Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
+
+
+def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
+    """
+    The choice of few rows with the threshold above which the variance that inducing points lack is added.
+
+    Without it all variance would vanish far from the rows, unless a linear part has a weight. It draws from a copy of
+    the random state, so that the model is otherwise as it would be.
+    """
+    setup = replace(setup, random=deepcopy(setup.random))
+    fold = next(KFold(setup.options.num_calibration_folds, shuffle=True, random_state=setup.random).split(data.x))
+    return replace(choice, threshold=_threshold(choice, fold, data, setup))
 
 
 class _HeldOut(NamedTuple):

@@ -16,7 +16,7 @@ from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import ROUGH, PartInputs, new_parts
+from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.stages import step
 from gpytorch_partition.tables import cross_fitted
@@ -100,7 +100,8 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     """
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
-    names, folds, rows, constant, lengthscales = _best_candidate(replace(PartInputs.of(data, setup), x=x, y=y))
+    candidate = _best_candidate if setup.refit is None else _of_ensemble
+    names, folds, rows, constant, lengthscales = candidate(replace(PartInputs.of(data, setup), x=x, y=y))
     factors = noise_factors(data.weights, len(y))[rows]
     means, variances = held_out_predictions(folds, y[rows], constant, noise_factors=factors)
     residuals = (y[rows] - means) / (variances + constant.noise * factors).sqrt()
@@ -168,6 +169,26 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     return found
 
 
+def _of_ensemble(inputs: PartInputs) -> Candidate:
+    """The kernel of a user's ensemble alone, by folds with ensembles that have not seen their held-out rows."""
+    y, setup = inputs.y, inputs.setup
+    rows = torch.from_numpy(setup.random.permutation(len(y))[: num_rows_for(len(y), setup.options)])
+    some, folds = inputs.of_rows(rows), list[Fold]()
+    splits = _splits(len(rows), setup)
+    for kept, held_out in splits.split(rows):
+        with step(f"fold {len(folds) + 1} of {splits.n_splits}"):
+            (part,) = new_parts(some.of_rows(kept), (ENSEMBLE,)).values()
+            covariances = dense_covariances([part], some.x)
+            folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
+    fit = maximize_predictive_density(folds, some.y, noise_factors=noise_factors(some.weights, len(rows)))
+    return Candidate([ENSEMBLE], folds, rows, fit, torch.ones(inputs.x.shape[1], dtype=torch.float64))
+
+
+def _splits(num_rows: int, setup: Setup) -> KFold:
+    """Folds of so many rows, of which many have fewer."""
+    return KFold(setup.options.folds_of(num_rows), shuffle=True, random_state=setup.random)
+
+
 def _out_of_sample(forest: RandomForestRegressor, x: Tensor, seen: Tensor, rows: Tensor) -> Tensor:
     """For each of some rows the mean prediction of the trees that have not seen it (out of bag for the rows seen)."""
     predictions = torch.empty(len(x), dtype=torch.float64)
@@ -203,9 +224,9 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     names: list[str] = []
     folds: list[Fold] = []
     all_lengthscales = []
-    num_folds = options.folds_of(len(x))
-    for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(x):
-        with step(f"fold {len(folds) + 1} of {num_folds}"):
+    splits = _splits(len(x), setup)
+    for kept, held_out in splits.split(x):
+        with step(f"fold {len(folds) + 1} of {splits.n_splits}"):
             some = kept[: options.num_lengthscale_rows]
             lengthscales = _lengthscales(inputs.of_rows(some))
             parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales))

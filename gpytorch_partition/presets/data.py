@@ -24,6 +24,8 @@ class TrainingData:
     :param has_view: Whether smooth, linear and boosted parts see a
         :class:`~gpytorch_partition.tables.NumberView` of the rows. (Default: no.)
     :param weights: What the noise's variance at each row is divided by. (Default: None, 1.)
+    :param original: `N` targets in the units that an ensemble of the user takes; the columns are then left as they are,
+        too. (Default: None, where there is none.)
     """
 
     rows: Tensor
@@ -31,11 +33,14 @@ class TrainingData:
     categories: Mapping[int, int] = field(default_factory=dict)
     has_view: bool = False
     weights: RowWeights | None = None
+    original: Tensor | None = None
 
     @cached_property
     def columns(self) -> Standardization:
         """Means and standard deviations of the columns; codes stay as they are."""
         columns = Standardization.of(self.rows)
+        if self.original is not None:
+            return columns.without(range(self.rows.shape[1]))
         return columns.without(self.categories) if self.categories else columns
 
     @cached_property
@@ -56,4 +61,5 @@ class TrainingData:
     def part(self, numbers: Tensor | np.ndarray) -> TrainingData:
         """Some rows, by their numbers, with their standardized targets."""
         weights = None if self.weights is None else self.weights.of_rows(numbers)
-        return TrainingData(self.rows[numbers], self.y[numbers], self.categories, self.has_view, weights)
+        original = None if self.original is None else self.original[numbers]
+        return TrainingData(self.rows[numbers], self.y[numbers], self.categories, self.has_view, weights, original)

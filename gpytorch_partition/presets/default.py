@@ -15,12 +15,12 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.budget import choosing_seconds, later_seconds
-from gpytorch_partition.presets.calibration import calibrate
+from gpytorch_partition.presets.calibration import calibrate, widened
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.heavy_tails import with_heavy_tails
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
-from gpytorch_partition.presets.parts import PARTS
+from gpytorch_partition.presets.parts import USUAL
 from gpytorch_partition.progress import expect
 from gpytorch_partition.stages import stage
 from gpytorch_partition.tables import needs_view
@@ -64,10 +64,10 @@ def default_model(
     700 at least and 1,500 at most; all variances are then multiplied by n / (n - p) for these n rows and the p values
     chosen, 8 with all parts, since chosen values fit the rows that chose them better than new ones (of eight sets with
     20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without it, and cover 86, 88 and 91 % with it). Above
-    twice as many, models of four fifths of all rows (of 200,000 at most) then set their scale and the noise; and where
-    inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the missing variance is added
-    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide where there are no rows. The
-    noise varies with x, as a forest of the squared residuals says
+    twice as many, models of four fifths of all rows (of 200,000 at most) then set their scale and the noise. Where, of
+    however many rows, inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the
+    missing variance is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide
+    where there are no rows. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
     Where held-out rows gain 5 nats by heavy tails, noise is Student's t, and outliers among the targets count for
@@ -110,13 +110,13 @@ def default_model(
         >>> bool(low < high)
         True
     """
-    _check(train_x, train_y)
+    check_training_data(train_x, train_y)
     rows, categories = decode_missing(train_x).double(), dict(categories or {})
     row_weights = positive_weights(weights, len(rows))
     data = TrainingData(rows, train_y.double(), categories, needs_view(rows, categories), row_weights)
     _check_parts(options)
     setup = Setup(random_state_of(random_state), n_jobs, options)
-    choice, data = _choice_and_data(data, setup)
+    choice, data = choice_and_data(data, setup)
     with stage("building the model of all rows"):
         return assemble(choice, data, setup).eval()
 
@@ -128,10 +128,10 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
     :param data: Rows and targets.
     :param setup: Source of the draws, and the options.
     """
-    return _choice_and_data(data, setup)[0]
+    return choice_and_data(data, setup)[0]
 
 
-def _choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
+def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
     """The choice, and the data with the weights of rows that go with it."""
     num_rows, num_columns = data.x.shape
     first, later = choosing_seconds(num_rows, num_columns, setup.options), later_seconds(num_rows, setup.options)
@@ -140,8 +140,10 @@ def _choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, Training
     with stage("choosing weights and noise"):
         choice, data = with_heavy_tails(choose(data, setup), data, setup)
     expect(later * (monotonic() - start) / first)  # as slow as before
-    if choice.is_rough or not needs_calibration(len(data.y), setup.options):
+    if choice.is_rough:
         return choice, data
+    if not needs_calibration(len(data.y), setup.options):
+        return widened(choice, data, setup), data
     with stage("calibrating"):
         return calibrate(choice, data, setup), data
 
@@ -177,7 +179,7 @@ def default_kernel(
     return model.covar_module.base_kernel
 
 
-def _check(train_x: Tensor, train_y: Tensor) -> None:
+def check_training_data(train_x: Tensor, train_y: Tensor) -> None:
     if not torch.is_tensor(train_x) or train_x.dim() != 2 or train_x.dtype not in (torch.float32, torch.float64):
         raise ValueError("expected rows as an N x D tensor of float32 or float64")
     if not torch.is_tensor(train_y) or train_y.shape != train_x.shape[:1] or not train_y.is_floating_point():
@@ -192,10 +194,9 @@ def _check(train_x: Tensor, train_y: Tensor) -> None:
 
 
 def _check_parts(options: Options) -> None:
-    parts = [part.name for part in PARTS if not part.is_rough]
-    if unknown := sorted(set(options.omitted_parts) - set(parts)):
-        raise ValueError(f"expected omitted_parts to be among {tuple(parts)}, got {unknown}")
-    if not set(parts) - set(options.omitted_parts):
+    if unknown := sorted(set(options.omitted_parts) - set(USUAL)):
+        raise ValueError(f"expected omitted_parts to be among {USUAL}, got {unknown}")
+    if not set(USUAL) - set(options.omitted_parts):
         raise ValueError(f"expected a part that is not omitted, got omitted_parts={options.omitted_parts}")
 
 

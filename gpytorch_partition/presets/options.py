@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -114,6 +115,9 @@ def some_rows(num_rows: int, options: Options, random_state: Any) -> np.ndarray 
 
 DEFAULT = Options()
 
+# From rows (N x D), targets in the units of the ensemble (N) and a source of seeds to a fitted tree ensemble.
+Refit: TypeAlias = Callable[[np.ndarray, np.ndarray, np.random.RandomState], Any]
+
 
 @dataclass(frozen=True, eq=False)
 class Setup:
@@ -123,11 +127,13 @@ class Setup:
     :param random: Source of the draws.
     :param n_jobs: Trees grown at a time.
     :param options: The numbers of the default model.
+    :param refit: Fits the ensemble of a user, whose kernel is then the only part. (Default: None, the usual parts.)
     """
 
     random: np.random.RandomState
     n_jobs: int | None = None
     options: Options = DEFAULT
+    refit: Refit | None = None
 
     @property
     def growing(self) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class PartInputs:
         (Default: no.)
     :param weights: Weights of the rows. (Default: None, 1.)
     :param cross_fitted: The rows as trees are to learn them, where these are a view. (Default: None, as they are.)
+    :param original: `N` targets in the units that an ensemble of the user takes. (Default: None, where there is none.)
     """
 
     x: Tensor
@@ -63,11 +64,21 @@ class PartInputs:
     has_view: bool = False
     weights: RowWeights | None = None
     cross_fitted: Tensor | None = None
+    original: Tensor | None = None
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
         """What parts are built from, for training data."""
-        return cls(data.x, data.y, lengthscales, setup, data.categories, data.has_view, data.weights)
+        return cls(
+            data.x,
+            data.y,
+            lengthscales,
+            setup,
+            data.categories,
+            data.has_view,
+            weights=data.weights,
+            original=data.original,
+        )
 
     def of_rows(self, rows: Tensor | np.ndarray, **changes: Any) -> PartInputs:
         """
@@ -77,7 +88,8 @@ class PartInputs:
         :param changes: Other values.
         """
         weights = None if self.weights is None else self.weights.of_rows(rows)
-        return replace(self, x=self.x[rows], y=self.y[rows], weights=weights, **changes)
+        original = None if self.original is None else self.original[rows]
+        return replace(self, x=self.x[rows], y=self.y[rows], weights=weights, original=original, **changes)
 
     @property
     def tree_weights(self) -> Tensor | None:
@@ -106,6 +118,7 @@ class Part:
     :param compares_numbers: Whether it sees a :class:`~gpytorch_partition.tables.NumberView` where rows have categories
         or miss values; else it knows both. (Default: yes.)
     :param is_rough: Whether only rough fields have it. (Default: no.)
+    :param is_given: Whether only models of a user's ensemble have it. (Default: no.)
     :param limit: For parts of rough fields: what it tends to with the number of its trees, covariances (`n x n`) from
         standardized rows (`n x D`) and lengthscales (`D`). (Default: None, for all others.)
     """
@@ -115,6 +128,7 @@ class Part:
     unfitted: Callable[[int], Kernel]
     compares_numbers: bool = True
     is_rough: bool = False
+    is_given: bool = False
     limit: Callable[[Tensor, Tensor], Tensor] | None = None
 
 
@@ -123,9 +137,9 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
     The parts, of unit scale, by name.
 
     :param inputs: What they are built from.
-    :param names: The parts wanted. (Default: all but the rough ones.)
+    :param names: The parts wanted. (Default: those of the usual sum, :data:`USUAL`.)
     """
-    wanted = [part for part in PARTS if (not part.is_rough if names is None else part.name in names)]
+    wanted = [part for part in PARTS if part.name in (USUAL if names is None else names)]
     # The rows are checked already; to check them again for every tree takes a tenth of the time of a thousand rows.
     with sklearn.config_context(assume_finite=True):
         if not inputs.has_view:
@@ -190,6 +204,14 @@ def _kernel_of(ensemble: Any, heights: str) -> RandomForestKernel:
     kernel = RandomForestKernel(heights=heights)
     kernel.partition = ForestPartition(ensemble)
     return _in_float32(kernel)
+
+
+def _given(inputs: PartInputs) -> RandomForestKernel:
+    """An ensemble of the user, at all heights of its trees."""
+    refit, original = inputs.setup.refit, inputs.original
+    assert refit is not None
+    assert original is not None
+    return _kernel_of(refit(inputs.x.cpu().numpy(), original.cpu().numpy(), inputs.setup.random), "all")
 
 
 def _unfitted_trees(_: int, heights: str = "all") -> RandomForestKernel:
@@ -297,6 +319,7 @@ def _mean_exponential(x: Tensor, lengthscales: Tensor, widths: Sequence[float]) 
     )
 
 
+ENSEMBLE = "ensemble"
 SMOOTH = Part("smooth", _smooth, lambda num_columns: LandmarkKernel.from_kernel(_matern(torch.ones(num_columns)), None))
 
 # Forests of most rows and without a look at the targets; boosted trees, deep ones, of which the leaves count, and
@@ -325,7 +348,9 @@ PARTS = (
     Part("linear", lambda inputs: _linear(inputs.x.shape[1]), _linear, limit=_linear_covariances),
     _rough_part("rough", 2.0, 1 / 2, 1 / 8, 1 / 32),
     _rough_part("rough_short", 1 / 32),
+    Part(ENSEMBLE, _given, _unfitted_trees, compares_numbers=False, is_given=True),
 )
+USUAL = tuple(part.name for part in PARTS if not (part.is_rough or part.is_given))
 # Those that a rough field is made of, and those that nothing else has.
 ROUGH_FIELD = tuple(part.name for part in PARTS if part.limit is not None)
 ROUGH = tuple(part.name for part in PARTS if part.is_rough)

@@ -25,6 +25,7 @@ from .data_defined import groups, memberships
 from .default_cost import default_cost
 from .diagnosis import diagnosis
 from .evidence import evidence
+from .fitted_ensembles import fitted_ensembles
 from .gp_classification import gp_classification
 from .issue_bars import issue_bars
 from .kernels_and_ensembles import kernels_and_ensembles
@@ -54,7 +55,7 @@ FUNCTIONS = (
     *(evidence, default_cost, budgets, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
     *(diagnosis, weights_by_folds, outliers, mondrian_classification),
-    *(machines, gp_classification, categories),
+    *(machines, gp_classification, categories, fitted_ensembles),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

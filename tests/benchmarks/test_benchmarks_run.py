@@ -43,6 +43,7 @@ TABLES = [
     "clusterings",
     "clusterings_all_rows",
     "categories",
+    "fitted_ensembles",
     "clustering_maps",
     "semi_supervised",
     "semi_supervised_summary",

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPClassifier, classifier
-from gpytorch_partition.kernels.random_forest_kernel import OverconfidenceWarning
+from gpytorch_partition.kernels import OverconfidenceWarning
 from gpytorch_partition.presets import Options
 
 RANDOM = np.random.RandomState(0)

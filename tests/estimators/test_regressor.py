@@ -15,7 +15,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import check_estimator
 
-from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel
+from gpytorch_partition import FastClusterKernel, MondrianKernel
 from gpytorch_partition.estimators import PartitionGPRegressor, regressor
 from tests.random_states import untouched_random_states
 
@@ -296,12 +296,3 @@ class TestCopies:
     def test_clones_and_cross_validation(self):
         assert clone(small(dtype="float32")).get_params()["dtype"] == "float32"
         assert cross_val_score(small(), X, Y, cv=3).mean() > 0.5
-
-
-def test_a_kernel_that_is_built_already_is_refused_with_the_function_to_give():
-    x = torch.rand(30, 2, generator=torch.Generator().manual_seed(0))
-    model = PartitionGPRegressor(kernel=RandomForestKernel(x, x[:, 0], 5, random_state=0))
-    for each in (model, clone(model)):
-        assert isinstance(each.get_params()["kernel"], RandomForestKernel)
-        with pytest.raises(TypeError, match=r"built already.*lambda x, y: RandomForestKernel\(\.\.\.\)"):
-            each.fit(x.numpy(), x[:, 0].numpy())

@@ -44,13 +44,17 @@ def lightgbm_trees(model: Any) -> Trees:
     num_columns = int(_fields(header)["max_feature_idx"]) + 1
     fields = [_fields(text) for text in texts]
     trees = [_tree(tree) for tree in fields]
-    return joined(
+    found = joined(
         trees,
         num_columns,
         # LightGBM truncates toward zero, so that numbers above -1 are category 0.
         categories=whole_number_categories(trees, num_columns, on_left=True, zero_begins=np.nextafter(-1.0, 0.0)),
         zero_is_missing=_zero_is_missing(fields, num_columns),
     )
+    # Of inner nodes, then of leaves, as the nodes are numbered.
+    counts = [_numbers(tree, name) for tree in fields for name in ("internal_count", "leaf_count")]
+    count = np.concatenate(counts)
+    return found._replace(num_rows=count) if len(count) == len(found.column) else found
 
 
 def _fields(text: str) -> dict[str, str]:

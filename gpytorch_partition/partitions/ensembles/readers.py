@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gpytorch_partition.partitions.ensembles.catboost_trees import catboost_trees
@@ -44,8 +45,13 @@ def trees_of(ensemble: Any) -> Trees:
     """
     if isinstance(ensemble, Trees):
         return ensemble
+    return (reader_of(ensemble) or scikit_learn_trees)(ensemble)
+
+
+def reader_of(ensemble: Any) -> Callable[[Any], Trees] | None:
+    """The reader of a model of LightGBM, XGBoost, CatBoost or stochtree; None for anything else."""
     for kind in type(ensemble).__mro__:
         reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
         if reader is not None:
-            return reader(ensemble)
-    return scikit_learn_trees(ensemble)
+            return reader
+    return None

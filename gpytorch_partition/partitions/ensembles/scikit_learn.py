@@ -47,7 +47,10 @@ def _decision_trees(ensemble: Any) -> Trees:
         weights=getattr(ensemble, "estimator_weights_", np.ones(len(trees)))[: len(trees)],
         handles_missing=get_tags(ensemble).input_tags.allow_nan,
     )
-    found = found._replace(impurity=np.concatenate([member.tree_.impurity for member, _ in members]))
+    found = found._replace(
+        impurity=np.concatenate([member.tree_.impurity for member, _ in members]),
+        num_rows=np.concatenate([member.tree_.n_node_samples for member, _ in members]),
+    )
     return _with_places(found, [member for member, _ in members])
 
 
@@ -95,7 +98,10 @@ def _histogram_trees(boosting: Any) -> Trees:
         children = np.stack([nodes["left"], nodes["right"]], 1).astype(np.int64)
         children[nodes["is_leaf"] == 1] = -1
         trees.append(Tree(children, order[nodes["feature_idx"]], nodes["num_threshold"], nodes["missing_go_to_left"]))
-    return joined(trees, boosting.n_features_in_, categories=_category_sets(predictors, categories))
+    found = joined(trees, boosting.n_features_in_, categories=_category_sets(predictors, categories))
+    return found._replace(
+        num_rows=np.concatenate([predictor.nodes["count"] for predictor in predictors]).astype(np.int64)
+    )
 
 
 def _categories(boosting: Any) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:

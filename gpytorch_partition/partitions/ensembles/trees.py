@@ -40,6 +40,7 @@ class Trees(NamedTuple):
     is_auxiliary: NDArray[np.bool_] | None = None  # (V,) halves of splits into more than two, where there are any
     level_places: NDArray[np.int32] | None = None  # (m, L) places that each tree compares instead of levels, by column
     level_counts: NDArray[np.int64] | None = None  # (D,) numbers of levels that have places, L in all; 0 for others
+    num_rows: NDArray[np.int64] | None = None  # (V,) distinct training rows of each leaf, at least, where it is known
 
 
 class Tree(NamedTuple):

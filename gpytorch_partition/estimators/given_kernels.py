@@ -1,0 +1,279 @@
+"""Kernels that users give an estimator as something else than a name: classes, kernels of GPyTorch, tree ensembles."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from inspect import Parameter, signature
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import to_linear_operator
+from linear_operator.operators import DenseLinearOperator, LinearOperator
+from sklearn.base import is_classifier
+from torch import Tensor
+
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.kernels import (
+    EncodedKernel,
+    FastClusterKernel,
+    MondrianKernel,
+    RandomForestKernel,
+    StandardizedKernel,
+)
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.partitions.ensembles.refitting import (
+    check_has_trees,
+    check_refittable,
+    fitted_clone,
+    is_ensemble,
+    is_fitted,
+    library_of,
+)
+from gpytorch_partition.presets.given_ensemble import check_regression_ensemble
+
+NAMED: dict[type, str] = {RandomForestKernel: "forest", FastClusterKernel: "fast_cluster", MondrianKernel: "mondrian"}
+OF_STATE = "ensemble"  # what a state calls the kernel of an ensemble, which a load cannot fit again
+MOST_DENSE_ROWS = 2_000  # with more, a kernel without a structure would need an N x N matrix
+
+# What constructors of this package call the rows and targets that they are built on, and their numbers of partitions.
+_ROWS, _TARGETS, _COUNTS = "train_x", "train_y", ("num_partitions", "num_trees")
+_TABLES = (
+    "expected columns of numbers, as the tree ensemble sees them, got a table with text, categories or dates: encode "
+    "them, as by OrdinalEncoder of scikit-learn or pandas' codes, and fit the ensemble and this estimator to the same "
+    "matrix; or give kernel='auto', which reads tables"
+)
+
+
+def is_data_free(kernel: Any) -> bool:
+    """
+    Whether a kernel is one of GPyTorch alone, which is built on no rows, so that its columns may be standardized.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel, ScaleKernel
+        >>> from gpytorch_partition import PartitionKernel
+        >>> is_data_free(ScaleKernel(RBFKernel())), is_data_free(RBFKernel() + PartitionKernel(torch.floor))
+        (True, False)
+    """
+    ours = (ClusterKernel, StandardizedKernel, EncodedKernel)
+    return isinstance(kernel, Kernel) and not any(isinstance(module, ours) for module in kernel.modules())
+
+
+def name_of(kernel: Any) -> str | None:
+    """The name that a parameter `kernel` is or stands for, if there is one."""
+    if isinstance(kernel, type):
+        return NAMED.get(kernel)
+    return kernel if isinstance(kernel, str) else None
+
+
+def sees_raw_columns(kernel: Any) -> bool:
+    """Whether a parameter `kernel` knows columns as they are: a kernel that is built already, or a tree ensemble."""
+    return (isinstance(kernel, Kernel) and not is_data_free(kernel)) or is_ensemble(kernel)
+
+
+def name_or_function(kernel: Any, **options: Any) -> Any:
+    """
+    The name or function `(x, y) -> kernel` that a class, or an instance of GPyTorch's kernels, stands for.
+
+    - :class:`~gpytorch_partition.RandomForestKernel`, :class:`~gpytorch_partition.FastClusterKernel` and
+      :class:`~gpytorch_partition.MondrianKernel` are their names.
+    - Another class of this package that takes `train_x` (and `train_y`) is built on the standardized rows (and
+      targets), with the estimator's `num_partitions`, `random_state` and `n_jobs` where it has such parameters.
+    - A class of GPyTorch is built without arguments, with a lengthscale for each column if it has lengthscales.
+    - An instance of GPyTorch is copied, and trained from its own values.
+
+    :param kernel: The parameter; what is anything else is returned.
+    :param options: `num_partitions`, `random_state` and `n_jobs` of the estimator.
+    :raises TypeError: If a class is none of kernels, or needs arguments.
+    """
+    if isinstance(kernel, type):
+        return name_of(kernel) or _function_of_class(kernel, options)
+    if is_data_free(kernel):
+        return lambda x, y: deepcopy(kernel)
+    return kernel
+
+
+def check_dense_size(kernel: Kernel, x: Tensor) -> None:
+    """
+    Refuse kernels that would need an N x N matrix for more than 2,000 rows.
+
+    :param kernel: The kernel.
+    :param x: `N x D` rows.
+    :raises ValueError: If it does, with what to give instead.
+    """
+    if len(x) <= MOST_DENSE_ROWS:
+        return
+    few = x[: x.shape[1] + 1]
+    with torch.no_grad():
+        covariance = to_linear_operator(kernel(few, few[:-1])).evaluate_kernel()
+    if any(_has_dense_factor(term) for term in structured_terms(covariance)):
+        name = type(kernel).__name__
+        gigabytes = 8 * len(x) ** 2 / 2**30
+        raise ValueError(
+            f"{name} has no structure, and would need matrices of {len(x):,} x {len(x):,} ({gigabytes:.3g} GiB each); "
+            f"up to {MOST_DENSE_ROWS:,} rows that is fine. Give it through inducing points, kernel=lambda x, y: "
+            f"LandmarkKernel.from_kernel({name}(), x[:500]), a kernel of this package, or the default, 'auto', which "
+            "has a smooth part"
+        )
+
+
+def _has_dense_factor(operator: LinearOperator) -> bool:
+    """Whether a covariance of n and n - 1 points is, up to factors, a matrix of numbers."""
+    if isinstance(operator, DenseLinearOperator):
+        return operator.shape[-2] == operator.shape[-1] + 1
+    return any(_has_dense_factor(part) for part in operator._args if isinstance(part, LinearOperator))
+
+
+def kernel_of_ensemble(
+    ensemble: Any, x: Tensor, y: Any, random_state: Any, *, grows: bool = False
+) -> RandomForestKernel:
+    """
+    The kernel of an ensemble, at all heights of its trees.
+
+    :param ensemble: The ensemble; one that is not fitted stays so, and a clone is fitted.
+    :param x: `N x D` rows as it takes them.
+    :param y: `N` targets for a clone: a tensor or an array.
+    :param random_state: Seeds clones of scikit-learn that have no seed.
+    :param grows: Fit a clone even if it is fitted, for folds. (Default: no.)
+    :raises TypeError: If there are no trees in it, or it cannot be fitted again.
+    :raises ValueError: If a clone is to be fitted, and there are no targets.
+    """
+    check_has_trees(ensemble)
+    if grows or not is_fitted(ensemble):
+        check_refittable(ensemble)
+        if y is None:
+            raise ValueError(
+                f"expected targets, which a clone of the {type(ensemble).__name__} is fitted to, got none: call "
+                "fit(X, y), or fit the ensemble first"
+            )
+        ensemble = fitted_clone(ensemble, x.cpu().numpy(), np.asarray(y), random_state_of(random_state))
+    return RandomForestKernel.from_forest(ensemble)
+
+
+def check_given(kernel: Any, names: tuple[str, ...]) -> None:
+    """
+    Refuse what no kernel of a regression can be made of, before any work.
+
+    :param kernel: The parameter.
+    :param names: The names that the estimator knows.
+    :raises ValueError: If it is an unknown name or something else.
+    :raises TypeError: If it is a class or an ensemble that cannot be used, with the reason.
+    """
+    if name_of(kernel) == OF_STATE:
+        raise ValueError(
+            "expected the ensemble again, to fit to other rows: a state keeps its trees, but not how they were grown; "
+            "set_params(kernel=ensemble)"
+        )
+    if is_ensemble(kernel):
+        check_regression_ensemble(kernel)
+    elif isinstance(kernel, type):
+        name_or_function(kernel, num_partitions=1)
+    elif not (callable(kernel) or (isinstance(kernel, str) and kernel in names)):  # kernels are callable
+        raise ValueError(
+            f"expected kernel to be one of {names}, a tree ensemble, a kernel, a class of kernels or a function, got "
+            f"{kernel!r}"
+        )
+
+
+def check_columns(ensemble: Any, estimator: Any) -> None:
+    """
+    Refuse tables that an ensemble cannot be given, or that have other columns than those it was fitted to.
+
+    :param ensemble: The ensemble.
+    :param estimator: What has read the rows.
+    :raises ValueError: With what to do.
+    """
+    encoder = estimator.encoder_
+    if encoder is not None and list(encoder.get_feature_names_out()) != list(encoder.feature_names_in_):
+        raise ValueError(_TABLES)
+    if estimator._categories or (encoder is not None and estimator.categorical_features is not None):
+        raise ValueError(_TABLES)
+    own, given = ([*map(str, getattr(each, "feature_names_in_", ()))] for each in (ensemble, estimator))
+    if own and given and own != given:
+        raise ValueError(
+            f"expected the columns that the {type(ensemble).__name__} was fitted to, in their order, {own}, got "
+            f"{given}: give X[ensemble.feature_names_in_]"
+        )
+
+
+def state_name(kernel: Any) -> str:
+    """
+    What a state calls the kernel.
+
+    :raises TypeError: If no plain value can stand for it.
+    """
+    if is_ensemble(kernel):
+        return OF_STATE
+    if (name := name_of(kernel)) is not None:
+        return name
+    told = getattr(kernel, "__name__", type(kernel).__name__)
+    raise TypeError(
+        f"expected a kernel by name, or a tree ensemble, got {told}, which no plain value can stand for: pickle the "
+        "estimator instead"
+    )
+
+
+@contextmanager
+def quiet_of_lengthscales(kernel: Any) -> Iterator[None]:
+    """Without the warning that a kernel of GPyTorch is trained by L-BFGS: there is nothing to correct."""
+    with warnings.catch_warnings():
+        if is_data_free(kernel) or (isinstance(kernel, type) and not issubclass(kernel, ClusterKernel)):
+            warnings.filterwarnings("ignore", message=".*trained by L-BFGS")
+        yield
+
+
+def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
+    """
+    What an ensemble is fitted to, to tell classes.
+
+    :param ensemble: The ensemble.
+    :param indicators: `N x 1` or `N x C` zeros and ones.
+    :param classes: The `C` classes.
+    :return: `N` classes, for XGBoost and LightGBM's own interface their numbers, or zeros and ones for regressions.
+    :raises TypeError: If it is one of numbers, and there are more than two classes.
+    """
+    numbers = (indicators[:, 0] if indicators.shape[1] == 1 else indicators.argmax(1)).long().numpy()
+    if not hasattr(ensemble, "get_params") or library_of(ensemble) == "xgboost":
+        return numbers
+    if is_classifier(ensemble):
+        return classes[numbers]
+    if len(classes) > 2:
+        name = type(ensemble).__name__
+        raise TypeError(
+            f"expected an ensemble of classes for {len(classes)} of them, got a {name}, which learns numbers: give a "
+            "classifier, as RandomForestClassifier or LGBMClassifier"
+        )
+    return numbers.astype(np.float64)
+
+
+def _function_of_class(kind: type, options: dict[str, Any]) -> Callable[[Tensor, Any], Kernel]:
+    if not issubclass(kind, Kernel):
+        remedy = f": give an instance, {kind.__name__}()" if hasattr(kind, "fit") else ""
+        raise TypeError(f"expected a class of kernels, got the class {kind.__name__}{remedy}")
+    known = signature(kind).parameters
+    needed = [name for name, each in known.items() if each.default is Parameter.empty and _is_named(each)]
+    is_ours = issubclass(kind, ClusterKernel)
+    if needed or (is_ours and _ROWS not in known):
+        told = ", ".join(f"{name}=..." for name in needed or list(known)[:1])
+        raise TypeError(
+            f"expected a class of kernels that are built on rows, or without arguments, got {kind.__name__}: give an "
+            f"instance, {kind.__name__}({told}), or a function, kernel=lambda x, y: {kind.__name__}({told})"
+        )
+    own = {name: value for name, value in options.items() if name in known}
+    own |= {name: options["num_partitions"] for name in _COUNTS if name in known}
+
+    def built(x: Tensor, y: Any) -> Kernel:
+        if not is_ours:
+            return kind(**({"ard_num_dims": x.shape[1]} if getattr(kind, "has_lengthscale", False) else {}))
+        return kind(**{_ROWS: x} | ({_TARGETS: y} if _TARGETS in known else {}), **own)
+
+    return built
+
+
+def _is_named(parameter: Parameter) -> bool:
+    return parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)

@@ -1,0 +1,222 @@
+"""Tree ensembles as users give them, fitted or not, and clones of them that are fitted to other rows."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from gpytorch_partition.partitions.ensembles.readers import reader_of, trees_of
+from gpytorch_partition.partitions.ensembles.trees import Trees
+
+_WRAPPERS = ("steps", "regressor", "estimator", "estimators", "base_estimator")  # of pipelines and searches
+_BOOSTER = (
+    "a Booster of XGBoost does not say how it was trained, and so cannot be trained again in folds: give an "
+    "XGBRegressor with its parameters"
+)
+_TREES = (
+    "trees without the program that grew them cannot be grown again in folds: give RandomForestKernel.from_forest(...) "
+    "of them, a kernel that is used as it is, with noise and scale by marginal likelihood"
+)
+# Parameters of CatBoost with other names for the same: those that a clone has of its own.
+_CATBOOST_OUTPUT = ("verbose", "silent", "logging_level", "verbose_eval")
+_CATBOOST_STOPPING = ("early_stopping_rounds", "od_type", "od_wait", "od_pval", "use_best_model")
+_CATBOOST_COUNTS = ("iterations", "n_estimators", "num_trees", "num_boost_round")
+
+
+def is_ensemble(value: Any) -> bool:
+    """
+    Whether something is a tree ensemble of a library that is read, or looks like an estimator that might hold one.
+
+    Those that cannot be used are refused with the reason by :func:`check_refittable`.
+
+    Example:
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> is_ensemble(DecisionTreeRegressor()), is_ensemble("forest"), is_ensemble(len)
+        (True, False, False)
+    """
+    if isinstance(value, type | str):
+        return False
+    return isinstance(value, Trees) or reader_of(value) is not None or callable(getattr(value, "fit", None))
+
+
+def check_refittable(ensemble: Any) -> None:
+    """
+    Refuse what cannot be fitted again to other rows, or holds no trees.
+
+    :param ensemble: What :func:`is_ensemble` takes for one.
+    :raises TypeError: With the reason, and what to give instead.
+    """
+    name = type(ensemble).__name__
+    if isinstance(ensemble, Trees) or library_of(ensemble) == "stochtree":
+        raise TypeError(f"expected a tree ensemble that can be fitted again, got {name}: {_TREES}")
+    if name == "Booster" and library_of(ensemble) == "xgboost":
+        raise TypeError(f"expected a tree ensemble that can be fitted again, got an XGBoost Booster: {_BOOSTER}")
+    check_has_trees(ensemble)
+    _check_catboost(ensemble)
+
+
+def check_has_trees(ensemble: Any) -> None:
+    """
+    Refuse an estimator of another kind than a tree ensemble.
+
+    :raises TypeError: With the reason, and what to give instead.
+    """
+    if not isinstance(ensemble, Trees) and reader_of(ensemble) is None and not _is_of_scikit_learn(ensemble):
+        raise TypeError(
+            f"expected a tree ensemble of scikit-learn, LightGBM, XGBoost or CatBoost, got {_told(ensemble)}"
+        )
+
+
+def is_fitted(ensemble: Any) -> bool:
+    """
+    Whether it has been fitted.
+
+    Example:
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> is_fitted(DecisionTreeRegressor()), is_fitted(DecisionTreeRegressor().fit([[0.0], [1.0]], [0.0, 1.0]))
+        (False, True)
+    """
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    if callable(getattr(ensemble, "is_fitted", None)):  # CatBoost
+        return bool(ensemble.is_fitted())
+    if not hasattr(ensemble, "get_params"):  # a Booster
+        return True
+    try:
+        check_is_fitted(ensemble)
+    except NotFittedError:
+        return False
+    return True
+
+
+def num_columns_of(ensemble: Any) -> int | None:
+    """The number of columns that it was fitted to; None before."""
+    if not is_fitted(ensemble):
+        return None
+    return int(ensemble.n_features_in_ if hasattr(ensemble, "n_features_in_") else ensemble.num_feature())
+
+
+def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.RandomState) -> Any:
+    """
+    A new ensemble with the same parameters, fitted to other rows; of one that stopped early, with as many trees.
+
+    :param ensemble: The ensemble, fitted or not, which stays as it is.
+    :param x: `N x D` rows, as it takes them.
+    :param y: `N` targets, in the units that it takes them in.
+    :param random: Seeds estimators of scikit-learn that have no seed of their own, and would read the global state.
+    """
+    if not hasattr(ensemble, "get_params"):
+        return _trained_again(ensemble, x, y)
+    clone = _clone(ensemble)
+    if library_of(ensemble) == "sklearn" and "random_state" in (known := clone.get_params()):
+        clone.set_params(random_state=random.randint(2**31) if known["random_state"] is None else known["random_state"])
+    categories = _categorical_columns(ensemble) if library_of(ensemble) == "lightgbm" else []
+    return clone.fit(x, y, **({"categorical_feature": categories} if categories else {}))
+
+
+def _clone(ensemble: Any) -> Any:
+    """An unfitted copy that needs no validation rows and prints nothing."""
+    from sklearn.base import clone
+
+    library, best = library_of(ensemble), _num_best_rounds(ensemble)
+    if library == "catboost":
+        return _catboost_clone(ensemble, best)
+    copy = clone(ensemble)
+    if library == "lightgbm":
+        stopping = [name for name in copy.get_params() if name.startswith("early_stopping_round")]
+        copy.set_params(verbose=-1, **dict.fromkeys(stopping))
+    if library == "xgboost":
+        copy.set_params(early_stopping_rounds=None)
+    return copy if best is None else copy.set_params(n_estimators=best)
+
+
+def _num_best_rounds(ensemble: Any) -> int | None:
+    """The number of rounds that a fitted booster uses, where it stopped early."""
+    library = library_of(ensemble)
+    if library not in ("lightgbm", "xgboost", "catboost") or not is_fitted(ensemble):
+        return None
+    if library == "catboost":
+        return int(ensemble.tree_count_)
+    if library == "lightgbm":
+        return int(ensemble.best_iteration_) if (ensemble.best_iteration_ or 0) > 0 else None
+    try:
+        return int(ensemble.best_iteration) + 1
+    except AttributeError:  # it did not stop early
+        return None
+
+
+def _catboost_clone(ensemble: Any, num_trees: int | None) -> Any:
+    dropped, kept = {*_CATBOOST_OUTPUT, *_CATBOOST_STOPPING}, {}
+    if num_trees is not None:
+        # Its own choice of a learning rate depends on the number of trees.
+        dropped |= {*_CATBOOST_COUNTS, "learning_rate", "eta"}
+        kept = {"iterations": num_trees, "learning_rate": ensemble.learning_rate_}
+    kept |= {name: value for name, value in ensemble.get_params().items() if name not in dropped}
+    return type(ensemble)(**kept | {"logging_level": "Silent", "allow_writing_files": False})
+
+
+def _trained_again(booster: Any, x: np.ndarray, y: np.ndarray) -> Any:
+    """LightGBM's own interface, by the parameters that a booster keeps."""
+    lightgbm = sys.modules["lightgbm"]  # the booster's own library has been imported already
+    stopping = ("num_iterations", "num_boost_round", "n_estimators", "early_stopping_round", "early_stopping_rounds")
+    parameters = {name: value for name, value in booster.params.items() if name not in stopping} | {"verbose": -1}
+    num_rounds = booster.best_iteration if booster.best_iteration > 0 else booster.current_iteration()
+    columns = _categorical_columns(booster)
+    data = lightgbm.Dataset(x, y, **({"categorical_feature": columns} if columns else {}))
+    return lightgbm.train(parameters, data, num_boost_round=num_rounds)
+
+
+def _categorical_columns(ensemble: Any) -> list[int]:
+    """The columns in which the trees of a fitted ensemble test categories."""
+    if not is_fitted(ensemble):
+        return []
+    return [column for column, bounds in enumerate(trees_of(ensemble).category_bounds) if len(bounds)]
+
+
+def _check_catboost(ensemble: Any) -> None:
+    if library_of(ensemble) == "catboost" and (ensemble.get_params().get("cat_features") or _has_categories(ensemble)):
+        raise TypeError(
+            "expected a CatBoost model of numbers, got one with cat_features, which it takes as text or whole numbers "
+            "in tables only: encode these columns as numbers, or give a function (x, y) -> RandomForestKernel"
+        )
+
+
+def _has_categories(ensemble: Any) -> bool:
+    return is_fitted(ensemble) and bool(ensemble.get_cat_feature_indices())
+
+
+def library_of(ensemble: Any) -> str:
+    """The library that an ensemble, or the class that it is derived from, belongs to."""
+    for kind in type(ensemble).__mro__:
+        library = kind.__module__.partition(".")[0]
+        if library in ("lightgbm", "xgboost", "catboost", "stochtree", "sklearn"):
+            return library
+    return ""
+
+
+def _is_of_scikit_learn(ensemble: Any) -> bool:
+    from sklearn.ensemble import BaseEnsemble, HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.tree import BaseDecisionTree
+
+    kinds = (BaseEnsemble, BaseDecisionTree, HistGradientBoostingClassifier, HistGradientBoostingRegressor)
+    members = getattr(ensemble, "estimator", None)
+    has_trees = members is None or not hasattr(members, "fit") or isinstance(members, BaseDecisionTree)
+    return isinstance(ensemble, kinds) and has_trees
+
+
+def _told(ensemble: Any) -> str:
+    """What was given, and what to give instead."""
+    name = type(ensemble).__name__
+    if hasattr(ensemble, "steps"):
+        return (
+            f"a {name}, whose trees see columns as its first steps transform them: give its last step, and put the "
+            "estimator into a pipeline with these steps, make_pipeline(..., PartitionGPRegressor(kernel=ensemble))"
+        )
+    if hasattr(ensemble, "best_estimator_") or hasattr(ensemble, "param_grid") or hasattr(ensemble, "scoring"):
+        return f"a {name}: fit it, and give its best_estimator_"
+    if any(hasattr(ensemble, wrapped) for wrapped in _WRAPPERS):
+        return f"a {name}: give a single ensemble of trees, without a wrapper or other members than trees"
+    return f"a {name}, which has no trees that are read"
