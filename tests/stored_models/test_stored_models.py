@@ -21,10 +21,10 @@ SCALED_RTOL = 1e-4  # sums over clusters are in float32, and the factor rounds t
 
 def _that_stay(name, rows, numbers):
     """
-    Of rows with holes the noise is not all that is unknown, which a forest of constant noise did not know: only those
+    Of rows with holes the noise is not all that is unknown, which these did not know: only those
     without are compared.
     """
-    if name != "regressor_forest":
+    if name not in ("regressor_forest", "regressor_auto_missing"):
         return numbers
     is_complete = ~rows.new.isnan().any(1)
     return {each: values[is_complete] for each, values in numbers.items()}
