@@ -22,25 +22,27 @@ class UnknownCells:
 
     A prediction from the cells that are known is a mixture over what the others may be,
     :math:`p(y \mid x_{\text{known}}) = \int p(y \mid x)\, p(x_{\text{missing}} \mid x_{\text{known}})`, whose variance
-    is the mean of variances and the *variance of means*. The first is what the model says of the row; the second a
-    model of constant noise does not know, and it is added, whether or not noise is asked for. (A noise that varies with
-    x was learned from residuals of rows with holes too. It knows the second where training rows have such holes: with
-    it, intervals of 90 % covered 90 to 94 %, and 97 to 100 % with the variance of means added.)
+    is the mean of variances and the *variance of means*. The first is what the model says of the row; the second, and
+    how much larger the noise is at the completed rows, it does not know, and they are added. (A noise that varies with
+    x was learned from residuals of rows with holes too, and may know the second: where it is larger at the row than at
+    the completed ones, so much less is added, down to nothing.)
 
     The mean is the mixture's where the row misses a cell that no training row missed, of which the model knows nothing.
-    (As K means estimate it, a K-th of the variance is added.) Where training rows miss cells as well, that a cell is
-    missing may tell something, which the model has learned and the mixture does not know: its own mean stays.
+    (As K means estimate it, a K-th of the variance of means is added.) Where training rows miss cells as well, that a
+    cell is missing may tell something, which the model has learned and the mixture does not know: its own mean stays.
 
     :param rows: `h` numbers of the rows with holes.
     :param own: `h` means of the model at these rows.
     :param means: `h x K` means of the completed rows, K 2 or more.
     :param is_new: `h`, whether a row misses a cell that no training row missed.
+    :param variances: `h`, what is to be added to the variances of these rows.
     """
 
     rows: np.ndarray
     own: np.ndarray
     means: np.ndarray
     is_new: np.ndarray
+    variances: np.ndarray
 
     def mean(self, mean: np.ndarray) -> np.ndarray:
         """The means of all rows (`N`), given those of the model."""
@@ -51,27 +53,28 @@ class UnknownCells:
     def variance(self, num_rows: int) -> np.ndarray:
         """What is to be added to the variances of all rows (`N`), 0 for those without holes."""
         found = np.zeros(num_rows)
-        found[self.rows] = self.means.var(1) * self._unbiased
+        found[self.rows] = self.variances
         return found
 
     def samples(self, samples: np.ndarray, random: np.random.RandomState) -> np.ndarray:
         """Samples of all rows (`N x s`), given those of the model: each draws one of the ways for each row."""
         found, (num_rows, num_means) = samples.copy(), self.means.shape
-        mean = self.means.mean(1)
+        mean, variance = self.means.mean(1), self.means.var(1)
         drawn = np.take_along_axis(self.means, random.randint(num_means, size=(num_rows, samples.shape[1])), 1)
+        scale = np.sqrt(np.divide(self.variances, variance, out=np.zeros(num_rows), where=variance > 0))
         shift = np.where(self.is_new, mean - self.own, 0.0)
-        found[self.rows] += shift[:, None] + (drawn - mean[:, None]) * np.sqrt(self._unbiased)[:, None]
+        found[self.rows] += shift[:, None] + (drawn - mean[:, None]) * scale[:, None]
         return found
-
-    @property
-    def _unbiased(self) -> np.ndarray:
-        """The factor of the variance of K means (`h`)."""
-        num_means = self.means.shape[1]
-        return num_means / (num_means - 1) * (1 + self.is_new / num_means)
 
 
 def unknown_cells(
-    x: Tensor, train_x: Tensor, categories: Collection[int], mean_of: Callable[[Tensor], np.ndarray], only_new: bool
+    x: Tensor,
+    train_x: Tensor,
+    categories: Collection[int],
+    mean_of: Callable[[Tensor], np.ndarray],
+    noise_of: Callable[[Tensor], np.ndarray] | None,
+    *,
+    only_means: bool,
 ) -> UnknownCells | None:
     """
     What predictions need of the rows with holes; None if there are none, or a single training row.
@@ -82,16 +85,20 @@ def unknown_cells(
     :param train_x: Training rows.
     :param categories: Numbers of columns that hold codes.
     :param mean_of: The means (`n`) of the model at rows (`n x D`), which may have holes.
-    :param only_new: Whether only rows with holes that no training row has count: others keep their means, and their
-        variances where noise varies.
+    :param noise_of: The variances of the noise there (`n`); None where predictions have no noise.
+    :param only_means: Whether means are all that is wanted: they change only where a hole is new.
     """
     is_new = (x.isnan() & ~train_x.isnan().any(0)).any(1)
-    rows = (is_new if only_new else x.isnan().any(1)).nonzero()[:, 0]
+    rows = (is_new if only_means else x.isnan().any(1)).nonzero()[:, 0]
     if not len(rows) or len(train_x) < 2:
         return None
-    completed = completions(x[rows], train_x, categories)
+    completed, new = completions(x[rows], train_x, categories), is_new[rows].numpy()
     means = mean_of(completed.flatten(0, 1)).reshape(completed.shape[:2])
-    return UnknownCells(rows.numpy(), mean_of(x[rows]), means, is_new[rows].numpy())
+    variances = means.var(1, ddof=1) * (1 + new / means.shape[1])
+    if noise_of is not None:
+        excess = noise_of(completed.flatten(0, 1)).reshape(means.shape).mean(1) - noise_of(x[rows])
+        variances = (variances + excess).clip(0.0)
+    return UnknownCells(rows.numpy(), mean_of(x[rows]), means, new, variances)
 
 
 def completions(x: Tensor, train_x: Tensor, categories: Collection[int]) -> Tensor:

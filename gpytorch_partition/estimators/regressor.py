@@ -32,6 +32,7 @@ from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
+from gpytorch_partition.estimators.summary import noise_variances
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.estimators.training_range import ToldOfRange, is_blind
 from gpytorch_partition.estimators.uncertainty import (
@@ -46,7 +47,7 @@ from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
-from gpytorch_partition.likelihoods import ForestNoise, student_t_noise, weights_of
+from gpytorch_partition.likelihoods import student_t_noise, weights_of
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
@@ -385,7 +386,7 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         with settings.iterative(), settings.no_debug(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             samples = sampled(self.model_, self._points(rows), n_samples, include_noise=include_noise)
-        found, unknown = self._unit.undo(samples.T).numpy(), self._unknown_cells(rows, with_std=True)
+        found, unknown = self._unit.undo(samples.T).numpy(), self._unknown_cells(rows, True, include_noise)
         return found if unknown is None else unknown.samples(found, np.random.RandomState(seed))
 
     @property
@@ -600,19 +601,23 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         with verbosity(self.verbose), ticking(f"predicting {len(rows):,} rows"):
             blocks = [self._moments_of(rows[i : i + size], with_std, include_noise) for i in progress(starts, "blocks")]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
-        if (unknown := self._unknown_cells(rows, with_std)) is None:
+        if (unknown := self._unknown_cells(rows, with_std, include_noise)) is None:
             return mean, std
         return unknown.mean(mean), np.sqrt(std**2 + unknown.variance(len(rows))) if with_std else std
 
     @torch.no_grad()
-    def _unknown_cells(self, rows: np.ndarray, with_std: bool) -> UnknownCells | None:
+    def _unknown_cells(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> UnknownCells | None:
         """What the rows with holes may be; None if there are none."""
         if not np.isnan(rows).any():
             return None
         train_x = decode_missing(self.model_.train_inputs[0])
         x = self._columns.apply_array(rows).to(train_x)
-        noise_varies = any(isinstance(module, ForestNoise) for module in self.likelihood_.modules())
-        return unknown_cells(x, train_x, self._categories, self._means_of, only_new=noise_varies or not with_std)
+        noise_of = self._noise_of if with_std and include_noise else None
+        return unknown_cells(x, train_x, self._categories, self._means_of, noise_of, only_means=not with_std)
+
+    def _noise_of(self, x: Tensor) -> np.ndarray:
+        """Variances of the noise in squared units of the targets, of standardized rows."""
+        return noise_variances(self.likelihood_, self._filled(x)).double().numpy() * self._y_scale**2
 
     def _means_of(self, x: Tensor) -> np.ndarray:
         """Means in units of the targets, of standardized rows."""
@@ -653,7 +658,7 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
             mean = self._unit.undo(found.mean).numpy()
             covariance = found.lazy_covariance_matrix.to_dense().double().numpy()
         covariance = 0.5 * (covariance + covariance.T) * self._y_scale**2
-        if (unknown := self._unknown_cells(rows, with_std=True)) is None:
+        if (unknown := self._unknown_cells(rows, True, include_noise)) is None:
             return mean, covariance
         return unknown.mean(mean), covariance + np.diag(unknown.variance(len(rows)))
 

@@ -14,6 +14,21 @@ SEARCH_RTOL = 1e-6
 
 NAMES = sorted(path.name.removesuffix(".pt.xz") for path in FOLDER.glob("*.pt.xz"))
 
+# Factors of variances of the default model that came later: n / (n - p) for n rows and p values that they chose.
+SCALED = {"regressor_auto_even": 150 / 142, "regressor_auto_uneven": 150 / 142}
+SCALED_RTOL = 1e-4  # sums over clusters are in float32, and the factor rounds them otherwise
+
+
+def _that_stay(name, rows, numbers):
+    """
+    Of rows with holes the noise is not all that is unknown, which these did not know: only those
+    without are compared.
+    """
+    if name not in ("regressor_forest", "regressor_auto_missing"):
+        return numbers
+    is_complete = ~rows.new.isnan().any(1)
+    return {each: values[is_complete] for each, values in numbers.items()}
+
 
 def _check(found, expected, rtol):
     assert found.keys() == expected.keys()
@@ -40,7 +55,8 @@ def test_there_are_enough_and_all_are_stored():
 def test_a_stored_model_gives_the_same_numbers(name):
     entry, stored = ZOO[name], read(name)
     model = entry.kind.restored(entry.unfitted(stored["rows"]), stored["state"])
-    _check(_numbers(entry, model, stored["rows"]), stored["numbers"], entry.rtol)
+    found = _numbers(entry, model, stored["rows"])
+    _check(*(_that_stay(name, stored["rows"], numbers) for numbers in (found, stored["numbers"])), entry.rtol)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -55,4 +71,8 @@ def test_fitting_anew_gives_the_same_numbers(name):
         pytest.skip("other versions of the libraries that were there: they may grow other trees")
     model = entry.fitted(stored["rows"])
     rtol = max(entry.rtol, SEARCH_RTOL) if entry.is_searched else entry.rtol
-    _check(_numbers(entry, model, stored["rows"]), stored["numbers"], rtol)
+    expected, found = stored["numbers"], _numbers(entry, model, stored["rows"])
+    if name in SCALED:
+        expected = {**expected, "observed_variance": SCALED[name] * expected["observed_variance"]}
+        rtol = SCALED_RTOL
+    _check(*(_that_stay(name, stored["rows"], numbers) for numbers in (found, expected)), rtol)

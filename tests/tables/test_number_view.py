@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
+from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing
 from gpytorch_partition.kernels import EncodedKernel
-from gpytorch_partition.tables import NumberView, cross_fitted, needs_view
+from gpytorch_partition.tables import NumberView, cross_fitted, needs_view, view_in_folds
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(200, 4)
@@ -89,3 +90,21 @@ def test_what_needs_a_view():
     assert needs_view(ROWS[:, [2]], {0: 3})
     assert needs_view(encode_missing(ROWS[:, [0]]), {})
     assert not needs_view(ROWS[:, [2]], {})
+
+
+def test_rows_in_folds_are_seen_by_the_targets_of_other_folds():
+    view, rows = view_in_folds(ROWS, CATEGORIES, Y, np.random.RandomState(0))
+    assert torch.equal(view(ROWS), VIEW(ROWS))
+    folds = list(KFold(5, shuffle=True, random_state=np.random.RandomState(0)).split(ROWS))
+    for kept, held_out in folds:
+        other = NumberView(ROWS[kept], CATEGORIES, Y[kept])
+        torch.testing.assert_close(view(rows)[held_out][:, 1:], other(ROWS[held_out])[:, 1:])
+    assert torch.equal(rows[:, [2, 3]].nan_to_num(9), ROWS[:, [2, 3]].nan_to_num(9))  # numbers and one-hot columns
+    assert torch.equal(view(rows.float()), view(rows).float())
+
+
+def test_a_state_without_folds_is_read():
+    state = {name: values for name, values in VIEW.state_dict().items() if name != "fold_counts"}
+    copy = NumberView()
+    copy.load_state_dict(state)
+    assert torch.equal(copy(ROWS), VIEW(ROWS))
