@@ -16,6 +16,7 @@ _SHARE_OF_THE_FIRST = 0.1  # of the budget: what is tried first is expected to t
 _MOST_OF_THE_FIRST = 0.5  # of the budget: when the first attempt is given up, if there is anything less
 _LATEST = 1.05  # budgets, after which an attempt is given up for one that has succeeded
 _MARGIN = 1.15  # factor of what an attempt is expected to take, when there must be time for it
+_DOUBT = 0.2  # exponent of how much more it is than the one before, in another factor: the figures are rough
 _WORTH_IT = 0.95  # times what the level before takes, a level must take less
 _FEWEST_ROWS = 500  # training rows that a model is left with, if there are more
 _USUAL_TREES = 600
@@ -74,9 +75,9 @@ def levels(num_rows: int, num_columns: int, options: Options) -> list[Level]:
         ...     print(f"{level.seconds:.1f} seconds:", *level.left_out[-1:])
         9.8 seconds:
         7.4 seconds: half of the trees, and inducing points above 500
-        4.1 seconds: weights by more than 350 rows
-        2.8 seconds: weights by more than 200 rows
-        2.7 seconds: 400 of 900 rows
+        4.5 seconds: weights by more than 350 rows
+        3.2 seconds: weights by more than 200 rows
+        2.9 seconds: 400 of 900 rows
     """
     full = Level(options, (), sum_seconds(num_rows, num_columns, options))
     found, told = [full], list[str]()
@@ -131,7 +132,7 @@ def later_seconds(num_rows: int, options: Options) -> float:
         return building
     folds = min(options.num_calibration_folds, -(-options.enough_residuals * options.num_calibration_folds // num_rows))
     kept = min(0.8 * num_rows, options.most_calibration_rows)
-    solve = trees * 0.15 * (kept / 1_000) ** 1.35
+    solve = trees * 0.42 * (kept / 1_000) ** 1.1
     return building + folds * (building + solve) + 3 * solve + options.num_calibrated_noise_trees / 100
 
 
@@ -169,7 +170,7 @@ def fit_within(
         ...     fitted.append(options.num_trees)
         ...     now[0] += 2.0 * options.num_trees  # twice as long as expected
         >>> choices = [Level(Options(num_trees=n), (), float(n)) for n in (100, 30, 10, 3)]
-        >>> fit_within(100.0, choices, fit, clock=lambda: now[0]).options.num_trees, fitted
+        >>> fit_within(120.0, choices, fit, clock=lambda: now[0]).options.num_trees, fitted
         (30, [10, 30])
     """
     start, last = clock(), len(choices) - 1
@@ -187,7 +188,12 @@ def fit_within(
             failed, slowness = number, max(slowness, (clock() - begin) / level.seconds)
         left = budget - (clock() - start)
         better = range(failed + 1, last + 1 if done is None else done)
-        in_time = (n for n in better if _MARGIN * slowness * choices[n].seconds <= left)
+        in_time = (n for n in better if slowness * _cautious(choices[n].seconds, level.seconds) <= left)
         number = next(in_time, last)
         if number == last and done is not None:
             return choices[done]
+
+
+def _cautious(seconds: float, before: float) -> float:
+    """The seconds of an attempt, as expected, with a margin for those of the one before that told the speed."""
+    return _MARGIN * max(1.0, seconds / before) ** _DOUBT * seconds

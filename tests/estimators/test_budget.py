@@ -38,7 +38,7 @@ def same(first, second):
     return all(np.array_equal(*pair) for pair in zip(*(m.predict(X[:40], return_std=True) for m in (first, second))))
 
 
-@pytest.mark.parametrize("seed", [lambda: 0, lambda: np.random.RandomState(0)])
+@pytest.mark.parametrize("seed", [lambda: 0, pytest.param(lambda: np.random.RandomState(0), marks=pytest.mark.slow)])
 def test_the_model_of_a_budget_can_be_had_without_one(clock, seed):
     clock(0.2)
     options = replace(OPTIONS, num_trees=100)  # half of which is left out before rows are
