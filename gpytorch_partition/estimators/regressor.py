@@ -139,7 +139,7 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
     - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, `kernel=LGBMRegressor().fit(X, y)` (or one
         that is not fitted), sees columns as they are; tables must hold numbers. Its trees have seen the targets, so
         scale and noise are chosen by clones of it in folds: 90 % intervals of seven ensembles with default settings
-        cover 89 to 92 % on diabetes (:func:`gpytorch_partition.presets.ensemble_model`, also for what it costs). An
+        cover 89 to 90 % on diabetes (:func:`gpytorch_partition.presets.ensemble_model`, also for what it costs). An
         ensemble that was fitted to other rows than X is used as well; intervals are then rather too wide.
     - **A kernel of this package** that is built already sees columns as they are. A copy is used; its own parameters,
         if it has trained ones, are trained with scale and noise, by marginal likelihood.

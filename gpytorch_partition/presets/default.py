@@ -20,7 +20,7 @@ from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.heavy_tails import with_heavy_tails
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
-from gpytorch_partition.presets.parts import USUAL
+from gpytorch_partition.presets.parts import usual_parts
 from gpytorch_partition.progress import expect
 from gpytorch_partition.stages import stage
 from gpytorch_partition.tables import needs_view
@@ -194,9 +194,10 @@ def check_training_data(train_x: Tensor, train_y: Tensor) -> None:
 
 
 def _check_parts(options: Options) -> None:
-    if unknown := sorted(set(options.omitted_parts) - set(USUAL)):
-        raise ValueError(f"expected omitted_parts to be among {USUAL}, got {unknown}")
-    if not set(USUAL) - set(options.omitted_parts):
+    usual = usual_parts()
+    if unknown := sorted(set(options.omitted_parts) - set(usual)):
+        raise ValueError(f"expected omitted_parts to be among {usual}, got {unknown}")
+    if not set(usual) - set(options.omitted_parts):
         raise ValueError(f"expected a part that is not omitted, got omitted_parts={options.omitted_parts}")
 
 

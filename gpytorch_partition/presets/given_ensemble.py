@@ -62,6 +62,7 @@ def ensemble_model(
     :raises ValueError: If rows or targets cannot be used, or the ensemble was fitted to another number of columns.
 
     Example:
+        >>> import torch
         >>> from sklearn.ensemble import RandomForestRegressor
         >>> x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         >>> y = x[:, 0] + 0.3 * torch.randn(200, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

@@ -137,9 +137,10 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
     The parts, of unit scale, by name.
 
     :param inputs: What they are built from.
-    :param names: The parts wanted. (Default: those of the usual sum, :data:`USUAL`.)
+    :param names: The parts wanted. (Default: those of the usual sum.)
     """
-    wanted = [part for part in PARTS if part.name in (USUAL if names is None else names)]
+    names = usual_parts() if names is None else names
+    wanted = [part for part in PARTS if part.name in names]
     # The rows are checked already; to check them again for every tree takes a tenth of the time of a thousand rows.
     with sklearn.config_context(assume_finite=True):
         if not inputs.has_view:
@@ -150,6 +151,11 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
             part.name: EncodedKernel(part.build(seen), view) if part.compares_numbers else part.build(inputs)
             for part in wanted
         }
+
+
+def usual_parts() -> tuple[str, ...]:
+    """The names of the parts of the usual sum."""
+    return tuple(part.name for part in PARTS if not (part.is_rough or part.is_given))
 
 
 def unfitted_parts(num_columns: int, view_columns: int | None = None) -> dict[str, Kernel]:
@@ -350,7 +356,6 @@ PARTS = (
     _rough_part("rough_short", 1 / 32),
     Part(ENSEMBLE, _given, _unfitted_trees, compares_numbers=False, is_given=True),
 )
-USUAL = tuple(part.name for part in PARTS if not (part.is_rough or part.is_given))
 # Those that a rough field is made of, and those that nothing else has.
 ROUGH_FIELD = tuple(part.name for part in PARTS if part.limit is not None)
 ROUGH = tuple(part.name for part in PARTS if part.is_rough)

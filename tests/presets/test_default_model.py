@@ -438,7 +438,7 @@ def test_impossible_options_are_refused(options, message):
 def test_rough_parts_cannot_be_omitted_nor_all_others():
     with pytest.raises(ValueError, match="omitted_parts to be among .*, got .'rough'"):
         default_model(X, SMOOTH, omitted_parts=("rough",))
-    usual = tuple(part.name for part in parts.PARTS if not part.is_rough)
+    usual = parts.usual_parts()
     with pytest.raises(ValueError, match="a part that is not omitted"):
         default_model(X, SMOOTH, omitted_parts=usual)
 
