@@ -22,9 +22,9 @@ class RowWeights:
         bounds: a tenth of the rows may weigh far more, nine tenths far less.
 
     Example:
-        >>> weights = RowWeights.of(torch.tensor([0.002, 2.0, 2.0, 800.0]))
+        >>> weights = RowWeights.of(torch.tensor([0.5, 2.0, 2.0, 800.0]))
         >>> weights.relative.tolist(), weights.capped.tolist()
-        ([0.001, 1.0, 1.0, 400.0], [0.001, 1.0, 1.0, 1.0])
+        ([0.25, 1.0, 1.0, 400.0], [0.25, 1.0, 1.0, 1.0])
     """
 
     values: Tensor

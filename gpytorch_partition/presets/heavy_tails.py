@@ -18,7 +18,7 @@ from gpytorch_partition.presets.options import Setup
 from gpytorch_partition.training.heavy_tails import fit_heavy_tails
 
 _LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
-_MOST_ROUNDS = 3  # of EM
+_MOST_ROUNDS = 3  # of EM, where all rows choose; one where models of all must predict the others
 _NUM_FOLDS = 3  # of all rows, where few of them chose
 
 
@@ -29,9 +29,10 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     Rounds of EM (Tipping & Lawrence 2005), in which the precision of each row's noise is expected given the prediction
     of models that have not seen the row: a forest that has seen an outlier has a leaf for it. Then all is chosen again
     by rows of these weights, trees grown with them; degrees of freedom and scale are those of the largest density of
-    held-out rows. Rounds end where that gains less than 3 nats, at the latest after three. The first start from a
-    noise that varies with x, or from a constant one, whichever suits heavy tails better: a forest of the residuals
-    takes outliers for places where the noise is large.
+    held-out rows. Rounds end where that gains less than 3 nats, at the latest after three; where few rows chose, after
+    one, since three models of two thirds of all rows must predict the others. The first starts from a noise that varies
+    with x, or from a constant one, whichever suits heavy tails better: a forest of the residuals takes outliers for
+    places where the noise is large.
 
     Rough fields keep Gaussian noise.
 
@@ -43,7 +44,7 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     if choice.is_rough or best.tails is None or not best.tails.gain > setup.options.least_tail_gain:
         return choice, data
     found, weighted = best, data
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MOST_ROUNDS if len(choice.held_out.rows) == len(data.y) else 1):
         weights = _expected_precisions(found, weighted, _own_weights(data), setup)
         next_data = replace(data, weights=RowWeights.of(weights * _own_weights(data)))
         again = _with_tails(choose(next_data, setup), weights)
