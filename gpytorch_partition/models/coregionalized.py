@@ -76,9 +76,9 @@ class CoregionalizedGP(torch.nn.Module):
         super().__init__()
         self.train_inputs, self.train_targets = (encode_missing(train_x),), train_y
         self.covar_module, self.description = kernel.to(train_x), description
-        self.register_buffer("task_covariance", coregionalization.covariance.double())
-        self.register_buffer("noise", coregionalization.noise.double())
-        self.register_buffer("constant", coregionalization.mean.double())
+        self.register_buffer("task_covariance", coregionalization.covariance.double().clone())
+        self.register_buffer("noise", coregionalization.noise.double().clone())
+        self.register_buffer("constant", coregionalization.mean.double().clone())
         self.requires_grad_(False).eval()
 
     @property

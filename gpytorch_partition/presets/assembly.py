@@ -48,9 +48,9 @@ class DefaultGP(PartitionGP):
         return f"{counted(len(self.train_targets), 'row')}, weights: {told}"
 
 
-def description_of(model: PartitionGP) -> dict[str, Any]:
+def description_of(model: Any) -> dict[str, Any]:
     """The description of a model; its `"parts"` are None unless it is a default one."""
-    if isinstance(model, DefaultGP):
+    if getattr(model, "description", None) is not None:
         return model.description
     return {"parts": None, "noise": {}, "log_predictive_density": None, "view_columns": None}
 
@@ -65,14 +65,26 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
     :return: The model, in evaluation mode; None where the description is that of a model of another kind.
     :raises KeyError: If a value is missing, or no part has such a name.
     """
-    own = {name: description[name] for name in ("parts", "noise", "log_predictive_density")}
-    own["view_columns"] = description.get("view_columns")  # which came later
+    own = own_description(description)
     if own["parts"] is None:
         return None
     parts, weights = unfitted_parts(train_x.shape[1], own["view_columns"]), dict.fromkeys(own["parts"], 1.0)
     noise = ForestNoise() if own["noise"]["noise_varies"] else HomoskedasticNoise()
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
     return DefaultGP(train_x, train_y, likelihood, IterativeKernel(_weighted(parts, weights, None)), own).eval()
+
+
+def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
+    """A description among other values."""
+    own = {name: description[name] for name in ("parts", "noise", "log_predictive_density")}
+    own["view_columns"] = description.get("view_columns")  # which came later
+    return own
+
+
+def unfitted_kernel(description: Mapping[str, Any], num_columns: int) -> IterativeKernel:
+    """The kernel of a default model for `load_state_dict`, for rows of so many columns."""
+    parts = unfitted_parts(num_columns, description["view_columns"])
+    return IterativeKernel(_weighted(parts, dict.fromkeys(description["parts"], 1.0), None))
 
 
 def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
