@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gpytorch_partition.estimators.targets import fit_targets, imputed, known_rows, read_targets
+from gpytorch_partition.estimators.targets import fit_targets, known_rows, read_targets
 from gpytorch_partition.models import CoregionalizedGP
+from gpytorch_partition.presets.default import FEWEST_ROWS
+from gpytorch_partition.presets.options import DEFAULT
+from gpytorch_partition.presets.targets import default_targets_model, imputed
 
 
 class SeveralTargets:
@@ -54,16 +57,25 @@ class SeveralTargets:
 
     def _fit_targets(self: Any, x: Tensor, targets: Tensor, points: Tensor) -> None:
         """A model of standardized rows (`N x D`) and targets (`N x T`), with a kernel built on points."""
-        growing = {"categories": self._categories, "random_state": self.random_state, "n_jobs": self.n_jobs}
+        if isinstance(self.kernel, str) and self.kernel == "auto" and len(x) >= FEWEST_ROWS:
+            growing = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": self.options or DEFAULT}
+            model = default_targets_model(x, targets, categories=self._categories, **growing)
+            self.log_marginal_likelihood_value_ = None
+        else:
+            model = self._fit_by_likelihood(x, targets, points)
+        self._set_model(model)
+        self.at_bounds_, self.n_iter_ = {}, 0
+
+    def _fit_by_likelihood(self: Any, x: Tensor, targets: Tensor, points: Tensor) -> CoregionalizedGP:
+        """With a kernel by name or of a function."""
         model, self.log_marginal_likelihood_value_ = fit_targets(
             x,
             targets,
             lambda grown_on: self._new_kernel(points, grown_on),
-            imputed(x, targets, **growing),
+            imputed(x, targets, self._categories, self.random_state, self.n_jobs),
             max_iterations=self.max_iterations,
         )
-        self._set_model(model)
-        self.at_bounds_, self.n_iter_ = {}, 0
+        return model
 
     def _moments_of_targets(
         self: Any, rows: np.ndarray, with_std: bool, include_noise: bool

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
-from gpytorch_partition.partitions.forest import grow_forest
 from gpytorch_partition.presets.assembly import own_description, unfitted_kernel
 from gpytorch_partition.stages import stage
 from gpytorch_partition.tables.cells import is_missing
@@ -94,19 +93,6 @@ def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
             stacklevel=4,
         )
     return known
-
-
-def imputed(x: Tensor, y: Tensor, *, categories: Any, random_state: Any, n_jobs: int | None) -> Tensor:
-    """
-    Targets (`N x T`) for trees to grow on: where an entry is missing, what a forest of its target alone predicts.
-
-    :param x: `N x D` standardized rows.
-    :param y: `N x T` standardized targets; NaN is a missing entry.
-    :param categories: Numbers of levels of columns that hold codes, by their numbers.
-    :param random_state: Seed of the forests.
-    :param n_jobs: Trees grown at once.
-    """
-    return y.nan_to_num()
 
 
 def fit_targets(

@@ -71,7 +71,7 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
     parts, weights = unfitted_parts(train_x.shape[1], own["view_columns"]), dict.fromkeys(own["parts"], 1.0)
     noise = ForestNoise() if own["noise"]["noise_varies"] else HomoskedasticNoise()
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
-    return DefaultGP(train_x, train_y, likelihood, IterativeKernel(_weighted(parts, weights, None)), own).eval()
+    return DefaultGP(train_x, train_y, likelihood, IterativeKernel(weighted_parts(parts, weights, None)), own).eval()
 
 
 def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
 def unfitted_kernel(description: Mapping[str, Any], num_columns: int) -> IterativeKernel:
     """The kernel of a default model for `load_state_dict`, for rows of so many columns."""
     parts = unfitted_parts(num_columns, description["view_columns"])
-    return IterativeKernel(_weighted(parts, dict.fromkeys(description["parts"], 1.0), None))
+    return IterativeKernel(weighted_parts(parts, dict.fromkeys(description["parts"], 1.0), None))
 
 
 def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
@@ -99,7 +99,7 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     parts = new_parts(PartInputs.of(data, setup, choice.lengthscales), names=choice.outputscales)
     weights = {name: unit * weight for name, weight in choice.outputscales.items()}
     likelihood = _likelihood(_noise(choice, unit, setup.options), choice.threshold, parts, weights, data.columns)
-    kernel = IterativeKernel(_weighted(parts, weights, data.columns))
+    kernel = IterativeKernel(weighted_parts(parts, weights, data.columns))
     model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice, data))
     model.covar_module.outputscale = 1.0
     model.mean_module.constant = data.unit.mean
@@ -138,7 +138,7 @@ def _likelihood(
     if threshold is not None:
         name, outputscale = SMOOTH.name, outputscales[SMOOTH.name]
         kernels = (_exact(parts[name]), parts[name])
-        exact, approximation = (_weighted({name: kernel}, {name: outputscale}, columns) for kernel in kernels)
+        exact, approximation = (weighted_parts({name: kernel}, {name: outputscale}, columns) for kernel in kernels)
         return FITCGaussianLikelihood(noise, exact, approximation, threshold * outputscale)
     likelihood = ForestNoiseGaussianLikelihood() if isinstance(noise, ForestNoise) else GaussianLikelihood()
     likelihood.noise_covar = noise
@@ -152,7 +152,7 @@ def _exact(smooth: Kernel) -> Kernel:
     return smooth.base_kernel
 
 
-def _weighted(
+def weighted_parts(
     parts: Mapping[str, Kernel], outputscales: Mapping[str, float], columns: Standardization | None
 ) -> StandardizedKernel:
     """The sum with fixed weights, for points in the units of the training rows; None for an unfitted kernel."""

@@ -135,6 +135,22 @@ def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor,
     )
 
 
+def scale_factors(residuals: Tensor, variances: Tensor, noise: float, options: Options) -> tuple[float, float]:
+    """
+    A factor of all variances and one of the noise beside it that maximize the density of held-out entries.
+
+    :param residuals: `n` residuals; NaN where there is no entry.
+    :param variances: `n` variances of the function.
+    :param noise: The noise so far.
+    :param options: Bounds of the factors.
+    """
+    known = ~residuals.isnan()
+    bounds = [(math.log(1 / most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
+    ratios = torch.zeros_like(residuals[known])
+    found, _ = _fit(residuals[known], variances[known], ratios, noise, [*bounds, (0.0, 0.0)])
+    return math.exp(found[0]), math.exp(found[1])
+
+
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
     """Posterior variances of the function, from samples."""
     with torch.random.fork_rng(devices=[]):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
-from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, maximize
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import (
     SpectralLikelihood,
     SpectralMeasure,
@@ -40,11 +40,10 @@ _LOADING = (-20.0, 20.0)  # bounds of entries of a Cholesky factor of the correl
 # of 1 without it.
 _INDEPENDENCE = 1.0
 _USUAL_NOISE = 0.2  # variance of the targets, to start from
-# Entries of Y whose joint covariance is decomposed: a second for an evaluation at twice as many.
-_MOST_ENTRIES = 1_500
-_NUM_BLOCKS = 3  # of so many entries, of random rows, that correlations come from where there are more
+_MOST_ENTRIES = 900  # of Y whose joint covariance is decomposed, some dozen times
+_NUM_BLOCKS = 3  # of so many entries, of random rows, that tell how targets covary where there are more
 _TOLERANCE = 1e-3  # relative change of the log likelihood per entry at which more Lanczos steps are not needed
-_STOPPING_RULE = {"maxiter": 200, "ftol": 1e-8}
+_STOPPING_RULE = {"maxiter": 100, "ftol": 1e-6}
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,10 +187,10 @@ def fit_coregionalization(covariance: LinearOperator, targets: Tensor) -> Coregi
 
     - Y complete: exact up to `max_cholesky_size` rows, by one eigendecomposition; above, by one Lanczos run for all
       targets together, as :func:`~gpytorch_partition.fit_exact_gp` does it.
-    - Y with missing entries, up to 1,500 of them known: exact, by some dozen Cholesky factors.
-    - More: variances, noise and mean of each target are those of the target alone, on all rows where it is known, and
-      the correlations maximize the likelihood of three blocks of 1,500 entries of random rows (a composite likelihood;
-      Lindsay 1988).
+    - Y with missing entries, up to 900 of them known: exact, by some dozen Cholesky factors.
+    - More: a composite likelihood (Lindsay 1988), the sum of that of each target alone, on all rows where it is known,
+      from a spectrum of these, and that of all targets in three blocks of 900 entries of random rows. Means are those
+      of each target alone.
 
     :param covariance: `N x N` K, of unit scale.
     :param targets: `N x T` Y, standardized; NaN is a missing entry.
@@ -231,30 +230,49 @@ def _of_complete(covariance: LinearOperator, targets: Tensor) -> Coregionalizati
 
 
 def _of_blocks(covariance: LinearOperator, targets: Tensor) -> Coregionalization:
-    """Of each target alone, and the correlations by blocks of rows."""
+    """By a composite likelihood: of each target alone, and of all targets in blocks of rows."""
     alone = [_of_target(covariance, target) for target in targets.mT]
-    scale, noise, mean, value = (torch.tensor(numbers, dtype=torch.float64) for numbers in zip(*alone))
-    start = Coregionalization(scale.diag(), noise, mean, float(value.sum()))
+    measures, maxima = zip(*alone)
+    mean = torch.tensor([found.mean for found in maxima], dtype=torch.float64)
+    scale, noise = (
+        torch.tensor([getattr(found, name) for found in maxima]).double() for name in ("outputscale", "noise")
+    )
     blocks = [(1.0, _block(covariance, targets - mean, rows)) for rows in random_blocks(targets)]
-    found = maximize_evidence(blocks, len(mean), start=start, fixed_scales=True)
-    return Coregionalization(found.covariance, noise, mean, start.log_likelihood)
+    each = [(1.0, _OneTarget(number, SpectralEvidence(measure))) for number, measure in enumerate(measures)]
+    start = Coregionalization(scale.diag(), noise, mean, 0.0)
+    return replace(maximize_evidence([*each, *blocks], len(mean), start=start), mean=mean)
 
 
-def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[float, float, float, float]:
-    """Outputscale, noise, mean and log likelihood of one target on the rows where it is known."""
+@dataclass(frozen=True)
+class _OneTarget:
+    """The log likelihood of one target alone, as a function of B and the noise of all."""
+
+    number: int
+    evidence: SpectralEvidence
+
+    def __call__(self, covariance: Tensor, noise: Tensor) -> Gradient:
+        own = slice(self.number, self.number + 1)
+        found = self.evidence(covariance[own, own], noise[own])
+        by_covariance, by_noise, mean = torch.zeros_like(covariance), torch.zeros_like(noise), torch.zeros_like(noise)
+        by_covariance[own, own], by_noise[own], mean[own] = found.by_covariance, found.by_noise, found.mean
+        return Gradient(found.value, by_covariance, by_noise, mean)
+
+
+def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeasure, Maximum]:
+    """The spectrum of one target on the rows where it is known, and what is most likely of it alone."""
     rows = (~target.isnan()).nonzero()[:, 0]
     own, values = covariance[rows, :][:, rows], target[rows].unsqueeze(-1)
     bounds = Bounds(*((math.exp(low), math.exp(high)) for low, high in (_LOG_SCALE, _LOG_NOISE)))
     if len(rows) <= linear_settings.max_cholesky_size.value():
-        found = maximize(SpectralLikelihood(dense_measure(own.to(dtype=torch.float64).to_dense(), values)), bounds)
-        return found.outputscale, found.noise, found.mean, found.log_likelihood
+        measure = dense_measure(own.to(dtype=torch.float64).to_dense(), values)
+        return measure, maximize(SpectralLikelihood(measure), bounds)
     before = math.inf
     for measure in krylov_measures(own, values, default_num_probes(len(rows)), settings.probe_seed.value()):
         found = maximize(SpectralLikelihood(measure), bounds)
         if abs(found.log_likelihood - before) < _TOLERANCE * len(rows):
             break
         before = found.log_likelihood
-    return found.outputscale, found.noise, found.mean, found.log_likelihood
+    return measure, found
 
 
 def random_blocks(targets: Tensor, most_entries: int = _MOST_ENTRIES, num_blocks: int = _NUM_BLOCKS) -> list[Tensor]:

@@ -75,17 +75,16 @@ def test_lanczos_above_the_dense_limit_agrees():
     torch.testing.assert_close(krylov.noise, exact.noise, rtol=0.15, atol=0.02)
 
 
-def test_many_entries_with_holes_have_the_scales_of_each_target_and_correlations_of_blocks(monkeypatch):
+def test_many_entries_with_holes_have_a_composite_likelihood_of_targets_and_blocks(monkeypatch):
     covariance = KERNEL(X).evaluate_kernel()
     exact = fit_coregionalization(covariance, MISSING)
     monkeypatch.setattr(coregionalization, "_MOST_ENTRIES", 100)
     found = fit_coregionalization(covariance, MISSING)
-    assert found.log_likelihood != exact.log_likelihood
-    for one, other in ((found, exact),):
-        roots = [each.covariance.diagonal().sqrt() for each in (one, other)]
-        own, true = (each.covariance / root / root[:, None] for each, root in zip((one, other), roots))
-        torch.testing.assert_close(own, true, atol=0.35, rtol=0)
-        torch.testing.assert_close(one.noise, other.noise, rtol=0.5, atol=0.05)
+    assert not torch.equal(found.covariance, exact.covariance)
+    roots = [each.covariance.diagonal().sqrt() for each in (found, exact)]
+    own, true = (each.covariance / root / root[:, None] for each, root in zip((found, exact), roots))
+    torch.testing.assert_close(own, true, atol=0.3, rtol=0)
+    torch.testing.assert_close(found.noise, exact.noise, rtol=0.4, atol=0.03)
 
 
 def test_blocks_are_disjoint_and_have_about_as_many_entries():
