@@ -74,7 +74,7 @@ def _numbers(values: np.ndarray) -> NDArray[np.float64]:
     try:
         if values.dtype.kind == "O":
             values = np.where(np.vectorize(is_missing, otypes=[bool])(values), np.nan, values)
-        return values.astype(np.float64)
+        return np.ascontiguousarray(values, dtype=np.float64)  # sums of columns round as they are laid out
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"expected targets that are numbers: {error}. PartitionGPClassifier learns classes, of one target"

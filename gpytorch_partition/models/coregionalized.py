@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from functools import cached_property, reduce
 from operator import add
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator import settings as linear_settings
 from linear_operator import to_linear_operator
-from linear_operator.operators import DenseLinearOperator, InterpolatedLinearOperator, LinearOperator
+from linear_operator.operators import DenseLinearOperator, DiagLinearOperator, InterpolatedLinearOperator, LinearOperator
 from torch import Tensor
 
 from gpytorch_partition import settings
@@ -230,6 +231,10 @@ class CoregionalizedGP(torch.nn.Module):
         noise = self.noise.sqrt() * torch.randn(shape, dtype=torch.float64) if include_noise else 0.0
         return means + found + noise
 
+    def views(self) -> list[TargetView]:
+        """Each target as a model of its own, for what explains models."""
+        return [TargetView(self, number) for number in range(self.num_targets)]
+
     def _posteriors(self, x: Tensor) -> list[PredictiveCovarianceLinearOperator]:
         r"""Predictive covariances (`n x n`) of the independent targets, over :math:`\lambda_s`."""
         prior = to_linear_operator(self.covar_module(x, x)).evaluate_kernel()
@@ -243,6 +248,41 @@ class CoregionalizedGP(torch.nn.Module):
         tasks = torch.arange(self.num_targets, device=x.device).repeat(len(x))
         prior = self._of_entries(points, tasks, points, tasks)
         return _posterior(prior, self._of_entries(points, tasks, self.train_inputs[0][rows], targets), self._noisy)
+
+
+class TargetView:
+    """
+    One of several targets as a model of its own, for what explains models: its mean is `constant + k(x, X) w`.
+
+    :param model: The model of all targets.
+    :param number: The number of the target.
+    """
+
+    def __init__(self, model: CoregionalizedGP, number: int) -> None:
+        self.model, self.number = model, number
+        self.train_inputs, self.covar_module = model.train_inputs, model.covar_module
+        self.prediction_strategy = SimpleNamespace(mean_cache=model.dual_weights[:, number])
+        self.constant = model.constant[number]
+
+    @torch.no_grad()
+    def variances_of(self, priors: Tensor, cross: Tensor) -> Tensor:
+        """
+        Posterior variances (`G`, float64) of linear functionals of the target's function.
+
+        :param priors: `G` variances of the functionals under k.
+        :param cross: `G x N` covariances of the functionals and the training rows under k.
+        """
+        model, number = self.model, self.number
+        with settings.iterative(), settings.no_debug():
+            if model.is_complete:
+                prior, left = DiagLinearOperator(priors), to_linear_operator(cross)
+                found = [_posterior(prior, left, noisy).diagonal(dim1=-2, dim2=-1).double() for noisy in model._each]
+                rotation = model._rotation
+                return torch.stack(found, -1) @ (rotation.signal * rotation.mixing[number].square())
+            rows, targets = model._entries
+            own = model.task_covariance[number].to(cross)
+            prior, left = DiagLinearOperator(own[number] * priors), to_linear_operator(cross[:, rows] * own[targets])
+            return _posterior(prior, left, model._noisy).diagonal(dim1=-2, dim2=-1).double()
 
 
 def _posterior(

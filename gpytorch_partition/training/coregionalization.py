@@ -43,6 +43,7 @@ _USUAL_NOISE = 0.2  # variance of the targets, to start from
 _MOST_ENTRIES = 900  # of Y whose joint covariance is decomposed, some dozen times
 _NUM_BLOCKS = 3  # of so many entries, of random rows, that tell how targets covary where there are more
 _TOLERANCE = 1e-3  # relative change of the log likelihood per entry at which more Lanczos steps are not needed
+_DECIMALS = 9  # of logarithms and loadings that are kept
 _STOPPING_RULE = {"maxiter": 100, "ftol": 1e-6}
 
 
@@ -331,9 +332,10 @@ def maximize_evidence(
         return -total, -gradient.numpy()
 
     found = minimize_lbfgsb(loss, position, bounds=bounds, options=_STOPPING_RULE)
-    covariance, noise, log_volume = _values(torch.from_numpy(found.x), num_targets)
-    mean = terms[0][1](covariance, noise).mean
-    return Coregionalization(covariance, noise, mean, -float(found.fun) - _INDEPENDENCE * float(log_volume))
+    # The last digits of the search depend on where arrays lie in memory.
+    covariance, noise, log_volume = _values(torch.from_numpy(found.x.round(_DECIMALS)), num_targets)
+    mean = terms[0][1](covariance, noise).mean.numpy().round(_DECIMALS)
+    return Coregionalization(covariance, noise, torch.from_numpy(mean), -float(found.fun) - _INDEPENDENCE * float(log_volume))
 
 
 def _position(start: Coregionalization | None, num_targets: int) -> np.ndarray:

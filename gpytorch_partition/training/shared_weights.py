@@ -18,6 +18,7 @@ _LOG_NOISE = (math.log(1e-4), 1.0)
 _START, _START_NOISE = 0.5, 0.2  # sum of the weights, and noise, in variances of the targets
 _NOISE_BONUS = 1.0  # nats for every factor e of a noise, as for one target
 _RELATIVE_TOLERANCE = 3e-6
+_DECIMALS = 9  # of logarithms that are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,8 @@ def maximize_shared_density(folds: Sequence[Fold], targets: Tensor, *, max_itera
     bounds = [_LOG_WEIGHTS] * num_parts + [_LOG_SCALES] * num_targets + [_LOG_NOISE] * num_targets
     options = {"maxiter": max_iterations, "ftol": _RELATIVE_TOLERANCE}
     found = minimize_lbfgsb(loss, start, bounds=bounds, options=options)
-    weights, scales, noise = torch.from_numpy(found.x).split([num_parts, num_targets, num_targets])
+    # The last digits of the search depend on where arrays lie in memory.
+    weights, scales, noise = torch.from_numpy(found.x.round(_DECIMALS)).split([num_parts, num_targets, num_targets])
     log_density = -float(found.fun) - _NOISE_BONUS * float(noise.sum()) / num_held_out
     level = scales.mean()
     return SharedFit((weights + level).exp(), (scales - level).exp(), noise.exp(), log_density)
