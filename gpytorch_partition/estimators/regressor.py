@@ -436,8 +436,9 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ReadsTables, RegressorMi
             categories=self._categories,
         )
 
-    def _set_model(self, model: PartitionGP) -> None:
-        self.model_, self.likelihood_, self._summary = model.eval(), getattr(model, "likelihood", None), None
+    def _set_model(self, model: Any) -> None:
+        self.model_, self._summary = model.eval(), None
+        self.likelihood_: Any = getattr(model, "likelihood", None)  # of several targets none
         self.log_predictive_density_ = description_of(model)["log_predictive_density"]
 
     @property

@@ -22,6 +22,7 @@ class SeveralTargets:
 
     model_: Any
     kernel: Any
+    log_marginal_likelihood_value_: float | None
     _unit: Any
     _target_names: list[str] | None = None
 
@@ -64,7 +65,8 @@ class SeveralTargets:
         else:
             model = self._fit_by_likelihood(x, targets, points)
         self._set_model(model)
-        self.at_bounds_, self.n_iter_ = {}, 0
+        self.at_bounds_: dict[str, Any] = {}
+        self.n_iter_ = 0
 
     def _fit_by_likelihood(self: Any, x: Tensor, targets: Tensor, points: Tensor) -> CoregionalizedGP:
         """With a kernel by name or of a function."""

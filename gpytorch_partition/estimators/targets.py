@@ -83,7 +83,7 @@ def _numbers(values: np.ndarray) -> NDArray[np.float64]:
 
 def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Rows of which a target is known; a `UserWarning` says how many others there are."""
-    known = ~np.isnan(y).all(1)
+    known = np.asarray(~np.isnan(y).all(1))
     if not known.all():
         missing = int((~known).sum())
         warnings.warn(

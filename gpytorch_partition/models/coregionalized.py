@@ -17,7 +17,12 @@ import torch
 from gpytorch.kernels import Kernel
 from linear_operator import settings as linear_settings
 from linear_operator import to_linear_operator
-from linear_operator.operators import DenseLinearOperator, DiagLinearOperator, InterpolatedLinearOperator, LinearOperator
+from linear_operator.operators import (
+    DenseLinearOperator,
+    DiagLinearOperator,
+    InterpolatedLinearOperator,
+    LinearOperator,
+)
 from torch import Tensor
 
 from gpytorch_partition import settings

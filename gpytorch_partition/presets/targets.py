@@ -138,7 +138,7 @@ def imputed(x: Tensor, y: Tensor, categories: Mapping[int, int], random: Any, n_
         True
     """
     random, filled = random_state_of(random), y.double().clone()
-    growing = {"num_trees": _NUM_IMPUTING_TREES, "categories": tuple(categories), "n_jobs": n_jobs}
+    growing: dict[str, Any] = {"num_trees": _NUM_IMPUTING_TREES, "categories": tuple(categories), "n_jobs": n_jobs}
     for number, target in enumerate(y.double().mT):
         known = ~target.isnan()
         if bool(known.all()):

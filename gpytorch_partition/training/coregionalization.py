@@ -65,9 +65,7 @@ class Coregionalization:
 
 
 class Rotation(NamedTuple):
-    r"""
-    The basis in which targets are independent: :math:`W^\top D W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`.
-    """
+    r"""The basis of independent targets: :math:`W^\top D W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`."""
 
     vectors: Tensor  # W, T x T; its columns are the independent targets
     signal: Tensor  # (T,) lambda, not negative
@@ -263,7 +261,8 @@ def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeas
     """The spectrum of one target on the rows where it is known, and what is most likely of it alone."""
     rows = (~target.isnan()).nonzero()[:, 0]
     own, values = covariance[rows, :][:, rows], target[rows].unsqueeze(-1)
-    bounds = Bounds(*((math.exp(low), math.exp(high)) for low, high in (_LOG_SCALE, _LOG_NOISE)))
+    scales, noises = ((math.exp(low), math.exp(high)) for low, high in (_LOG_SCALE, _LOG_NOISE))
+    bounds = Bounds(scales, noises)
     if len(rows) <= linear_settings.max_cholesky_size.value():
         measure = dense_measure(own.to(dtype=torch.float64).to_dense(), values)
         return measure, maximize(SpectralLikelihood(measure), bounds)
@@ -323,8 +322,8 @@ def maximize_evidence(
             covariance, noise, log_volume = _values(where, num_targets)
             found = [(sign, term(covariance.detach(), noise.detach())) for sign, term in terms]
             total = sum(sign * each.value for sign, each in found) + _INDEPENDENCE * float(log_volume.detach())
-            by_covariance = sum(sign * each.by_covariance for sign, each in found)
-            by_noise = sum(sign * each.by_noise for sign, each in found)
+            by_covariance = torch.stack([sign * each.by_covariance for sign, each in found]).sum(0)
+            by_noise = torch.stack([sign * each.by_noise for sign, each in found]).sum(0)
             ones = torch.ones_like(log_volume)
             (gradient,) = torch.autograd.grad(
                 [covariance, noise, log_volume], where, [by_covariance, by_noise, _INDEPENDENCE * ones]
@@ -335,7 +334,9 @@ def maximize_evidence(
     # The last digits of the search depend on where arrays lie in memory.
     covariance, noise, log_volume = _values(torch.from_numpy(found.x.round(_DECIMALS)), num_targets)
     mean = terms[0][1](covariance, noise).mean.numpy().round(_DECIMALS)
-    return Coregionalization(covariance, noise, torch.from_numpy(mean), -float(found.fun) - _INDEPENDENCE * float(log_volume))
+    return Coregionalization(
+        covariance, noise, torch.from_numpy(mean), -float(found.fun) - _INDEPENDENCE * float(log_volume)
+    )
 
 
 def _position(start: Coregionalization | None, num_targets: int) -> np.ndarray:

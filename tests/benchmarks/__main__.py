@@ -40,6 +40,7 @@ from .product import product
 from .report import Bar, Options, Report, Size, Table, summary
 from .scaling import scaling
 from .semi_supervised import semi_supervised
+from .several_targets import several_targets
 from .sizes import sizes
 from .tasks import tasks
 from .training import training
@@ -52,7 +53,7 @@ FUNCTIONS = (
     *(evidence, default_cost, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
     *(diagnosis, weights_by_folds, mondrian_classification),
-    *(machines, gp_classification, categories),
+    *(machines, gp_classification, categories, several_targets),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

@@ -29,7 +29,8 @@ SMALL = Options(num_trees=10, num_slope_trees=5, num_boosted_trees=10, num_shall
 
 
 def rbf(x, y):
-    assert y.shape == (100, 3) and not bool(y.isnan().any())
+    assert y.shape == (100, 3)
+    assert not bool(y.isnan().any())
     return RBFKernel(ard_num_dims=x.shape[1])
 
 
@@ -70,10 +71,12 @@ class TestPredictions:
     @pytest.mark.parametrize("model", [FOREST, HOLES], ids=["complete", "missing"])
     def test_shapes(self, model):
         mean, std, ends = model.predict(NEW, return_std=True, quantiles=(0.05, 0.5, 0.95))
-        assert mean.shape == std.shape == (9, 3) and ends.shape == (9, 3, 3)
+        assert mean.shape == std.shape == (9, 3)
+        assert ends.shape == (9, 3, 3)
         np.testing.assert_allclose(ends[..., 1], mean)
         np.testing.assert_allclose(ends[..., 2] - mean, 1.6449 * std, rtol=1e-4)
-        assert model.noise_.shape == model.outputscale_.shape == (3,) and model.target_covariance_.shape == (3, 3)
+        assert model.noise_.shape == model.outputscale_.shape == (3,)
+        assert model.target_covariance_.shape == (3, 3)
         ends = model.predict(NEW, return_cov=True, quantiles=(0.95,))[2]
         np.testing.assert_allclose(ends[..., 0] - mean, 1.6449 * std, rtol=1e-3)
 
@@ -101,7 +104,8 @@ class TestShapesOfTargets:
     def test_data_frames_name_the_targets(self):
         frame = pandas.DataFrame(MISSING, columns=["a", "b", "c"])
         model = fitted("forest", frame)
-        assert model.target_names_.tolist() == ["a", "b", "c"] and HOLES.target_names_.tolist() == ["y0", "y1", "y2"]
+        assert model.target_names_.tolist() == ["a", "b", "c"]
+        assert HOLES.target_names_.tolist() == ["y0", "y1", "y2"]
         np.testing.assert_array_equal(model.predict(NEW), HOLES.predict(NEW))
 
     def test_lists_with_none_are_missing_entries(self):
@@ -142,7 +146,8 @@ class TestShapesOfTargets:
 
     def test_a_refit_to_one_target_forgets_the_others(self):
         model = fitted("forest", Y).fit(X, Y[:, 0])
-        assert model.predict(NEW).shape == (9,) and isinstance(model.noise_, float)
+        assert model.predict(NEW).shape == (9,)
+        assert isinstance(model.noise_, float)
 
 
 class TestStates:
@@ -169,13 +174,16 @@ class TestExplanations:
         assert found.targets[0].noise_std == pytest.approx(model.noise_[0] ** 0.5)
         assert found.targets[1].num_entries == (100 if model is FOREST else int((~np.isnan(MISSING[:, 1])).sum()))
         assert found.parts[0].explained == pytest.approx(1.0)
-        assert "target y1" in str(found) and "goes with y1 -" in str(found)
-        assert "target y2" in model._repr_html_() and "forest" in repr(model)
+        assert "target y1" in str(found)
+        assert "goes with y1 -" in str(found)
+        assert "target y2" in model._repr_html_()
+        assert "forest" in repr(model)
 
     def test_importance_is_that_of_all_targets(self):
         found = FOREST.importance(X, Y)
         assert found.by_structure.sum() == pytest.approx(1.0)
-        assert found.by_structure.argmax() == 0 and found.permutation.argmax() == 0
+        assert found.by_structure.argmax() == 0
+        assert found.permutation.argmax() == 0
 
     @pytest.mark.parametrize("model", [FOREST, HOLES], ids=["complete", "missing"])
     def test_partial_dependence_is_that_of_the_average(self, model):
@@ -203,7 +211,8 @@ class TestAuto:
     def test_parts_are_chosen_for_all_targets(self, y):
         model = fitted("auto", y)
         mean, std = model.predict(NEW, return_std=True)
-        assert mean.shape == std.shape == (9, 3) and model.score(X, Y) > 0.6
+        assert mean.shape == std.shape == (9, 3)
+        assert model.score(X, Y) > 0.6
         copy = PartitionGPRegressor.from_state(model.to_state())
         np.testing.assert_array_equal(copy.predict(NEW), mean)
         assert set(model.model_.description["parts"]) == {part.name for part in model.summary().parts}
@@ -244,4 +253,6 @@ def test_above_the_dense_limit_nothing_is_as_large_as_the_rows_squared(share):
         model = PartitionGPRegressor("fast_cluster", 20, random_state=0).fit(x[rows], y[rows])
         mean, std = model.predict(x[:40], return_std=True)
     assert largest.numel < 2_500**2 / 2
-    assert np.sqrt(np.mean((mean[:, 0] - np.sin(5 * x[:40, 0])) ** 2)) < 0.1 and (0.05 < std).all() and (std < 0.3).all()
+    assert np.sqrt(np.mean((mean[:, 0] - np.sin(5 * x[:40, 0])) ** 2)) < 0.1
+    assert (std > 0.05).all()
+    assert (std < 0.3).all()

@@ -23,7 +23,9 @@ LOADINGS = torch.tensor([[1.0, 0.0, 0.0], [0.9, 0.4, 0.0], [-0.7, 0.2, 0.6]], dt
 B = LOADINGS @ LOADINGS.mT
 D = torch.tensor([0.1, 0.3, 0.05], dtype=torch.float64)
 Y = (
-    torch.linalg.cholesky(K + 1e-9 * torch.eye(120)) @ torch.randn(120, 3, generator=GENERATOR, dtype=torch.float64) @ LOADINGS.mT
+    torch.linalg.cholesky(K + 1e-9 * torch.eye(120))
+    @ torch.randn(120, 3, generator=GENERATOR, dtype=torch.float64)
+    @ LOADINGS.mT
     + D.sqrt() * torch.randn(120, 3, generator=GENERATOR, dtype=torch.float64)
     + torch.tensor([1.0, 0.0, -2.0], dtype=torch.float64)
 )
@@ -90,5 +92,6 @@ def test_many_entries_with_holes_have_a_composite_likelihood_of_targets_and_bloc
 def test_blocks_are_disjoint_and_have_about_as_many_entries():
     blocks = random_blocks(MISSING, 60, 3)
     rows = torch.cat(blocks)
-    assert len(blocks) == 3 and len(rows.unique()) == len(rows)
+    assert len(blocks) == 3
+    assert len(rows.unique()) == len(rows)
     assert all(30 < int((~MISSING[block].isnan()).sum()) < 90 for block in blocks)
