@@ -11,10 +11,10 @@ from sklearn.base import BaseEstimator
 from sklearn.inspection import permutation_importance
 from sklearn.utils.validation import check_is_fitted
 
-from gpytorch_partition.estimators.importance import Importance, column_shares
+from gpytorch_partition.estimators.importance import Importance, column_shares, column_shares_of_targets
 from gpytorch_partition.estimators.nearest_rows import nearest_rows
 from gpytorch_partition.estimators.partial_dependence import PartialDependence, partial_dependence, table_of
-from gpytorch_partition.estimators.summary import ModelSummary, summary_of
+from gpytorch_partition.estimators.summary import ModelSummary, summary_of, summary_of_targets
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
 
@@ -35,6 +35,8 @@ class Explanation(BaseEstimator):
     n_features_in_: int
     _unit: Any
     _counted_rows: np.ndarray | None
+    _has_several: bool
+    target_names_: Any
     _summary: ModelSummary | None = None
 
     def summary(self) -> ModelSummary:
@@ -57,10 +59,12 @@ class Explanation(BaseEstimator):
         """
         check_is_fitted(self, "model_")
         if self._summary is None:
-            self._summary = summary_of(
+            several = [self.target_names_.tolist()] if self._has_several else []
+            self._summary = (summary_of_targets if several else summary_of)(
                 self.model_,
                 self._unit,
                 self._model_column_names(),
+                *several,
                 num_columns=self.n_features_in_,
                 title=f"{type(self).__name__} with kernel={_shown(self.kernel)}",
                 log_marginal_likelihood=self.log_marginal_likelihood_value_,
@@ -105,7 +109,8 @@ class Explanation(BaseEstimator):
         check_is_fitted(self, "model_")
         if (X is None) != (y is None):
             raise ValueError("expected both rows and targets to check importances by, or neither, got one of them")
-        shares, checked = self._by_input_columns(column_shares(self.model_, random_state)), {}
+        of_model = column_shares_of_targets if self._has_several else column_shares
+        shares, checked = self._by_input_columns(of_model(self.model_, random_state)), {}
         if isinstance(X, Mapping):
             raise TypeError(
                 "expected a data frame or an array of rows to permute, got a mapping: give a DataFrame of it"
@@ -123,7 +128,7 @@ class Explanation(BaseEstimator):
 
         :param X: `N x D` rows that are averaged over.
         :param column: Number or name of the column.
-        :param options: `grid` and `grid_resolution`.
+        :param options: `grid`, `grid_resolution` and, of several targets, `target`.
         """
         return partial_dependence(self, X, column, **options)
 

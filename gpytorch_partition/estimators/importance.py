@@ -22,7 +22,8 @@ from gpytorch_partition.estimators.parts import (
 )
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, RandomForestKernel
-from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.models import CoregionalizedGP, PartitionGP
+from gpytorch_partition.models.coregionalized import TargetView
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
 
@@ -76,7 +77,7 @@ class Importance:
 
 
 @torch.no_grad()
-def column_shares(model: PartitionGP, random_state: Any = 0) -> np.ndarray:
+def column_shares(model: PartitionGP | TargetView, random_state: Any = 0) -> np.ndarray:
     r"""
     How much each column contributes to the variance that each part of a model explains (`parts x D`).
 
@@ -110,6 +111,19 @@ def column_shares(model: PartitionGP, random_state: Any = 0) -> np.ndarray:
     with settings.iterative():
         found = [_shares_of(part, x, alpha, total, float(share), random) for part, share in zip(parts, shares)]
     return torch.stack(found).numpy()
+
+
+@torch.no_grad()
+def column_shares_of_targets(model: CoregionalizedGP, random_state: Any = 0) -> np.ndarray:
+    """
+    :func:`column_shares` of several targets together (`parts x D`): of each, weighed by the variance that it explains.
+
+    :param model: A model of several targets.
+    :param random_state: Seed of the rows whose values are taken. (Default: 0.)
+    """
+    variances = model.means(model.train_inputs[0]).var(0).numpy()
+    shares = [column_shares(view, random_state) for view in model.views()]
+    return np.average(shares, axis=0, weights=variances if variances.sum() > 0 else None)
 
 
 def _shares_of(

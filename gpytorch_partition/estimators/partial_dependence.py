@@ -65,7 +65,13 @@ class PartialDependence:
 
 
 def partial_dependence(
-    model: Any, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30
+    model: Any,
+    X: Any,
+    column: int | str,
+    *,
+    grid: Any = None,
+    grid_resolution: int = 30,
+    target: int | str | None = None,
 ) -> PartialDependence:
     r"""
     How the function depends on one column, averaged over the other columns of some rows (Friedman 2001, section 8.2).
@@ -88,6 +94,7 @@ def partial_dependence(
     :param grid: Values of the column. (Default: its own values, if there are not more than `grid_resolution`;
         else that many from the 5 % to the 95 % quantile, as scikit-learn has them, or the most frequent categories.)
     :param grid_resolution: See above. (Default: 30.)
+    :param target: Number or name of the target, where the model has several. (Default: None, it has one.)
     :raises ValueError: If there is no such column, or rows or grid cannot be used.
     :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -106,11 +113,40 @@ def partial_dependence(
     kind = NUMBERS if model.encoder_ is None else model.encoder_.kinds_[number]
     values = _values_of(X, number, kind)
     chosen = _default_grid(values, grid_resolution, kind) if grid is None else _checked_grid(grid)
-    points = (model._points(model._checked_rows(_with_value(X, number, value))) for value in chosen)
+    points = [model._points(model._checked_rows(_with_value(X, number, value))) for value in chosen]
+    if model._has_several:
+        return PartialDependence(names[number], chosen, *_of_target(model, points, target), values)
+    if target is not None:
+        raise ValueError(f"expected no target for a model of one target, got {target!r}: leave it out")
     means, priors, left_out, cross = (torch.stack(found) for found in zip(*(_average(model.model_, x) for x in points)))
     variances = _variances(model.model_, priors, cross) + left_out
     std = variances.double().clamp_min(0).sqrt().numpy() * model._y_scale
     return PartialDependence(names[number], chosen, model._unit.undo(means).numpy(), std, values)
+
+
+@torch.no_grad()
+def _of_target(model: Any, points: list[Tensor], target: int | str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations (`G` each) of one of several targets, in its units."""
+    names = model.target_names_.tolist()
+    if target is None:
+        shown = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
+        raise ValueError(f"expected the target whose dependence it is, got none: give target=, one of {shown}")
+    number = _number_of(target, names, "target")
+    view, found = model.model_.views()[number], []
+    with settings.iterative(), settings.no_debug():
+        for x in map(encode_missing, points):
+            weights = x.new_full((len(x), 1), 1 / len(x))
+            found.append(
+                [
+                    to_linear_operator(view.covar_module(rows, x)).evaluate_kernel().matmul(weights).squeeze(-1)
+                    for rows in (x, view.train_inputs[0])
+                ]
+            )
+    priors, cross = torch.stack([prior.mean() for prior, _ in found]), torch.stack([each for _, each in found])
+    means = view.constant + (cross @ view.prediction_strategy.mean_cache).double()
+    mean, scale = model._unit.mean[number], model._unit.scale[number]
+    std = view.variances_of(priors, cross).clamp_min(0).sqrt()
+    return (mean + scale * means).numpy(), (scale * std).numpy()
 
 
 @torch.no_grad()
@@ -146,14 +182,14 @@ def _variances(model: PartitionGP, priors: Tensor, cross: Tensor) -> Tensor:
         return covariance.diagonal(dim1=-2, dim2=-1)
 
 
-def _number_of(column: int | str, names: list[str]) -> int:
+def _number_of(column: int | str, names: list[str], kind: str = "column") -> int:
     if isinstance(column, str) and column in names:
         return names.index(column)
     is_number = isinstance(column, int | np.integer) and not isinstance(column, bool)
     if is_number and -len(names) <= int(column) < len(names):
         return int(column) % len(names)
     shown = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
-    raise ValueError(f"expected a column's number below {len(names)} or its name, one of {shown}, got {column!r}")
+    raise ValueError(f"expected a {kind}'s number below {len(names)} or its name, one of {shown}, got {column!r}")
 
 
 def table_of(X: Any, names: list[str]) -> Any:

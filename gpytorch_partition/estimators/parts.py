@@ -15,6 +15,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.kernels import IterativeKernel, PartitionMixtureKernel, StandardizedKernel
 from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.models.coregionalized import TargetView
 from gpytorch_partition.tables import NumberView
 
 Map = Callable[[Tensor], Tensor]
@@ -131,7 +132,7 @@ def _columns_of(kernel: Kernel) -> Map:
 
 
 @torch.no_grad()
-def dual_weights(model: PartitionGP) -> Tensor:
+def dual_weights(model: PartitionGP | TargetView) -> Tensor:
     r"""
     The weights :math:`\alpha = (K + D)^{-1} (y - \mu)` (`N`) of the training rows in the posterior mean; one solve, or
     none if means were predicted before.
@@ -142,14 +143,14 @@ def dual_weights(model: PartitionGP) -> Tensor:
 
 
 @torch.no_grad()
-def strategy_of(model: PartitionGP) -> Any:
+def strategy_of(model: PartitionGP | TargetView) -> Any:
     """
     GPyTorch's prediction strategy of a model, which keeps what predictions share.
 
     :param model: A model in evaluation mode.
     """
     with settings.iterative(), settings.no_debug():
-        if model.prediction_strategy is None:
+        if model.prediction_strategy is None and isinstance(model, PartitionGP):
             model(model.train_inputs[0][:1]).mean  # noqa: B018, makes it
         return model.prediction_strategy
 

@@ -32,8 +32,10 @@ from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
+from gpytorch_partition.estimators.several_targets import SeveralTargets
 from gpytorch_partition.estimators.summary import noise_variances
 from gpytorch_partition.estimators.tables import ReadsTables
+from gpytorch_partition.estimators.targets import has_several, rebuilt_targets
 from gpytorch_partition.estimators.training_range import ToldOfRange, is_blind
 from gpytorch_partition.estimators.uncertainty import (
     checked_quantiles,
@@ -52,7 +54,7 @@ from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 from gpytorch_partition.presets import Options, default_model, ensemble_model
-from gpytorch_partition.presets.assembly import DefaultGP, description_of, rebuilt
+from gpytorch_partition.presets.assembly import description_of, rebuilt
 from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.options import some_rows
 from gpytorch_partition.progress import progress, ticking, verbosity
@@ -78,7 +80,7 @@ _FIT_THERE = "Leave these rows out, or fit to some from there"
 _FEWER_SAMPLES = 4
 
 
-class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin, BaseEstimator):
+class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables, RegressorMixin, BaseEstimator):
     r"""
     Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
 
@@ -98,6 +100,10 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
 
     The kernels are those of Davies & Ghahramani 2014 and Balog et al. 2016: see the classes of
     :mod:`gpytorch_partition.kernels`.
+
+    Several targets (Y of T columns) are one model, with covariances :math:`k(x, x') B_{tt'}` of the functions and a
+    noise of each; entries of Y may be missing. It costs what T models with one kernel cost, or with missing entries
+    what one of as many rows as there are entries costs: nothing is as large as `NT x NT`, or `N x N`.
 
     :param kernel: `"auto"`, a sum of forests, boosted trees, local slopes, a smooth and a linear part, or of rough
         parts and a linear one where the targets vary on all scales, with a noise that may vary with x, all weighed by
@@ -152,10 +158,13 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
 
     Fitted attributes:
 
-    - `model_`, `likelihood_`, `kernel_`: the GPyTorch model of standardized data, its likelihood and its kernel.
+    - `model_`, `likelihood_`, `kernel_`: the GPyTorch model of standardized data, its likelihood and its kernel; of
+        several targets a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood of GPyTorch.
     - `noise_`, `outputscale_`: variances of the noise and of the function, in squared units of the targets. Where the
         noise varies (`"auto"`), its level; `"auto"` has several outputscales in `kernel_`, and 1 beside the targets'
-        variance here.
+        variance here. `T` of each for several targets.
+    - `target_covariance_`: for several targets the `T x T` covariance B of their functions, in their units.
+    - `target_names_`: for several targets their names, those of the data frame or y0, y1 and so on.
     - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"`.
     - `log_predictive_density_`: for `"auto"`, the mean log density of held-out rows, in nats, of standardized targets;
         where rough parts were taken, random rows and neighbors, which are easier to predict. None for others.
@@ -208,13 +217,15 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
             missing cells, as :class:`~gpytorch_partition.tables.TableEncoder` reads them. Forests split on sets of
             levels, and know missing cells; other kernels, and a function's, see one-hot columns (up to 10 levels), mean
             targets (above; in training, of other folds) and medians (:class:`~gpytorch_partition.tables.NumberView`).
-        :param y: `N` targets: one output.
+        :param y: `N` targets, or `N x T` of T targets, an array or a data frame, that one model shares: one kernel for
+            all, a covariance between them and a noise of each. NaN is then a missing entry; a row of which every
+            target is missing is left out, with a warning. (`N x 1` is one target, with scikit-learn's warning.)
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
             row is :math:`\sigma^2 / w`, as of a mean of w measurements. Weights are not normalized: the noise of new
             observations, and `noise_`, are those of weight 1; twice the weights have the same means, and twice that
             noise. Rows of weight 0 are left out. Trees that learn from targets count squared errors by weights
             too, but none for more than that which nine tenths of the rows weigh at most; a function's kernel does not
-            know them. (Default: None, 1.)
+            know them, nor do clones of an ensemble. For one target only. (Default: None, 1.)
         :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
             4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function is given all rows, the
@@ -228,8 +239,12 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         """
         self._check_parameters()
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
-        X, y = self._read(X, y, reset=True, y_numeric=True, ensure_all_finite=self._finiteness)
-        X, y, row_weights, self._counted_rows = counted_rows(X, y.astype(np.float64), weights)
+        if has_several(y):
+            self._check_one_target_only(weights)
+            X, y = self._read_targets(X, y)
+        else:
+            X, y = self._read_target(X, y)
+        X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
         rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
@@ -242,14 +257,22 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         points = self._columns.apply_array(rows).to(dtype)
         self.options_, self.left_out_ = None, ()
         with verbosity(self.verbose), ticking(f"fitting {len(y):,} rows"):
-            if self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
+            if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
                 options = Options() if self.options is None else self.options
                 data = (x.double(), targets.double(), torch.from_numpy(y), row_weights, self._counted_rows)
                 fit_in_time(self, partial(self._fit_some_rows, *data), (len(y), x.shape[1]), options)
             else:
                 with recorded_stages() as self.seconds_:
-                    self._fit_model(x, targets, points, row_weights)
+                    if y.ndim == 2:
+                        self._fit_targets(x, targets, points)
+                    else:
+                        self._fit_model(x, targets, points, row_weights)
         return self
+
+    def _read_target(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        self._target_names = None
+        X, y = self._read(X, y, reset=True, y_numeric=True, ensure_all_finite=self._finiteness)
+        return X, y.astype(np.float64)
 
     def _checked_unlabelled(self, unlabelled: Any) -> np.ndarray:
         if sees_raw_columns(self.kernel):
@@ -322,16 +345,18 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         what is not known of the row makes them. That costs ten means for each such row.
 
         :param X: `N x D` rows.
-        :param return_std: Also return `N` standard deviations in units of the targets. (Default: no.)
+        :param return_std: Also return `N` (or `N x T`) standard deviations in units of the targets. (Default: no.)
         :param return_cov: Also return the `N x N` covariance, in squared units; it is dense and costs a solve per row.
-            (Default: no.)
-        :param quantiles: Also return these quantiles of each row, a column each (`N x q`), in units of the targets:
+            For T targets it is `N x N x T`, one for each, as that of scikit-learn's `GaussianProcessRegressor`;
+            :meth:`sample_y` is joint in rows and targets. (Default: no.)
+        :param quantiles: Also return these quantiles of each row, a column each (`N x q`, or `N x T x q`), in units of
+            the targets:
             `(0.05, 0.95)` are the ends of intervals of 90 %. They are those of a Gaussian with the mean and standard
             deviation, which follows a noise that varies; where `"auto"` has found outliers, those of Student-t noise
             beside the Gaussian function. (Default: none.)
         :param include_noise: Whether uncertainty is that of new observations, not of the function alone. The means are
             the same. (Default: yes.)
-        :return: `N` means, or a tuple.
+        :return: `N` (or `N x T`) means, or a tuple.
 
         An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` says that rows lie outside the range of the
         training rows by more than a quarter of it (one row of a hundred, or any by more than all of it), where the
@@ -357,7 +382,7 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         rows = self._checked_rows(X)
         if return_cov:
             mean, covariance = self._joint_moments(rows, include_noise)
-            found, std = [mean, covariance], np.sqrt(np.diag(covariance).clip(0))
+            found, std = [mean, covariance], np.sqrt(covariance.diagonal().T.clip(0))
         else:
             mean, std = self._moments(rows, return_std or probabilities is not None, include_noise)
             found = [mean, std] if return_std else [mean]
@@ -376,7 +401,7 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         :param n_samples: Number of samples. (Default: 1.)
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
-        :return: `N x n_samples`, in units of the targets.
+        :return: `N x n_samples`, or `N x T x n_samples`, in units of the targets.
         :raises ValueError: If X cannot be used, or `random_state` is no seed.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
         :raises TypeError: If X is sparse.
@@ -385,27 +410,31 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
         with settings.iterative(), settings.no_debug(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
+            if self._has_several:
+                return self._samples_of_targets(rows, n_samples, include_noise)
             samples = sampled(self.model_, self._points(rows), n_samples, include_noise=include_noise)
         found, unknown = self._unit.undo(samples.T).numpy(), self._unknown_cells(rows, True, include_noise)
         return found if unknown is None else unknown.samples(found, np.random.RandomState(seed))
 
     @property
-    def noise_(self) -> float:
+    def noise_(self) -> Any:
         """Variance of the noise, in squared units of the targets; its level where `"auto"` chose one that varies."""
         check_is_fitted(self, "model_")
-        return self.likelihood_.noise.item() * self._y_scale**2
+        return (self.model_.noise.numpy() if self._has_several else self.likelihood_.noise.item()) * self._y_scale**2
 
     @property
-    def outputscale_(self) -> float:
+    def outputscale_(self) -> Any:
         """Variance of the function, in squared units of the targets."""
         check_is_fitted(self, "model_")
+        if self._has_several:
+            return self.target_covariance_.diagonal()
         return self.model_.covar_module.outputscale.item() * self._y_scale**2
 
     @property
     def kernel_(self) -> Kernel:
         """The kernel, without its outputscale."""
         check_is_fitted(self, "model_")
-        return self.model_.covar_module.base_kernel
+        return self.model_.covar_module if self._has_several else self.model_.covar_module.base_kernel
 
     # Tensors and plain values.
 
@@ -437,8 +466,9 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
             "feature_names": None if names is None else [str(name) for name in names],
             "x_mean": self._columns.mean,
             "x_scale": self._columns.scale,
-            "y_mean": self._unit.mean.item(),
-            "y_scale": self._y_scale,
+            "y_mean": self._unit.mean.tolist(),
+            "y_scale": self._unit.scale.tolist(),
+            "target_names": self._target_names,
             "train_x": self.model_.train_inputs[0],
             "train_y": self.model_.train_targets,
             "model": dict(self.model_.state_dict()),
@@ -468,13 +498,16 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         regressor = cls(**state["parameters"])
         regressor._columns = Standardization(state["x_mean"], state["x_scale"])
         regressor._unit = Standardization(*torch.tensor([state["y_mean"], state["y_scale"]], dtype=torch.float64))
-        x, y, model = state["train_x"], state["train_y"], rebuilt(state, state["train_x"], state["train_y"])
-        if model is None:
-            kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
-            kernel = EncodedKernel(kernel) if state.get("has_view") else kernel
+        regressor._target_names = state.get("target_names")  # which came later, as several targets did
+        x, y = state["train_x"], state["train_y"]
+        kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
+        kernel = EncodedKernel(kernel) if state.get("has_view") else kernel
+        if y.dim() == 2:
+            model = rebuilt_targets(state, x, y, kernel)
+        else:
             weights = state.get("row_weights")  # which came later, as the rows that count
             likelihood = new_likelihood(None if weights is None else RowWeights.of(weights))
-            model = PartitionGP(x, y, likelihood, kernel)
+            model = rebuilt(state, x, y) or PartitionGP(x, y, likelihood, kernel)
         model.load_state_dict(state["model"])
         regressor._set_model(model)
         encoder = state.get("encoder")  # as the view, of later versions
@@ -536,14 +569,15 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
             check_columns(self.kernel, self)
         return columns.without(range(rows.shape[1]) if sees_raw_columns(self.kernel) else self._categories)
 
-    def _set_model(self, model: PartitionGP) -> None:
-        self.model_, self.likelihood_, self._summary = model.eval(), model.likelihood, None
+    def _set_model(self, model: Any) -> None:
+        self.model_, self._summary = model.eval(), None
+        self.likelihood_: Any = getattr(model, "likelihood", None)  # of several targets none
         self.log_predictive_density_ = description_of(model)["log_predictive_density"]
 
     @property
     def _is_chosen(self) -> bool:
         """Whether the model is the default one, not one of a single kernel."""
-        return isinstance(self.model_, DefaultGP)
+        return description_of(self.model_)["parts"] is not None
 
     @property
     def _knows_missing_cells(self) -> bool:
@@ -553,11 +587,12 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         return all(isinstance(kernel, RandomForestKernel) for kernel in innermost_kernels(self.model_.covar_module))
 
     @property
-    def _y_scale(self) -> float:
-        return self._unit.scale.item()
+    def _y_scale(self) -> Any:
+        return self._unit.scale.numpy() if self._has_several else self._unit.scale.item()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
         tags.input_tags.allow_nan = name_of(self.kernel) in ("auto", "forest") or sees_raw_columns(self.kernel)
         return tags
 
@@ -568,7 +603,7 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
         model = self.model_
         remedy = _FIT_THERE if self._is_chosen and not is_ensemble(self.kernel) else _WIDENS
-        if is_blind(model.covar_module, model.likelihood):
+        if is_blind(model.covar_module, self.likelihood_):
             self._warn_of_rows_outside(self._columns.apply_array(rows), model.train_inputs[0], remedy, stacklevel=3)
         return rows
 
@@ -607,8 +642,8 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
 
     @torch.no_grad()
     def _unknown_cells(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> UnknownCells | None:
-        """What the rows with holes may be; None if there are none."""
-        if not np.isnan(rows).any():
+        """What the rows with holes may be; None if there are none, or several targets."""
+        if self._has_several or not np.isnan(rows).any():
             return None
         train_x = decode_missing(self.model_.train_inputs[0])
         x = self._columns.apply_array(rows).to(train_x)
@@ -639,6 +674,8 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
         """Means and standard deviations (or nothing) in units of the targets."""
         # Without debugging GPyTorch does not warn that the rows may be the training rows.
         with settings.iterative(), settings.no_debug(), self._samples_of_variances(include_noise):
+            if self._has_several:
+                return self._moments_of_targets(rows, with_std, include_noise)
             found = self._predictive(rows, include_noise)
             mean = self._unit.undo(found.mean).numpy()
             variance = found.variance.double().numpy() if with_std else np.empty(0)
@@ -654,6 +691,8 @@ class PartitionGPRegressor(Explanation, ToldOfRange, ReadsTables, RegressorMixin
     def _joint_moments(self, rows: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Means and covariance in units of the targets."""
         with settings.iterative(), settings.no_debug():
+            if self._has_several:
+                return self._joint_moments_of_targets(rows, include_noise)
             found = self._predictive(rows, include_noise)
             mean = self._unit.undo(found.mean).numpy()
             covariance = found.lazy_covariance_matrix.to_dense().double().numpy()

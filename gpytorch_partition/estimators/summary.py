@@ -16,12 +16,13 @@ from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, PartitionMixtureKernel, RandomForestKernel
 from gpytorch_partition.likelihoods import student_t_noise, weights_of
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
-from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.settings import iterative
 
 _MOST_ROWS = 5_000  # training rows, evenly spread, that shares of variances are computed on
 _MOST_COLUMNS = 8  # lengthscales shown
+_MOST_TARGETS = 4  # correlations of a target that are shown
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,37 @@ class PartSummary:
 
 
 @dataclass(frozen=True)
+class TargetSummary:
+    """
+    One of several targets, in its own units.
+
+    :param name: Its name.
+    :param num_entries: Number of rows where it is known.
+    :param target_std: Standard deviation of these.
+    :param function_std: Standard deviation of its posterior mean over the training rows.
+    :param noise_std: Standard deviation of its noise.
+    :param correlations: The prior correlations of its function with those of all targets, by name.
+    """
+
+    name: str
+    num_entries: int
+    target_std: float
+    function_std: float
+    noise_std: float
+    correlations: dict[str, float]
+
+    def __str__(self) -> str:
+        others = {name: value for name, value in self.correlations.items() if name != self.name}
+        closest = sorted(others, key=lambda name: -abs(others[name]))[:_MOST_TARGETS]
+        told = ", ".join(f"{name} {others[name]:+.2f}" for name in closest)
+        share = f"{_percent(self.noise_std / self.target_std)} of the target's" if self.target_std else ""
+        return (
+            f"{counted(self.num_entries, 'row')}, function {self.function_std:.4g}, noise "
+            f"{self.noise_std:.4g} ({share}); goes with {told}"
+        )
+
+
+@dataclass(frozen=True)
 class ModelSummary:
     """
     What a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor` consists of; readable when printed.
@@ -70,6 +102,8 @@ class ModelSummary:
         None where all weigh 1.
     :param left_out: What the default model leaves out for the budget of its time. (Default: nothing.)
     :param degrees_of_freedom: Of Student-t noise, whose outliers have small weights; None where noise is Gaussian.
+    :param targets: Several targets one by one; the numbers above are then root mean squares over all of them, in
+        standard deviations of each. (Default: one target.)
     """
 
     title: str
@@ -88,6 +122,7 @@ class ModelSummary:
     row_weights: tuple[float, float] | None = None
     left_out: tuple[str, ...] = ()
     degrees_of_freedom: float | None = None
+    targets: tuple[TargetSummary, ...] = ()
 
     def __str__(self) -> str:
         width = max(12, *(len(part.name) for part in self.parts))
@@ -109,6 +144,8 @@ class ModelSummary:
             f"(targets: {self.target_std:.4g}; the prior expects {self.prior_std:.4g})",
             "noise": self._noise(),
         }
+        if self.targets:
+            found = {f"target {each.name}": str(each) for each in self.targets}
         if self.degrees_of_freedom is not None:
             found["outliers"] = f"Student-t noise with {self.degrees_of_freedom:g} degrees of freedom"
         if self.row_weights is not None:
@@ -182,6 +219,61 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
         degrees_of_freedom=None if tails is None else float(tails.df),
         row_weights=None if weights is None else (float(weights.min()), float(weights.max())),
         noise_range=(float(noise.min()), float(noise.max())) if varies else None,
+        **others,
+    )
+
+
+@torch.no_grad()
+def summary_of_targets(
+    model: CoregionalizedGP, unit: Standardization, columns: list[str], names: list[str], **others: Any
+) -> ModelSummary:
+    """
+    The summary of a fitted model of several targets; shares of parts are those of all targets together.
+
+    :param model: The model.
+    :param unit: What its targets were standardized by.
+    :param columns: Names of its columns.
+    :param names: Names of the targets.
+    :param others: The other fields of :class:`ModelSummary`.
+    """
+    x, weights = model.train_inputs[0], model.dual_weights
+    some = x[:: -(-len(x) // _MOST_ROWS)]
+    parts = kernel_parts(model.covar_module)
+    with iterative():
+        priors = [part.prior_variance(some) for part in parts]
+        means = torch.stack([torch.stack([part.mean(some, x, own) for part in parts]) for own in weights.mT])
+    # Rows of all targets one after another, each centred: shares are those of their common variance.
+    centred = (means - means.mean(-1, keepdim=True)).transpose(0, 1).flatten(1)
+    own_names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
+    total, shares = sum(priors) or 1.0, covariance_shares(centred)
+    found = tuple(
+        PartSummary(name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns))
+        for name, part, prior, share in zip(own_names, parts, priors, shares)
+    )
+    known = ~model.train_targets.isnan()
+    functions = means.sum(1).std(-1, correction=0)
+    root = model.task_covariance.diagonal().sqrt()
+    correlations = (model.task_covariance / root / root.unsqueeze(-1)).tolist()
+    of_targets = tuple(
+        TargetSummary(
+            name,
+            int(known[:, number].sum()),
+            scale * float(model.train_targets[known[:, number], number].double().std(correction=0)),
+            scale * float(functions[number]),
+            scale * float(model.noise[number].sqrt()),
+            dict(zip(names, correlations[number])),
+        )
+        for number, (name, scale) in enumerate(zip(names, unit.scale.tolist()))
+    )
+    return ModelSummary(
+        num_rows=len(x),
+        parts=found,
+        target_std=1.0,
+        function_std=float(functions.square().mean().sqrt()),
+        prior_std=max(0.0, float(root.square().mean()) * sum(priors)) ** 0.5,
+        noise_std=float(model.noise.mean().sqrt()),
+        noise_range=None,
+        targets=of_targets,
         **others,
     )
 

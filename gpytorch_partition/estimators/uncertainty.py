@@ -107,14 +107,14 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
 
 def gaussian_quantiles(mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """
-    Quantiles of Gaussians (`N x q`).
+    Quantiles of Gaussians (`*shape x q`).
 
-    :param mean: `N` means.
-    :param std: `N` standard deviations.
+    :param mean: `*shape` means.
+    :param std: `*shape` standard deviations.
     :param probabilities: `q` numbers between 0 and 1.
 
     Example:
         >>> gaussian_quantiles(np.array([10.0]), np.array([2.0]), np.array([0.5, 0.975])).round(2)
         array([[10.  , 13.92]])
     """
-    return mean[:, None] + std[:, None] * norm.ppf(probabilities)
+    return mean[..., None] + std[..., None] * norm.ppf(probabilities)

@@ -2,6 +2,7 @@
 
 from gpytorch_partition.models.cluster_features import ClusterFeatures as ClusterFeatures
 from gpytorch_partition.models.cluster_features import cluster_features as cluster_features
+from gpytorch_partition.models.coregionalized import CoregionalizedGP as CoregionalizedGP
 from gpytorch_partition.models.exact_gp import PartitionGP as PartitionGP
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP as FeatureSpaceGP
 from gpytorch_partition.models.feature_space_gp import array_chunks as array_chunks

@@ -58,9 +58,9 @@ class DefaultGP(PartitionGP):
         return f"{counted(len(self.train_targets), 'row')}, weights: {told}"
 
 
-def description_of(model: PartitionGP) -> dict[str, Any]:
+def description_of(model: Any) -> dict[str, Any]:
     """The description of a model; its `"parts"` are None unless it is a default one."""
-    if isinstance(model, DefaultGP):
+    if getattr(model, "description", None) is not None:
         return model.description
     return {"parts": None, "noise": {}, "log_predictive_density": None, "view_columns": None}
 
@@ -75,8 +75,7 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
     :return: The model, in evaluation mode; None where the description is that of a model of another kind.
     :raises KeyError: If a value is missing, or no part has such a name.
     """
-    own = {name: description[name] for name in ("parts", "noise", "log_predictive_density")}
-    own["view_columns"] = description.get("view_columns")  # which came later
+    own = own_description(description)
     if own["parts"] is None:
         return None
     parts, weights = unfitted_parts(train_x.shape[1], own["view_columns"]), dict.fromkeys(own["parts"], 1.0)
@@ -86,7 +85,20 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
     elif own["noise"].get("has_weights"):
         noise = WeightedNoise(noise, torch.ones(len(train_x)))
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
-    return DefaultGP(train_x, train_y, likelihood, IterativeKernel(_weighted(parts, weights, None)), own).eval()
+    return DefaultGP(train_x, train_y, likelihood, IterativeKernel(weighted_parts(parts, weights, None)), own).eval()
+
+
+def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
+    """A description among other values."""
+    own = {name: description[name] for name in ("parts", "noise", "log_predictive_density")}
+    own["view_columns"] = description.get("view_columns")  # which came later
+    return own
+
+
+def unfitted_kernel(description: Mapping[str, Any], num_columns: int) -> IterativeKernel:
+    """The kernel of a default model for `load_state_dict`, for rows of so many columns."""
+    parts = unfitted_parts(num_columns, description["view_columns"])
+    return IterativeKernel(weighted_parts(parts, dict.fromkeys(description["parts"], 1.0), None))
 
 
 def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
@@ -108,7 +120,7 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     elif data.weights is not None:
         noise = WeightedNoise(noise, data.weights.values, data.weights.unit)
     likelihood = _likelihood(noise, choice.threshold, parts, weights, data.columns)
-    kernel = IterativeKernel(_weighted(parts, weights, data.columns))
+    kernel = IterativeKernel(weighted_parts(parts, weights, data.columns))
     model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice, data))
     model.covar_module.outputscale = 1.0
     model.mean_module.constant = data.unit.mean
@@ -149,7 +161,7 @@ def _likelihood(
     if threshold is not None:
         name, outputscale = SMOOTH.name, outputscales[SMOOTH.name]
         kernels = (_exact(parts[name]), parts[name])
-        exact, approximation = (_weighted({name: kernel}, {name: outputscale}, columns) for kernel in kernels)
+        exact, approximation = (weighted_parts({name: kernel}, {name: outputscale}, columns) for kernel in kernels)
         fitc = FITCGaussianLikelihood(noise, exact, approximation, threshold * outputscale)
         return StudentTLikelihood(fitc.noise_covar) if isinstance(noise, StudentTNoise) else fitc
     if isinstance(noise, StudentTNoise):
@@ -168,7 +180,7 @@ def _exact(smooth: Kernel) -> Kernel:
     return smooth.base_kernel
 
 
-def _weighted(
+def weighted_parts(
     parts: Mapping[str, Kernel], outputscales: Mapping[str, float], columns: Standardization | None
 ) -> StandardizedKernel:
     """The sum with fixed weights, for points in the units of the training rows; None for an unfitted kernel."""

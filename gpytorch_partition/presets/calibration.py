@@ -34,7 +34,7 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
 
     The mean variance of the smooth part that inducing points do not span is added to the noise. Where they leave more
     unspanned than at 95 % of new rows, the rest is added at prediction (the threshold). Models of four fifths of the
-    rows (of 200,000 at most) predict the held-out rows, without those that chose. A forest of their residuals models
+    rows predict the held-out rows, without those that chose. A forest of their residuals models
     how the noise varies. Then a factor of all variances, one of the noise alone, and the noise's exponent maximize the
     predictive density of held-out rows, whose variances come from 32 samples: of 1,000 rows of a fold at most, and of
     so many folds that there are 300.
@@ -171,6 +171,22 @@ def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor,
         noise_forest=forest if varies else None,
         log_density=-loss / len(variances),
     )
+
+
+def scale_factors(residuals: Tensor, variances: Tensor, noise: float, options: Options) -> tuple[float, float]:
+    """
+    A factor of all variances and one of the noise beside it that maximize the density of held-out entries.
+
+    :param residuals: `n` residuals; NaN where there is no entry.
+    :param variances: `n` variances of the function.
+    :param noise: The noise so far.
+    :param options: Bounds of the factors.
+    """
+    known = ~residuals.isnan()
+    bounds = [(math.log(1 / most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
+    ratios = torch.zeros_like(residuals[known])
+    found, _ = _fit(residuals[known], variances[known], ratios, torch.full_like(ratios, noise), [*bounds, (0.0, 0.0)])
+    return math.exp(found[0]), math.exp(found[1])
 
 
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:

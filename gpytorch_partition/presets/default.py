@@ -64,7 +64,7 @@ def default_model(
     700 at least and 1,500 at most; all variances are then multiplied by n / (n - p) for these n rows and the p values
     chosen, 8 with all parts, since chosen values fit the rows that chose them better than new ones (of eight sets with
     20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without it, and cover 86, 88 and 91 % with it). Above
-    twice as many, models of four fifths of all rows (of 200,000 at most) then set their scale and the noise. Where, of
+    twice as many, models of four fifths of all rows then set their scale and the noise. Where, of
     however many rows, inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the
     missing variance is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide
     where there are no rows. The noise varies with x, as a forest of the squared residuals says

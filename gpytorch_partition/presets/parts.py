@@ -33,6 +33,7 @@ from gpytorch_partition.partitions.landmarks import choose_landmarks
 from gpytorch_partition.partitions.mondrian.projections import rotations
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
+from gpytorch_partition.presets.vector_boosting import VectorBoosting
 from gpytorch_partition.tables import NumberView, cross_fitted
 
 AnyPartitionKernel = TypeVar("AnyPartitionKernel", bound=PartitionKernel)
@@ -44,7 +45,7 @@ class PartInputs:
     What a part is built from.
 
     :param x: `N x D` standardized rows; codes of categories as they are.
-    :param y: `N` targets.
+    :param y: `N` targets, or `N x T` of several.
     :param lengthscales: `D` lengthscales of the smooth part, or as many as its view has columns; None until they are
         learned.
     :param setup: Source of the draws, and the options.
@@ -193,6 +194,9 @@ def _slopes(inputs: PartInputs) -> LocalLinearKernel:
 def _boosted(inputs: PartInputs, num_trees: int, heights: str, share: float, max_depth: int) -> RandomForestKernel:
     """Boosted trees, each of a random share of the rows (Friedman 2002)."""
     share = min(share, _most_samples(inputs) / len(inputs.x))
+    if inputs.y.dim() == 2:
+        several = VectorBoosting(num_trees, max_depth, share, 0.5, inputs.setup.random)
+        return _kernel_of(several.fit(inputs.grown_x.float().cpu().numpy(), inputs.y.cpu().numpy()), heights)
     draws = {"subsample": share, "max_features": 0.5, "random_state": inputs.setup.random}
     boosting = GradientBoostingRegressor(n_estimators=num_trees, max_depth=max_depth, **draws)
     # Rounded, so that other units change no split, which would change all trees after it.

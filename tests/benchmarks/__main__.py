@@ -43,6 +43,7 @@ from .product import product
 from .report import Bar, Options, Report, Size, Table, summary
 from .scaling import scaling
 from .semi_supervised import semi_supervised
+from .several_targets import several_targets
 from .sizes import sizes
 from .tasks import tasks
 from .training import training
@@ -55,7 +56,7 @@ FUNCTIONS = (
     *(evidence, default_cost, budgets, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
     *(diagnosis, weights_by_folds, outliers, mondrian_classification),
-    *(machines, gp_classification, categories, fitted_ensembles),
+    *(machines, gp_classification, categories, fitted_ensembles, several_targets),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

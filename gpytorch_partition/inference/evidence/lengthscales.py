@@ -26,7 +26,7 @@ def learn_lengthscales(x: Tensor, y: Tensor, noise_factors: Tensor | None = None
     Costs :math:`O(n^3 + n^2 D)` per evaluation: 2 to 7 seconds for 1,000 rows of 8 to 21 columns on one core.
 
     :param x: `n x D` rows.
-    :param y: `n` targets.
+    :param y: `n` targets, or `n x T` of several, which have everything in common.
     :param noise_factors: `n` factors of the noise at the rows. (Default: 1.)
 
     Example:
@@ -37,7 +37,7 @@ def learn_lengthscales(x: Tensor, y: Tensor, noise_factors: Tensor | None = None
     """
     unit, num_columns = _deviation(x.double()), x.shape[1]
     points, targets = x.double() / unit, _standardized(y.double(), noise_factors)
-    factors = torch.ones_like(targets) if noise_factors is None else noise_factors
+    factors = torch.ones_like(points[:, 0]) if noise_factors is None else noise_factors
 
     def objective(logs: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(logs, device=points.device, requires_grad=True)
@@ -62,7 +62,7 @@ def _deviation(values: Tensor) -> Tensor:
 def _standardized(y: Tensor, noise_factors: Tensor | None) -> Tensor:
     """Targets of mean 0 and deviation 1; those of more noise than usual count less."""
     if noise_factors is None:
-        return (y - y.mean()) / _deviation(y)
+        return (y - y.mean(0)) / _deviation(y)
     return Standardization.of_weighted(y, (1 / noise_factors).clamp_max(1.0)).apply(y)
 
 
@@ -79,9 +79,22 @@ def _negative_log_likelihood(covariance: Tensor, y: Tensor) -> tuple[float, Tens
     with respect to their covariance A, where :math:`a = A^{-1} (y - c)` for the best constant mean c.
     """
     root = torch.linalg.cholesky(covariance)
+    if y.dim() == 2:
+        return _of_several(root, y)
     data, ones = torch.cholesky_solve(torch.stack([y, torch.ones_like(y)], -1), root).unbind(-1)
     mean = data.sum() / ones.sum()
     weights = data - mean * ones
     loss = 0.5 * (y - mean) @ weights + root.diagonal().log().sum()
     sensitivity = 0.5 * (torch.cholesky_inverse(root) - torch.outer(weights, weights))
     return loss.item() / y.numel(), sensitivity / y.numel()
+
+
+def _of_several(root: Tensor, y: Tensor) -> tuple[float, Tensor]:
+    """The same for several targets (`n x T`) of the same covariance, each with a mean of its own: their average."""
+    solved = torch.cholesky_solve(torch.cat([y, torch.ones_like(y[:, :1])], 1), root)
+    data, ones = solved[:, :-1], solved[:, -1:]
+    mean = data.sum(0) / ones.sum()
+    weights = data - mean * ones
+    loss = 0.5 * ((y - mean) * weights).sum() / y.shape[1] + root.diagonal().log().sum()
+    sensitivity = 0.5 * (torch.cholesky_inverse(root) - weights @ weights.mT / y.shape[1])
+    return loss.item() / len(y), sensitivity / len(y)

@@ -1,0 +1,154 @@
+"""Several targets: how they are read, what kernels that learn from targets are grown on, and the model of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator import to_linear_operator
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_consistent_length
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.models import CoregionalizedGP, PartitionGP
+from gpytorch_partition.presets.assembly import own_description, unfitted_kernel
+from gpytorch_partition.stages import stage
+from gpytorch_partition.tables.cells import is_missing
+from gpytorch_partition.training.coregionalization import Coregionalization, fit_coregionalization
+from gpytorch_partition.training.exact_gp import fit_exact_gp
+
+_FEWEST_ENTRIES = 2  # of a target, without which it has no variance
+
+
+def has_several(y: Any) -> bool:
+    """
+    Whether targets have two columns or more.
+
+    Example:
+        >>> has_several([[1.0, 2.0], [3.0, 4.0]]), has_several([[1.0], [3.0]]), has_several([1.0, 3.0])
+        (True, False, False)
+    """
+    shape = getattr(y, "shape", None)
+    if shape is None and isinstance(y, Sequence) and len(y) and isinstance(y[0], Sequence | np.ndarray):
+        shape = (len(y), len(y[0])) if not isinstance(y[0], str) else (len(y),)
+    return shape is not None and len(shape) == 2 and shape[1] > 1
+
+
+def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.object_] | None]:
+    """
+    Targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame.
+
+    :param X: Rows, as many as y has; rows of which every target is missing are left out later.
+    :param y: `N x T` array, data frame or list of rows.
+    :raises ValueError: If they are no numbers, are infinite, or a target has fewer than two.
+
+    Example:
+        >>> read_targets(np.zeros((2, 1)), [[1.0, None], [2.0, 3.0]])[0]  # doctest: +IGNORE_EXCEPTION_DETAIL
+        Traceback (most recent call last):
+        ValueError: expected two entries or more of every target, got 1 of y[:, 1]
+    """
+    names = np.array([str(name) for name in y.columns], dtype=object) if hasattr(y, "columns") else None
+    values = _numbers(y.to_numpy() if hasattr(y, "columns") and hasattr(y, "to_numpy") else np.asarray(y))
+    if np.isinf(values).any():
+        raise ValueError("Input y contains infinity: expected finite targets, or NaN for missing ones. Drop the others")
+    check_consistent_length(X, values)
+    for number, count in enumerate((~np.isnan(values)).sum(0)):
+        if count < _FEWEST_ENTRIES:
+            told = f"y[:, {number}]" if names is None else repr(names[number])
+            raise ValueError(
+                f"expected two entries or more of every target, got {count} of {told}: drop this target, which nothing "
+                "can be learned about"
+            )
+    return values, names
+
+
+def _numbers(values: np.ndarray) -> NDArray[np.float64]:
+    if values.dtype.kind == "c":
+        raise ValueError("Complex data not supported: expected targets that are real numbers")
+    try:
+        if values.dtype.kind == "O":
+            values = np.where(np.vectorize(is_missing, otypes=[bool])(values), np.nan, values)
+        return np.ascontiguousarray(values, dtype=np.float64)  # sums of columns round as they are laid out
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"expected targets that are numbers: {error}. PartitionGPClassifier learns classes, of one target"
+        ) from error
+
+
+def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Rows of which a target is known; a `UserWarning` says how many others there are."""
+    known = np.asarray(~np.isnan(y).all(1))
+    if not known.all():
+        missing = int((~known).sum())
+        warnings.warn(
+            f"{missing} of {len(y)} rows are left out, the first of them row {int((~known).argmax())}: none of their "
+            f"{y.shape[1]} targets is known",
+            UserWarning,
+            stacklevel=4,
+        )
+    return known
+
+
+def fit_targets(
+    x: Tensor,
+    y: Tensor,
+    new_kernel: Callable[[Tensor], tuple[Kernel, Tensor]],
+    grown_on: Tensor,
+    *,
+    max_iterations: int,
+) -> tuple[CoregionalizedGP, float]:
+    """
+    The model of several targets with a kernel of one kind, and the log likelihood that it reached.
+
+    A kernel with parameters of its own is trained on the first principal component of the targets; then their
+    covariance, noise and means maximize the marginal likelihood
+    (:func:`~gpytorch_partition.training.coregionalization.fit_coregionalization`).
+
+    :param x: `N x D` standardized rows.
+    :param y: `N x T` standardized targets; NaN is a missing entry.
+    :param new_kernel: Builds the kernel from targets without holes, and the rows that the model is to hold.
+    :param grown_on: `N x T` these targets.
+    :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own.
+    """
+    with stage("building the kernel"):
+        kernel, x = new_kernel(grown_on)
+        model = PartitionGP(x, _first_component(grown_on).to(x), GaussianLikelihood(), kernel)
+    with stage("fitting noise and scales"), settings.iterative():
+        if any(parameter.requires_grad for parameter in kernel.parameters()):
+            fit_exact_gp(model, model.likelihood, max_iterations=max_iterations)
+        kernel = model.covar_module.base_kernel.requires_grad_(False).eval()
+        with torch.no_grad():
+            points = model.train_inputs[0]
+            found = fit_coregionalization(to_linear_operator(kernel(points, points)).evaluate_kernel(), y)
+        return CoregionalizedGP(x, y, kernel, found), found.log_likelihood
+
+
+def _first_component(y: Tensor) -> Tensor:
+    """The first principal component of targets (`N`), of unit variance."""
+    centred = y.double() - y.double().mean(0)
+    component = centred @ torch.linalg.eigh(centred.mT @ centred).eigenvectors[:, -1]
+    return component / component.std().clamp_min(torch.finfo(component.dtype).tiny)
+
+
+def rebuilt_targets(state: Mapping[str, Any], train_x: Tensor, train_y: Tensor, kernel: Kernel) -> CoregionalizedGP:
+    """
+    The unfitted twin of a model of several targets, for `load_state_dict`.
+
+    :param state: What its estimator's `to_state` returned.
+    :param train_x: `N x D` rows of that model.
+    :param train_y: `N x T` targets of that model.
+    :param kernel: An unfitted kernel of the same kind, for models that are no default ones.
+    """
+    description = own_description(state)
+    if description["parts"] is not None:
+        kernel = unfitted_kernel(description, train_x.shape[1])
+    num_targets = train_y.shape[1]
+    ones = torch.ones(num_targets, dtype=torch.float64)
+    unfitted = Coregionalization(ones.diag(), ones, ones, 0.0)
+    return CoregionalizedGP(train_x, train_y, kernel, unfitted, description if description["parts"] else None)

@@ -1,0 +1,304 @@
+r"""
+A Gaussian process of several targets: one kernel of the rows for all, and a covariance between targets.
+
+See :mod:`gpytorch_partition.training.coregionalization` for the model. Nothing here is as large as the Kronecker
+product of K and B. Where every target of every row is known, T independent processes of N rows stand for the targets;
+else the known entries are rows of their own, with K's clusters times T targets as clusters.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, reduce
+from operator import add
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from linear_operator import settings as linear_settings
+from linear_operator import to_linear_operator
+from linear_operator.operators import (
+    DenseLinearOperator,
+    DiagLinearOperator,
+    InterpolatedLinearOperator,
+    LinearOperator,
+)
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.inference.prediction.effect_tables import EffectTables
+from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
+from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.operators.accuracy import prediction_residual
+from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.products import product
+from gpytorch_partition.training.coregionalization import Coregionalization, Rotation
+
+_LEAST_SIGNAL = 1e-9  # of an independent target, in variances of its noise; one of less is nothing but noise
+
+
+class CoregionalizedGP(torch.nn.Module):
+    r"""
+    An exact Gaussian process of T targets, :math:`f_t \sim GP(\mu_t, k(x, x') B_{tt'})`, with noise of their own.
+
+    Use it for targets that covary, above all where entries are missing: a target that is known tells of one that is
+    not. With every entry known it costs what T processes of N rows cost that share one kernel; with n known entries
+    what one process of n rows costs. Memory is linear in N and in the entries.
+
+    :param train_x: `N x D` rows; NaN is a missing value, for kernels that take it.
+    :param train_y: `N x T` targets; NaN is a missing entry.
+    :param kernel: k, with nothing left to train: one whose products are linear in N above `max_cholesky_size` rows.
+    :param coregionalization: B, noise and means.
+    :param description: What the kernel is made of, as :class:`~gpytorch_partition.presets.assembly.DefaultGP` has it.
+        (Default: None.)
+
+    Example:
+        >>> from gpytorch_partition import MondrianKernel
+        >>> x = torch.linspace(0, 1, 40, dtype=torch.float64).unsqueeze(-1)
+        >>> y = torch.cat([x, -x], 1)
+        >>> y[:20, 1] = torch.nan
+        >>> B = torch.tensor([[1.0, -0.99], [-0.99, 1.0]], dtype=torch.float64)
+        >>> both = Coregionalization(B, torch.full((2,), 1e-4).double(), torch.zeros(2).double(), 0.0)
+        >>> model = CoregionalizedGP(x, y, MondrianKernel(x, num_trees=50, random_state=0), both)
+        >>> bool((model.means(x[:20]) + x[:20] * torch.tensor([-1.0, 1.0])).abs().max() < 0.1)
+        True
+    """
+
+    task_covariance: Tensor  # B
+    noise: Tensor  # (T,)
+    constant: Tensor  # (T,) means
+    train_targets: Tensor
+
+    def __init__(
+        self,
+        train_x: Tensor,
+        train_y: Tensor,
+        kernel: Kernel,
+        coregionalization: Coregionalization,
+        description: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.train_inputs, self.train_targets = (encode_missing(train_x),), train_y
+        self.covar_module, self.description = kernel.to(train_x), description
+        self.register_buffer("task_covariance", coregionalization.covariance.double().clone())
+        self.register_buffer("noise", coregionalization.noise.double().clone())
+        self.register_buffer("constant", coregionalization.mean.double().clone())
+        self.requires_grad_(False).eval()
+
+    @property
+    def num_targets(self) -> int:
+        """Number T of targets."""
+        return len(self.noise)
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether every target of every row is known."""
+        return not bool(self.train_targets.isnan().any())
+
+    # What training leaves, computed when it is first asked for.
+
+    @cached_property
+    def _covariance(self) -> LinearOperator:
+        """K (`N x N`)."""
+        return self._cross(self.train_inputs[0])
+
+    def _cross(self, x: Tensor) -> LinearOperator:
+        """Covariances (`n x N`) of points and training rows under k."""
+        return to_linear_operator(self.covar_module(x, self.train_inputs[0])).evaluate_kernel()
+
+    @cached_property
+    def _rotation(self) -> Rotation:
+        found = Rotation.of(self.task_covariance, self.noise)
+        return found._replace(signal=found.signal.clamp_min(_LEAST_SIGNAL))
+
+    @cached_property
+    def _each(self) -> list[PartitionAddedDiagLinearOperator]:
+        r""":math:`K + I / \lambda_s` of the independent targets s, up to a factor their covariances."""
+        signal = self._rotation.signal.to(self.train_inputs[0])
+        return [self._covariance.add_diagonal(1 / value) for value in signal]
+
+    @cached_property
+    def _entries(self) -> tuple[Tensor, Tensor]:
+        """Row and target numbers (`n` each) of the known entries."""
+        rows, targets = (~self.train_targets.isnan()).nonzero(as_tuple=True)
+        return rows, targets
+
+    @cached_property
+    def _noisy(self) -> PartitionAddedDiagLinearOperator:
+        """Covariance plus noise (`n x n`) of the known entries."""
+        rows, targets = self._entries
+        x = self.train_inputs[0][rows]
+        return self._of_entries(x, targets, x, targets).add_diagonal(self.noise[targets].to(x))
+
+    def _of_entries(self, x1: Tensor, targets1: Tensor, x2: Tensor, targets2: Tensor) -> LinearOperator:
+        """Covariances (`n1 x n2`) of entries, pairs of a point and a target."""
+        own = to_linear_operator(self.covar_module(x1, x2)).evaluate_kernel()
+        between = InterpolatedLinearOperator(
+            base_linear_op=DenseLinearOperator(self.task_covariance.to(x1)),
+            left_interp_indices=targets1.unsqueeze(-1),
+            right_interp_indices=targets2.unsqueeze(-1),
+        )
+        return product(own, between)
+
+    @cached_property
+    @torch.no_grad()
+    def dual_weights(self) -> Tensor:
+        r"""The weights (`N x T`) of the training rows in the posterior means: :math:`\mu_t + k(x, X) w_t`."""
+        residuals = self.train_targets.double() - self.constant
+        dtype = self.train_inputs[0].dtype
+        with settings.iterative(), settings.no_debug():
+            if self.is_complete:
+                rotated = (residuals @ self._rotation.vectors).to(dtype)
+                weights = [each.solve(column.unsqueeze(-1)) for each, column in zip(self._each, rotated.mT)]
+                return torch.cat(weights, -1) @ self._rotation.mixing.mT.to(dtype)
+            rows, targets = self._entries
+            solved = torch.zeros(self.train_targets.shape, dtype=dtype, device=residuals.device)
+            solved[rows, targets] = self._noisy.solve(residuals[rows, targets].to(dtype).unsqueeze(-1)).squeeze(-1)
+            return solved @ self.task_covariance.to(dtype)
+
+    @cached_property
+    def _tables(self) -> EffectTables:
+        return EffectTables()
+
+    # Predictions.
+
+    @torch.no_grad()
+    def means(self, x: Tensor) -> Tensor:
+        """
+        Posterior means (`n x T`, float64).
+
+        :param x: `n x D` points.
+        """
+        weights = self.dual_weights
+        with settings.iterative(), settings.no_debug():
+            terms = enumerate(structured_terms(self._cross(encode_missing(x))))
+            found = reduce(add, (self._mean_of(place, term, weights) for place, term in terms))
+        return self.constant + found.double()
+
+    def _mean_of(self, place: int, term: LinearOperator, weights: Tensor) -> Tensor:
+        if not isinstance(term, PartitionLinearOperator):
+            return term @ weights
+        return term.row_values(self._tables.of(place, term, weights))
+
+    @torch.no_grad()
+    def variances(self, x: Tensor) -> Tensor:
+        """
+        Posterior variances of the functions (`n x T`, float64), as
+        :class:`gpytorch_partition.settings.predictive_variances` says.
+
+        :param x: `n x D` points.
+        """
+        x = encode_missing(x)
+        with settings.iterative(), settings.no_debug():
+            if self.is_complete:
+                found = torch.stack([each.diagonal(dim1=-2, dim2=-1) for each in self._posteriors(x)], -1)
+                return (found.double() * self._rotation.signal) @ self._rotation.mixing.square().mT
+            return self._posterior_of_entries(x).diagonal(dim1=-2, dim2=-1).double().view(len(x), -1)
+
+    @torch.no_grad()
+    def covariances(self, x: Tensor) -> Tensor:
+        """
+        Posterior covariances between points, of each target (`n x n x T`, float64), dense.
+
+        :param x: `n x D` points.
+        """
+        x = encode_missing(x)
+        with settings.iterative(), settings.no_debug():
+            if self.is_complete:
+                found = torch.stack([each.to_dense() for each in self._posteriors(x)], -1)
+                found = (found.double() * self._rotation.signal) @ self._rotation.mixing.square().mT
+            else:
+                dense = self._posterior_of_entries(x).to_dense().double()
+                found = dense.view(len(x), self.num_targets, len(x), self.num_targets)
+                found = found.diagonal(dim1=1, dim2=3)
+        return 0.5 * (found + found.transpose(0, 1))
+
+    @torch.no_grad()
+    def samples(self, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
+        """
+        Joint samples of all targets at all points (`num_samples x n x T`, float64), by PyTorch's global generator.
+
+        :param x: `n x D` points.
+        :param num_samples: Number of samples.
+        :param include_noise: Whether each has noise of its own at every entry.
+        """
+        points, shape = encode_missing(x), torch.Size([num_samples, len(x), self.num_targets])
+        means = self.means(x)
+        with settings.iterative(), settings.no_debug():
+            if self.is_complete:
+                drawn = [each.zero_mean_mvn_samples(num_samples) for each in self._posteriors(points)]
+                rotation = self._rotation
+                found = (torch.stack(drawn, -1).double() * rotation.signal.sqrt()) @ rotation.mixing.mT
+            else:
+                found = self._posterior_of_entries(points).zero_mean_mvn_samples(num_samples).double().view(shape)
+        noise = self.noise.sqrt() * torch.randn(shape, dtype=torch.float64) if include_noise else 0.0
+        return means + found + noise
+
+    def views(self) -> list[TargetView]:
+        """Each target as a model of its own, for what explains models."""
+        return [TargetView(self, number) for number in range(self.num_targets)]
+
+    def _posteriors(self, x: Tensor) -> list[PredictiveCovarianceLinearOperator]:
+        r"""Predictive covariances (`n x n`) of the independent targets, over :math:`\lambda_s`."""
+        prior = to_linear_operator(self.covar_module(x, x)).evaluate_kernel()
+        cross = self._cross(x)
+        return [_posterior(prior, cross, noisy) for noisy in self._each]
+
+    def _posterior_of_entries(self, x: Tensor) -> PredictiveCovarianceLinearOperator:
+        """The predictive covariance (`nT x nT`) of all targets at points; entry n T + t is point n of target t."""
+        rows, targets = self._entries
+        points = x.repeat_interleave(self.num_targets, 0)
+        tasks = torch.arange(self.num_targets, device=x.device).repeat(len(x))
+        prior = self._of_entries(points, tasks, points, tasks)
+        return _posterior(prior, self._of_entries(points, tasks, self.train_inputs[0][rows], targets), self._noisy)
+
+
+class TargetView:
+    """
+    One of several targets as a model of its own, for what explains models: its mean is `constant + k(x, X) w`.
+
+    :param model: The model of all targets.
+    :param number: The number of the target.
+    """
+
+    def __init__(self, model: CoregionalizedGP, number: int) -> None:
+        self.model, self.number = model, number
+        self.train_inputs, self.covar_module = model.train_inputs, model.covar_module
+        self.prediction_strategy = SimpleNamespace(mean_cache=model.dual_weights[:, number])
+        self.constant = model.constant[number]
+
+    @torch.no_grad()
+    def variances_of(self, priors: Tensor, cross: Tensor) -> Tensor:
+        """
+        Posterior variances (`G`, float64) of linear functionals of the target's function.
+
+        :param priors: `G` variances of the functionals under k.
+        :param cross: `G x N` covariances of the functionals and the training rows under k.
+        """
+        model, number = self.model, self.number
+        with settings.iterative(), settings.no_debug():
+            if model.is_complete:
+                prior, left = DiagLinearOperator(priors), to_linear_operator(cross)
+                found = [_posterior(prior, left, noisy).diagonal(dim1=-2, dim2=-1).double() for noisy in model._each]
+                rotation = model._rotation
+                return torch.stack(found, -1) @ (rotation.signal * rotation.mixing[number].square())
+            rows, targets = model._entries
+            own = model.task_covariance[number].to(cross)
+            prior, left = DiagLinearOperator(own[number] * priors), to_linear_operator(cross[:, rows] * own[targets])
+            return _posterior(prior, left, model._noisy).diagonal(dim1=-2, dim2=-1).double()
+
+
+def _posterior(
+    prior: LinearOperator, cross: LinearOperator, noisy: PartitionAddedDiagLinearOperator
+) -> PredictiveCovarianceLinearOperator:
+    return PredictiveCovarianceLinearOperator(
+        prior,
+        cross,
+        cross,
+        noisy,
+        tolerance=settings.variance_tolerance.value(),
+        residual=prediction_residual(),
+        is_dense=noisy.size(-1) <= linear_settings.max_cholesky_size.value(),
+    )

@@ -1,0 +1,255 @@
+"""The default model of several targets: parts on trees that all share, weighed together, and how targets covary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.model_selection import KFold
+from torch import Tensor
+
+from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
+from gpytorch_partition.inference.evidence.spectral_likelihood import dense_measure
+from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.kernels import IterativeKernel
+from gpytorch_partition.models import CoregionalizedGP
+from gpytorch_partition.partitions.forest import grow_forest
+from gpytorch_partition.presets.assembly import weighted_parts
+from gpytorch_partition.presets.calibration import scale_factors
+from gpytorch_partition.presets.choice import needs_calibration, num_rows_for
+from gpytorch_partition.presets.options import DEFAULT, Options, Setup
+from gpytorch_partition.presets.parts import PartInputs, new_parts
+from gpytorch_partition.settings import num_variance_samples
+from gpytorch_partition.stages import stage
+from gpytorch_partition.tables import cross_fitted, needs_view
+from gpytorch_partition.training.coregionalization import (
+    Coregionalization,
+    DenseEvidence,
+    Evidence,
+    SpectralEvidence,
+    maximize_evidence,
+)
+from gpytorch_partition.training.predictive_density import Fold, dense_covariances
+from gpytorch_partition.training.shared_weights import SharedFit, maximize_shared_density
+
+_NUM_IMPUTING_TREES = 50
+_CHEAP_TARGETS = 3  # with more targets fewer rows choose, so that all Cholesky factors together cost the same
+_FEWEST_CHOOSING_ROWS = 300
+_MOST_ENTRIES = 700  # that correlations come from where some are missing: their covariance is decomposed
+_MOST_HELD_OUT = 1_000  # rows that calibrate
+_HELD_OUT_SHARE = 0.2  # of all rows, at most
+
+
+class _Rows(NamedTuple):
+    """Standardized rows, and targets with holes."""
+
+    x: Tensor
+    y: Tensor
+    categories: Mapping[int, int]
+    has_view: bool
+
+    def select(self, numbers: Tensor | np.ndarray) -> _Rows:
+        """Some of the rows."""
+        return self._replace(x=self.x[numbers], y=self.y[numbers])
+
+    def inputs(self, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
+        """What parts are built from: trees see no holes in targets."""
+        filled = imputed(self.x, self.y, self.categories, setup.random, setup.n_jobs)
+        return PartInputs(self.x, filled, lengthscales, setup, self.categories, self.has_view)
+
+
+class _Chosen(NamedTuple):
+    weights: dict[str, float]
+    lengthscales: Tensor
+    found: Coregionalization
+    log_density: float
+    rows: np.ndarray  # numbers of those that chose
+
+
+def default_targets_model(
+    x: Tensor,
+    y: Tensor,
+    *,
+    categories: Mapping[int, int] | None = None,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    options: Options = DEFAULT,
+) -> CoregionalizedGP:
+    r"""
+    :func:`~gpytorch_partition.presets.default_model` for T targets: one sum of parts, whose trees split for all.
+
+    - Weights that all targets share, and scale and noise of each, maximize the predictive density of held-out entries,
+      targets one by one, by folds of the rows that one target would be chosen by (fewer above three targets).
+    - The correlations between targets maximize the density of the held-out rows of a fold given the others, all
+      entries together: from the spectra of the folds' covariances, or, where entries are missing, from the densely
+      decomposed covariance of up to 700 entries a fold.
+    - Above 1,400 rows, scale and noise of each target are set anew by rows that a model of the others predicts.
+
+    Noise is constant, and rough fields are not tried. Trees, and lengthscales, are given predictions of a forest of the
+    target alone for entries that are missing (in folds, of the rows kept).
+
+    :param x: `N x D` standardized rows, 10 or more; NaN is a missing value.
+    :param y: `N x T` standardized targets; NaN is a missing entry.
+    :param categories: Numbers of levels of columns that hold codes, by their numbers. (Default: none.)
+    :param random_state: Seed or `RandomState`.
+    :param n_jobs: Trees grown at a time. (Default: None, one.)
+    :param options: As for one target; those of noise that varies and rough parts do not apply. (Default: these.)
+
+    Example:
+        >>> x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> y = torch.stack([x[:, 0], -x[:, 0]], 1)
+        >>> model = default_targets_model(x, (y - y.mean(0)) / y.std(0), random_state=0)
+        >>> bool(model.task_covariance[0, 1] < 0)
+        True
+    """
+    setup, x, y = Setup(random_state_of(random_state), n_jobs, options), decode_missing(x).double(), y.double()
+    rows = _Rows(x, y, dict(categories or {}), needs_view(x, categories or {}))
+    with stage("choosing weights and noise"):
+        chosen = _choose(rows, setup)
+    if needs_calibration(len(x), options):
+        with stage("calibrating"):
+            chosen = chosen._replace(found=_calibrated(chosen, rows, setup))
+    with stage("building the model of all rows"):
+        return _assembled(chosen, rows, setup)
+
+
+def imputed(x: Tensor, y: Tensor, categories: Mapping[int, int], random: Any, n_jobs: int | None) -> Tensor:
+    """
+    Targets (`N x T`) for trees to grow on: a missing entry is what a forest of its target alone predicts.
+
+    :param x: `N x D` standardized rows.
+    :param y: `N x T` standardized targets; NaN is a missing entry.
+    :param categories: Numbers of levels of columns that hold codes, by their numbers.
+    :param random: Source of the forests, or a seed.
+    :param n_jobs: Trees grown at a time.
+
+    Example:
+        >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
+        >>> y = torch.cat([x, x], 1)
+        >>> y[150, 1] = torch.nan
+        >>> bool((imputed(x, y, {}, 0, None)[150, 1] - x[150]).abs() < 0.1)
+        True
+    """
+    random, filled = random_state_of(random), y.double().clone()
+    growing: dict[str, Any] = {"num_trees": _NUM_IMPUTING_TREES, "categories": tuple(categories), "n_jobs": n_jobs}
+    for number, target in enumerate(y.double().mT):
+        known = ~target.isnan()
+        if bool(known.all()):
+            continue
+        filled[~known, number] = 0.0
+        if int(known.sum()) > 1:
+            forest = grow_forest(x[known], target[known], random_state=random, **growing)
+            predicted = forest.predict(decode_missing(x[~known]).double().numpy())
+            filled[~known, number] = torch.from_numpy(predicted)
+    return filled
+
+
+def _num_choosing(num_rows: int, num_targets: int, options: Options) -> int:
+    usual = num_rows_for(num_rows, options)
+    fewer = int(usual * min(1.0, _CHEAP_TARGETS / num_targets) ** (1 / 3))
+    return min(usual, max(_FEWEST_CHOOSING_ROWS, fewer))
+
+
+def _choose(rows: _Rows, setup: Setup) -> _Chosen:
+    numbers = setup.random.permutation(len(rows.x))[: _num_choosing(len(rows.x), rows.y.shape[1], setup.options)]
+    some = rows.select(numbers)
+    names, covariances, splits = _folds(some, setup)
+    folds = [Fold.of(covariance, kept, held_out) for covariance, (kept, held_out) in zip(covariances, splits)]
+    fit = maximize_shared_density(folds, some.y)
+    weights = _those_that_count(names, fit, setup.options)
+    places = [names.index(name) for name in weights]
+    sums = [torch.tensordot(fit.outputscales[places], covariance[places], 1) for covariance in covariances]
+    alone = Coregionalization(fit.scales.diag(), fit.noise, torch.zeros_like(fit.noise), fit.log_density)
+    found = _correlated(alone, sums, splits, some.y)
+    return _Chosen(weights, _lengthscales(some.inputs(setup)), found, fit.log_density, numbers)
+
+
+def _folds(rows: _Rows, setup: Setup) -> tuple[list[str], list[Tensor], list[tuple[Tensor, Tensor]]]:
+    """Names of the parts, their covariances for each fold, built without its held-out rows, and the folds' rows."""
+    options, names = setup.options, list[str]()
+    covariances, splits = [], []
+    num_folds = max(2, options.num_folds - sum(len(rows.x) > number for number in options.fewer_folds_above))
+    for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(rows.x):
+        inputs = rows.select(kept).inputs(setup)
+        some = slice(options.num_lengthscale_rows)
+        lengthscales = _lengthscales(replace(inputs, x=inputs.x[some], y=inputs.y[some]))
+        parts = new_parts(replace(inputs, lengthscales=lengthscales))
+        parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
+        names = list(parts)
+        covariances.append(dense_covariances(parts.values(), rows.x))
+        splits.append((torch.from_numpy(kept), torch.from_numpy(held_out)))
+    return names, covariances, splits
+
+
+def _lengthscales(inputs: PartInputs) -> Tensor:
+    if not inputs.has_view:
+        return learn_lengthscales(inputs.x, inputs.y)
+    return learn_lengthscales(cross_fitted(inputs.x, inputs.categories, inputs.y, inputs.setup.random), inputs.y)
+
+
+def _those_that_count(names: list[str], fit: SharedFit, options: Options) -> dict[str, float]:
+    """The weights by name, without those that are negligible for the target with the least noise for its scale."""
+    noise = float((fit.noise / fit.scales).min())
+    least = max(options.least_weight, options.least_noise_share * noise)
+    weights = {name: float(weight) for name, weight in zip(names, fit.outputscales)}
+    return {name: weight for name, weight in weights.items() if weight >= least} or weights
+
+
+def _correlated(
+    alone: Coregionalization, covariances: list[Tensor], splits: list[tuple[Tensor, Tensor]], y: Tensor
+) -> Coregionalization:
+    """The correlations of the largest density of the held-out rows of each fold, given the others."""
+    terms: list[tuple[float, Evidence]] = []
+    share = 1.0 if not bool(y.isnan().any()) else min(1.0, _MOST_ENTRIES / int((~y.isnan()).sum()))
+    for covariance, (kept, held_out) in zip(covariances, splits):
+        kept, held_out = kept[: math.ceil(share * len(kept))], held_out[: math.ceil(share * len(held_out))]
+        for sign, rows in ((1.0, torch.cat([kept, held_out])), (-1.0, kept)):
+            terms.append((sign, _evidence(covariance[rows][:, rows], y[rows])))
+    return maximize_evidence(terms, y.shape[1], start=alone, fixed_scales=True)
+
+
+def _evidence(covariance: Tensor, y: Tensor) -> Evidence:
+    if bool(y.isnan().any()):
+        return DenseEvidence(covariance, y, centred=True)
+    return SpectralEvidence(dense_measure(covariance, y), centred=True)
+
+
+def _calibrated(chosen: _Chosen, rows: _Rows, setup: Setup) -> Coregionalization:
+    """Scale and noise of each target such that a model of other rows predicts held-out ones best."""
+    options, others = setup.options, np.setdiff1d(np.arange(len(rows.x)), chosen.rows)
+    size = min(_MOST_HELD_OUT, int(_HELD_OUT_SHARE * len(rows.x)), len(others))
+    held_out = setup.random.permutation(others)[:size]
+    kept = np.setdiff1d(np.arange(len(rows.x)), held_out)
+    model, new = _assembled(chosen, rows.select(kept), setup), rows.select(held_out)
+    with num_variance_samples(options.num_variance_samples):
+        means, variances = model.means(new.x), model.variances(new.x)
+    fit = partial(scale_factors, options=options)
+    factors = [fit(*columns) for columns in zip((new.y - means).mT, variances.mT, chosen.found.noise.tolist())]
+    scale, noise = (torch.tensor(values, dtype=torch.float64) for values in zip(*factors))
+    root = scale.sqrt()
+    covariance = chosen.found.covariance * root * root.unsqueeze(-1)
+    return replace(
+        chosen.found, covariance=covariance, noise=(scale * noise * chosen.found.noise).clamp_min(options.least_noise)
+    )
+
+
+def _assembled(chosen: _Chosen, rows: _Rows, setup: Setup) -> CoregionalizedGP:
+    """The model of rows, which are standardized again by themselves."""
+    columns = Standardization.of(rows.x).without(rows.categories)
+    standardized = rows._replace(x=columns.apply(rows.x))
+    parts = new_parts(standardized.inputs(setup, chosen.lengthscales), names=chosen.weights)
+    description = {
+        "parts": list(chosen.weights),
+        "noise": {"noise_varies": False, "threshold": None},
+        "log_predictive_density": chosen.log_density,
+        "view_columns": len(chosen.lengthscales) if rows.has_view else None,
+    }
+    kernel = IterativeKernel(weighted_parts(parts, chosen.weights, columns))
+    return CoregionalizedGP(rows.x, rows.y, kernel, chosen.found, description)

@@ -1,0 +1,362 @@
+r"""
+How targets covary, and the noise of each: the intrinsic coregionalization model by its marginal likelihood.
+
+Target t of row n is :math:`y_{nt} = \mu_t + f_t(x_n) + e_{nt}` with covariances
+:math:`k(x, x')\, B_{tt'}` of the functions and noise of variance :math:`d_t` (Bonilla, Chai & Williams 2008,
+"Multi-task Gaussian process prediction"; the intrinsic coregionalization of Goovaerts 1997). With every target known,
+the eigenvectors of K and the generalized ones of B and the noise make independent numbers of all targets (Rakitsch,
+Lippert, Borgwardt & Stegle 2013): a spectrum of K, once, gives the likelihood and its gradient for every B and d in
+microseconds. Where targets are missing there is no such basis, and few entries are decomposed densely.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from linear_operator import settings as linear_settings
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
+from gpytorch_partition.inference.evidence.spectral_likelihood import (
+    SpectralLikelihood,
+    SpectralMeasure,
+    dense_measure,
+)
+from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+
+_LOG_SCALE = (-9.0, 7.0)  # bounds of the logarithms of B_tt, in variances of the targets
+_LOG_NOISE = (math.log(1e-4), 1.5)  # bounds of the logarithms of the noise
+_LOADING = (-20.0, 20.0)  # bounds of entries of a Cholesky factor of the correlations, before its rows have length 1
+# Times log |C|, an LKJ prior of shape 2 (Lewandowski, Kurowicka & Joe 2009): a dozen rows would choose correlations
+# of 1 without it.
+_INDEPENDENCE = 1.0
+_USUAL_NOISE = 0.2  # variance of the targets, to start from
+_MOST_ENTRIES = 900  # of Y whose joint covariance is decomposed, some dozen times
+_NUM_BLOCKS = 3  # of so many entries, of random rows, that tell how targets covary where there are more
+_TOLERANCE = 1e-3  # relative change of the log likelihood per entry at which more Lanczos steps are not needed
+_DECIMALS = 9  # of logarithms and loadings that are kept
+_STOPPING_RULE = {"maxiter": 100, "ftol": 1e-6}
+
+
+@dataclass(frozen=True, eq=False)
+class Coregionalization:
+    r"""
+    How T targets covary, in units of the targets.
+
+    :param covariance: `T x T` B, positive definite.
+    :param noise: `T` variances d of the noise.
+    :param mean: `T` means :math:`\mu`.
+    :param log_likelihood: What they reach, in nats; of held-out entries where these chose.
+    """
+
+    covariance: Tensor
+    noise: Tensor
+    mean: Tensor
+    log_likelihood: float
+
+
+class Rotation(NamedTuple):
+    r"""The basis of independent targets: :math:`W^\top D W = I` and :math:`W^\top B W = \mathrm{diag}(\lambda)`."""
+
+    vectors: Tensor  # W, T x T; its columns are the independent targets
+    signal: Tensor  # (T,) lambda, not negative
+    mixing: Tensor  # W^-T, which makes targets of independent ones
+
+    @classmethod
+    def of(cls, covariance: Tensor, noise: Tensor) -> Rotation:
+        """That of B (`T x T`) and noise variances (`T`)."""
+        root = noise.sqrt()
+        values, vectors = torch.linalg.eigh(covariance / root / root.unsqueeze(-1))
+        return cls(vectors / root.unsqueeze(-1), values.clamp_min(0), vectors * root.unsqueeze(-1))
+
+
+class Gradient(NamedTuple):
+    """A log likelihood in nats, its derivatives by B (`T x T`, symmetric) and by the noise (`T`), and the means."""
+
+    value: float
+    by_covariance: Tensor
+    by_noise: Tensor
+    mean: Tensor
+
+
+class Evidence(Protocol):
+    """A log likelihood for every B and noise."""
+
+    def __call__(self, covariance: Tensor, noise: Tensor) -> Gradient: ...
+
+
+class SpectralEvidence:
+    r"""
+    The log likelihood of complete targets, from the spectrum of K: :math:`O(k T^2)` for k nodes.
+
+    :param measure: The spectrum, of T targets.
+    :param centred: Whether the means are 0; else they are the most likely ones. (Default: the most likely ones.)
+    """
+
+    def __init__(self, measure: SpectralMeasure, *, centred: bool = False) -> None:
+        self.nodes = torch.from_numpy(measure.nodes).unsqueeze(-1)
+        self.targets, self.ones = torch.from_numpy(measure.coefficients).split([measure.num_targets, 1], 1)
+        self.trace_nodes = torch.from_numpy(measure.trace_nodes).reshape(-1, 1)
+        self.trace_weights = torch.from_numpy(measure.trace_weights).reshape(-1) / len(measure.trace_nodes)
+        self.num_rows, self.centred = measure.num_rows, centred
+
+    def __call__(self, covariance: Tensor, noise: Tensor) -> Gradient:
+        rotation = Rotation.of(covariance, noise)
+        shifted = self.nodes * rotation.signal + 1
+        mean = self._mean(rotation, shifted)
+        residuals = (self.targets - self.ones * mean) @ rotation.vectors
+        weights = residuals / shifted
+        own = weights @ rotation.vectors.mT
+        traces = self.trace_nodes * rotation.signal + 1
+        log_determinant = self.trace_weights @ traces.log().sum(-1) + self.num_rows * noise.log().sum()
+        of_signal = self.trace_weights @ (self.trace_nodes / traces)
+        of_noise = self.trace_weights @ (1 / traces)
+        value = -0.5 * (
+            (residuals * weights).sum() + log_determinant + self.num_rows * len(noise) * math.log(2 * math.pi)
+        )
+        by_covariance = own.mT @ (self.nodes * own) - (rotation.vectors * of_signal) @ rotation.vectors.mT
+        by_noise = own.square().sum(0) - rotation.vectors.square() @ of_noise
+        return Gradient(float(value), 0.5 * by_covariance, 0.5 * by_noise, mean)
+
+    def _mean(self, rotation: Rotation, shifted: Tensor) -> Tensor:
+        if self.centred:
+            return torch.zeros_like(rotation.signal)
+        weights = self.ones / shifted
+        rotated = (weights * (self.targets @ rotation.vectors)).sum(0) / (weights * self.ones).sum(0)
+        return rotation.mixing @ rotated
+
+
+class DenseEvidence:
+    r"""
+    The log likelihood of the entries of Y that there are, by a Cholesky factor of their covariance: :math:`O(n^3)`.
+
+    :param covariance: `N x N` K.
+    :param targets: `N x T` Y; NaN is a missing entry.
+    :param centred: As for :class:`SpectralEvidence`.
+    """
+
+    def __init__(self, covariance: Tensor, targets: Tensor, *, centred: bool = False) -> None:
+        self.rows, self.tasks = (~targets.isnan()).nonzero(as_tuple=True)
+        self.covariance, self.values = covariance.double(), targets.double()[self.rows, self.tasks]
+        self.num_targets, self.centred = targets.shape[1], centred
+
+    def __call__(self, covariance: Tensor, noise: Tensor) -> Gradient:
+        own = self.covariance[self.rows[:, None], self.rows]
+        total = own * covariance[self.tasks[:, None], self.tasks]
+        total.diagonal().add_(noise[self.tasks])
+        root = torch.linalg.cholesky(total)
+        mean = self._mean(root)
+        residuals = self.values - mean[self.tasks]
+        weights = torch.cholesky_solve(residuals.unsqueeze(-1), root).squeeze(-1)
+        constant = len(self.rows) * math.log(2 * math.pi)
+        value = -0.5 * (residuals @ weights + 2 * root.diagonal().log().sum() + constant)
+        sensitivity = torch.outer(weights, weights).sub_(torch.cholesky_inverse(root))
+        by_noise = self._sums(sensitivity.diagonal())
+        by_covariance = self._sums(self._sums(own.mul_(sensitivity)).mT)
+        return Gradient(float(value), 0.5 * by_covariance, 0.5 * by_noise, mean)
+
+    def _mean(self, root: Tensor) -> Tensor:
+        if self.centred:
+            return root.new_zeros(self.num_targets)
+        solved = torch.cholesky_solve(torch.cat([self._one_hot, self.values.unsqueeze(-1)], 1), root)
+        sums = self._sums(solved)
+        return torch.linalg.lstsq(sums[:, :-1], sums[:, -1:]).solution.squeeze(-1)
+
+    @cached_property
+    def _one_hot(self) -> Tensor:
+        return torch.nn.functional.one_hot(self.tasks, self.num_targets).double()
+
+    def _sums(self, values: Tensor) -> Tensor:
+        """Sums over the entries of each target."""
+        return values.new_zeros(self.num_targets, *values.shape[1:]).index_add_(0, self.tasks, values)
+
+
+def fit_coregionalization(covariance: LinearOperator, targets: Tensor) -> Coregionalization:
+    r"""
+    B, noise and means of maximum marginal likelihood, with a weak prior that correlations are small.
+
+    - Y complete: exact up to `max_cholesky_size` rows, by one eigendecomposition; above, by one Lanczos run for all
+      targets together, as :func:`~gpytorch_partition.fit_exact_gp` does it.
+    - Y with missing entries, up to 900 of them known: exact, by some dozen Cholesky factors.
+    - More: a composite likelihood (Lindsay 1988), the sum of that of each target alone, on all rows where it is known,
+      from a spectrum of these, and that of all targets in three blocks of 900 entries of random rows. Means are those
+      of each target alone.
+
+    :param covariance: `N x N` K, of unit scale.
+    :param targets: `N x T` Y, standardized; NaN is a missing entry.
+    :return: The values.
+
+    Example:
+        >>> from linear_operator.operators import DiagLinearOperator
+        >>> from gpytorch_partition import MondrianKernel
+        >>> x = torch.linspace(0, 6, 60, dtype=torch.float64).unsqueeze(-1)
+        >>> K = MondrianKernel(x, num_trees=50, random_state=0)(x).evaluate_kernel()
+        >>> noise = 0.1 * torch.randn(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> found = fit_coregionalization(K, torch.cat([x.sin(), -x.sin()], 1) + noise)
+        >>> bool(found.covariance[0, 1] < -0.8 * found.covariance.diagonal().prod().sqrt())
+        True
+    """
+    num_entries, limit = int((~targets.isnan()).sum()), linear_settings.max_cholesky_size.value()
+    if num_entries == targets.numel():
+        return _of_complete(covariance, targets.double())
+    if num_entries <= _MOST_ENTRIES and len(targets) <= limit:
+        dense = covariance.to(dtype=torch.float64).to_dense()
+        return maximize_evidence([(1.0, DenseEvidence(dense, targets))], targets.shape[1])
+    return _of_blocks(covariance, targets.double())
+
+
+def _of_complete(covariance: LinearOperator, targets: Tensor) -> Coregionalization:
+    num_rows, num_targets = targets.shape
+    if num_rows <= linear_settings.max_cholesky_size.value():
+        measure = dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets)
+        return maximize_evidence([(1.0, SpectralEvidence(measure))], num_targets)
+    found = None
+    for measure in krylov_measures(covariance, targets, default_num_probes(num_rows), settings.probe_seed.value()):
+        before, found = found, maximize_evidence([(1.0, SpectralEvidence(measure))], num_targets, start=found)
+        if before is not None and abs(found.log_likelihood - before.log_likelihood) < _TOLERANCE * targets.numel():
+            break
+    assert found is not None
+    return found
+
+
+def _of_blocks(covariance: LinearOperator, targets: Tensor) -> Coregionalization:
+    """By a composite likelihood: of each target alone, and of all targets in blocks of rows."""
+    alone = [_of_target(covariance, target) for target in targets.mT]
+    measures, maxima = zip(*alone)
+    mean = torch.tensor([found.mean for found in maxima], dtype=torch.float64)
+    scale, noise = (
+        torch.tensor([getattr(found, name) for found in maxima]).double() for name in ("outputscale", "noise")
+    )
+    blocks = [(1.0, _block(covariance, targets - mean, rows)) for rows in random_blocks(targets)]
+    each = [(1.0, _OneTarget(number, SpectralEvidence(measure))) for number, measure in enumerate(measures)]
+    start = Coregionalization(scale.diag(), noise, mean, 0.0)
+    return replace(maximize_evidence([*each, *blocks], len(mean), start=start), mean=mean)
+
+
+@dataclass(frozen=True)
+class _OneTarget:
+    """The log likelihood of one target alone, as a function of B and the noise of all."""
+
+    number: int
+    evidence: SpectralEvidence
+
+    def __call__(self, covariance: Tensor, noise: Tensor) -> Gradient:
+        own = slice(self.number, self.number + 1)
+        found = self.evidence(covariance[own, own], noise[own])
+        by_covariance, by_noise, mean = torch.zeros_like(covariance), torch.zeros_like(noise), torch.zeros_like(noise)
+        by_covariance[own, own], by_noise[own], mean[own] = found.by_covariance, found.by_noise, found.mean
+        return Gradient(found.value, by_covariance, by_noise, mean)
+
+
+def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeasure, Maximum]:
+    """The spectrum of one target on the rows where it is known, and what is most likely of it alone."""
+    rows = (~target.isnan()).nonzero()[:, 0]
+    own, values = covariance[rows, :][:, rows], target[rows].unsqueeze(-1)
+    scales, noises = ((math.exp(low), math.exp(high)) for low, high in (_LOG_SCALE, _LOG_NOISE))
+    bounds = Bounds(scales, noises)
+    if len(rows) <= linear_settings.max_cholesky_size.value():
+        measure = dense_measure(own.to(dtype=torch.float64).to_dense(), values)
+        return measure, maximize(SpectralLikelihood(measure), bounds)
+    before = math.inf
+    for measure in krylov_measures(own, values, default_num_probes(len(rows)), settings.probe_seed.value()):
+        found = maximize(SpectralLikelihood(measure), bounds)
+        if abs(found.log_likelihood - before) < _TOLERANCE * len(rows):
+            break
+        before = found.log_likelihood
+    return measure, found
+
+
+def random_blocks(targets: Tensor, most_entries: int = _MOST_ENTRIES, num_blocks: int = _NUM_BLOCKS) -> list[Tensor]:
+    """
+    Numbers of random rows in disjoint blocks, by a seed of its own.
+
+    :param targets: `N x T`; NaN is a missing entry.
+    :param most_entries: Known entries of a block, about.
+    :param num_blocks: Blocks at most.
+    """
+    order = torch.from_numpy(np.random.RandomState(settings.probe_seed.value() % 2**32).permutation(len(targets)))
+    size = max(2, int(most_entries * len(targets) / max(1, int((~targets.isnan()).sum()))))
+    return [rows for rows in order.split(size)[:num_blocks] if len(rows) >= min(size, len(targets)) // 2]
+
+
+def _block(covariance: LinearOperator, targets: Tensor, rows: Tensor) -> DenseEvidence:
+    own = covariance[rows, :][:, rows].to(dtype=torch.float64).to_dense()
+    return DenseEvidence(own, targets[rows], centred=True)
+
+
+def maximize_evidence(
+    terms: Sequence[tuple[float, Evidence]],
+    num_targets: int,
+    *,
+    start: Coregionalization | None = None,
+    fixed_scales: bool = False,
+) -> Coregionalization:
+    r"""
+    B and noise of the largest sum of log likelihoods, and of :math:`\log |C|` for the correlations C: L-BFGS-B.
+
+    Held-out rows have the log likelihood of all rows less that of the others.
+
+    :param terms: Log likelihoods with their signs.
+    :param num_targets: T.
+    :param start: Where to start. (Default: uncorrelated targets with a noise of .2.)
+    :param fixed_scales: Whether the diagonal of B, and the noise, stay as they are. (Default: no.)
+    """
+    position = _position(start, num_targets)
+    bounds = [_LOG_SCALE] * num_targets + [_LOG_NOISE] * num_targets
+    if fixed_scales:
+        bounds = [(value, value) for value in position[: 2 * num_targets]]
+    bounds += [_LOADING] * (len(position) - 2 * num_targets)
+
+    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
+        where = torch.tensor(values, requires_grad=True)
+        with torch.enable_grad():
+            covariance, noise, log_volume = _values(where, num_targets)
+            found = [(sign, term(covariance.detach(), noise.detach())) for sign, term in terms]
+            total = sum(sign * each.value for sign, each in found) + _INDEPENDENCE * float(log_volume.detach())
+            by_covariance = torch.stack([sign * each.by_covariance for sign, each in found]).sum(0)
+            by_noise = torch.stack([sign * each.by_noise for sign, each in found]).sum(0)
+            ones = torch.ones_like(log_volume)
+            (gradient,) = torch.autograd.grad(
+                [covariance, noise, log_volume], where, [by_covariance, by_noise, _INDEPENDENCE * ones]
+            )
+        return -total, -gradient.numpy()
+
+    found = minimize_lbfgsb(loss, position, bounds=bounds, options=_STOPPING_RULE)
+    # The last digits of the search depend on where arrays lie in memory.
+    covariance, noise, log_volume = _values(torch.from_numpy(found.x.round(_DECIMALS)), num_targets)
+    mean = terms[0][1](covariance, noise).mean.numpy().round(_DECIMALS)
+    return Coregionalization(
+        covariance, noise, torch.from_numpy(mean), -float(found.fun) - _INDEPENDENCE * float(log_volume)
+    )
+
+
+def _position(start: Coregionalization | None, num_targets: int) -> np.ndarray:
+    """Logarithms of the diagonal of B and of the noise, and the loadings."""
+    if start is None:
+        log_scales, log_noises = np.zeros(num_targets), np.full(num_targets, math.log(_USUAL_NOISE))
+        return np.concatenate([log_scales, log_noises, np.zeros(num_targets * (num_targets - 1) // 2)])
+    scales = start.covariance.diagonal().sqrt()
+    root = torch.linalg.cholesky(start.covariance / scales / scales.unsqueeze(-1))
+    loadings = root / root.diagonal().unsqueeze(-1)
+    below = torch.tril_indices(num_targets, num_targets, -1)
+    parts = [2 * scales.log(), start.noise.log(), loadings[below[0], below[1]].clamp(*_LOADING)]
+    return torch.cat(parts).numpy().copy()
+
+
+def _values(position: Tensor, num_targets: int) -> tuple[Tensor, Tensor, Tensor]:
+    """B, the noise, and the logarithm of the determinant of the correlations."""
+    log_scales, log_noise, below = position.split([num_targets, num_targets, len(position) - 2 * num_targets])
+    indices = torch.tril_indices(num_targets, num_targets, -1)
+    loadings = torch.eye(num_targets, dtype=position.dtype).index_put((indices[0], indices[1]), below)
+    lengths = loadings.norm(dim=1)
+    root = loadings * ((0.5 * log_scales).exp() / lengths).unsqueeze(-1)
+    return root @ root.mT, log_noise.exp(), -2 * lengths.log().sum()

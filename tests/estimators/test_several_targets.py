@@ -1,0 +1,258 @@
+"""Several targets: dense Kronecker algebra in the users' units, shapes and missing entries, errors, explanations."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import DataConversionWarning
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators.partial_dependence import partial_dependence
+from gpytorch_partition.presets import Options
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.randn(100, 3) * [1.0, 20.0, 0.1] + [5.0, 0.0, 1.0]
+SIGNAL = np.sin(X[:, 0])
+Y = np.stack([10 * SIGNAL, -300 * SIGNAL + X[:, 1], 0.1 * X[:, 2]], 1) + RANDOM.randn(100, 3) * [2.0, 40.0, 0.01] + 7
+MISSING = np.where(RANDOM.rand(100, 3) < 0.3, np.nan, Y)
+MISSING[np.isnan(MISSING).all(1)] = Y[np.isnan(MISSING).all(1)]
+NEW = X[:9] + 0.1 * RANDOM.randn(9, 3) * X.std(0)
+SMALL = Options(num_trees=10, num_slope_trees=5, num_boosted_trees=10, num_shallow_boosted_trees=10)
+
+
+def rbf(x, y):
+    assert y.shape == (100, 3)
+    assert not bool(y.isnan().any())
+    return RBFKernel(ard_num_dims=x.shape[1])
+
+
+def fitted(kernel, y):
+    return PartitionGPRegressor(kernel, num_partitions=20, random_state=0, options=SMALL).fit(X, y)
+
+
+FITTED = {(kernel, y is Y): fitted(kernel, y) for kernel in ("forest", "mondrian", rbf) for y in (Y, MISSING)}
+FOREST, HOLES = FITTED["forest", True], FITTED["forest", False]
+
+
+def dense_moments(model, y):
+    """Means (`n x T`) and the covariance (`nT x nT`) of the function in the users' units."""
+    points = torch.from_numpy((np.concatenate([X, NEW]) - X.mean(0)) / X.std(0))
+    gram = model.kernel_(points).to_dense().detach().numpy()
+    both = np.kron(gram, model.target_covariance_)
+    known, new = np.flatnonzero(~np.isnan(y).ravel()), np.arange(300, 327)
+    noisy = both[np.ix_(known, known)] + np.diag(np.tile(model.noise_, 100)[known])
+    centre = np.nanmean(y, 0) + np.nanstd(y, 0) * model.model_.constant.numpy()
+    cross = both[np.ix_(new, known)]
+    mean = cross @ np.linalg.solve(noisy, (y - centre).ravel()[known])
+    covariance = both[np.ix_(new, new)] - cross @ np.linalg.solve(noisy, cross.T)
+    return centre + mean.reshape(9, 3), covariance
+
+
+class TestPredictions:
+    @pytest.mark.parametrize(("kernel", "is_complete"), FITTED)
+    def test_they_are_those_of_dense_algebra_in_the_users_units(self, kernel, is_complete):
+        model = FITTED[kernel, is_complete]
+        mean, covariance = dense_moments(model, Y if is_complete else MISSING)
+        found, std = model.predict(NEW, return_std=True, include_noise=False)
+        np.testing.assert_allclose(found, mean, rtol=1e-6)
+        np.testing.assert_allclose(std, covariance.diagonal().reshape(9, 3) ** 0.5, rtol=1e-4)
+        noisy = model.predict(NEW, return_cov=True)[1]
+        own = covariance.reshape(9, 3, 9, 3).diagonal(axis1=1, axis2=3) + np.eye(9)[..., None] * model.noise_
+        np.testing.assert_allclose(noisy, own, atol=1e-4 * own.max((0, 1)).min(), rtol=1e-4)
+
+    @pytest.mark.parametrize("model", [FOREST, HOLES], ids=["complete", "missing"])
+    def test_shapes(self, model):
+        mean, std, ends = model.predict(NEW, return_std=True, quantiles=(0.05, 0.5, 0.95))
+        assert mean.shape == std.shape == (9, 3)
+        assert ends.shape == (9, 3, 3)
+        np.testing.assert_allclose(ends[..., 1], mean)
+        np.testing.assert_allclose(ends[..., 2] - mean, 1.6449 * std, rtol=1e-4)
+        assert model.noise_.shape == model.outputscale_.shape == (3,)
+        assert model.target_covariance_.shape == (3, 3)
+        ends = model.predict(NEW, return_cov=True, quantiles=(0.95,))[2]
+        np.testing.assert_allclose(ends[..., 0] - mean, 1.6449 * std, rtol=1e-3)
+
+    @pytest.mark.parametrize("model", [FOREST, HOLES], ids=["complete", "missing"])
+    def test_samples_are_joint_in_rows_and_targets(self, model):
+        mean, covariance = dense_moments(model, Y if model is FOREST else MISSING)
+        samples = model.sample_y(NEW, 3000, include_noise=False)
+        assert samples.shape == (9, 3, 3000)
+        found, scale = np.cov(samples.reshape(27, -1)), covariance.diagonal() ** 0.5
+        np.testing.assert_allclose(found / scale / scale[:, None], covariance / scale / scale[:, None], atol=0.1)
+        noisy = model.sample_y(NEW, 3000).var(-1).mean(0) - samples.var(-1).mean(0)
+        np.testing.assert_allclose(noisy, model.noise_, rtol=0.35)
+
+    def test_units_of_the_targets_do_not_matter(self):
+        other = fitted("forest", MISSING * [2.0, 0.5, 64.0] + [0.0, 8.0, -4.0])
+        np.testing.assert_allclose(other.predict(NEW), HOLES.predict(NEW) * [2.0, 0.5, 64.0] + [0, 8, -4], rtol=1e-3)
+
+    def test_correlated_targets_have_a_covariance(self):
+        scale = FOREST.outputscale_**0.5
+        assert (FOREST.target_covariance_ / scale / scale[:, None])[0, 1] < -0.7
+        assert FOREST.score(X, Y) > 0.6
+
+
+class TestShapesOfTargets:
+    def test_data_frames_name_the_targets(self):
+        frame = pandas.DataFrame(MISSING, columns=["a", "b", "c"])
+        model = fitted("forest", frame)
+        assert model.target_names_.tolist() == ["a", "b", "c"]
+        assert HOLES.target_names_.tolist() == ["y0", "y1", "y2"]
+        np.testing.assert_array_equal(model.predict(NEW), HOLES.predict(NEW))
+
+    def test_lists_with_none_are_missing_entries(self):
+        rows = [[None if np.isnan(value) else value for value in row] for row in MISSING.tolist()]
+        np.testing.assert_array_equal(fitted("forest", rows).predict(NEW), HOLES.predict(NEW))
+
+    def test_one_column_is_one_target_as_for_scikit_learns_forests(self):
+        with pytest.warns(DataConversionWarning):
+            forest = RandomForestRegressor(5).fit(X, Y[:, :1])
+        with pytest.warns(DataConversionWarning):
+            model = fitted("forest", Y[:, :1])
+        assert model.predict(NEW).shape == forest.predict(NEW).shape == (9,)
+        np.testing.assert_array_equal(model.predict(NEW), fitted("forest", Y[:, 0]).predict(NEW))
+        with pytest.raises(AttributeError, match="one target"):
+            model.target_covariance_  # noqa: B018
+
+    def test_rows_without_any_target_are_left_out_and_said(self):
+        rows = np.concatenate([X, X[:2] + 1])
+        with pytest.warns(UserWarning, match="2 of 102 rows are left out, the first of them row 100"):
+            model = PartitionGPRegressor("forest", 20, random_state=0).fit(
+                rows, np.concatenate([MISSING, np.full((2, 3), np.nan)])
+            )
+        np.testing.assert_array_equal(model.predict(NEW), HOLES.predict(NEW))
+
+    @pytest.mark.parametrize(
+        ("y", "message"),
+        [
+            (np.where(np.arange(100)[:, None] > 0, [1.0, np.nan, 2.0], 1.0), r"got 1 of y\[:, 1\]"),
+            (np.where(Y > 0, np.inf, Y), "infinity"),
+            (Y[:50], "inconsistent numbers of samples"),
+            (np.full((100, 2), "red"), "numbers"),
+            (Y * 1e200, "unit"),
+        ],
+    )
+    def test_targets_that_cannot_be_used(self, y, message):
+        with pytest.raises(ValueError, match=message):
+            fitted("forest", y)
+
+    def test_a_refit_to_one_target_forgets_the_others(self):
+        model = fitted("forest", Y).fit(X, Y[:, 0])
+        assert model.predict(NEW).shape == (9,)
+        assert isinstance(model.noise_, float)
+
+
+class TestStates:
+    @pytest.mark.parametrize("model", [FOREST, HOLES, FITTED["mondrian", False]], ids=["forest", "missing", "mondrian"])
+    def test_a_state_predicts_the_same(self, model):
+        file = io.BytesIO()
+        torch.save(model.to_state(), file)
+        file.seek(0)
+        copy = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
+        for one, other in zip(copy.predict(NEW, return_std=True), model.predict(NEW, return_std=True)):
+            np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(copy.target_covariance_, model.target_covariance_)
+
+    def test_pickles(self):
+        copy = pickle.loads(pickle.dumps(HOLES))
+        np.testing.assert_array_equal(copy.predict(NEW), HOLES.predict(NEW))
+
+
+class TestExplanations:
+    @pytest.mark.parametrize("model", [FOREST, HOLES], ids=["complete", "missing"])
+    def test_a_summary_tells_of_every_target(self, model):
+        found = model.summary()
+        assert [target.name for target in found.targets] == ["y0", "y1", "y2"]
+        assert found.targets[0].noise_std == pytest.approx(model.noise_[0] ** 0.5)
+        assert found.targets[1].num_entries == (100 if model is FOREST else int((~np.isnan(MISSING[:, 1])).sum()))
+        assert found.parts[0].explained == pytest.approx(1.0)
+        assert "target y1" in str(found)
+        assert "goes with y1 -" in str(found)
+        assert "target y2" in model._repr_html_()
+        assert "forest" in repr(model)
+
+    def test_importance_is_that_of_all_targets(self):
+        found = FOREST.importance(X, Y)
+        assert found.by_structure.sum() == pytest.approx(1.0)
+        assert found.by_structure.argmax() == 0
+        assert found.permutation.argmax() == 0
+
+    @pytest.mark.parametrize("model", [FOREST, HOLES], ids=["complete", "missing"])
+    def test_partial_dependence_is_that_of_the_average(self, model):
+        rows, grid = X[:9], [4.0, 5.0, 6.0]
+        found = partial_dependence(model, rows, 0, grid=grid, target="y1")
+        for number, value in enumerate(grid):
+            points = rows.copy()
+            points[:, 0] = value
+            mean, covariance = model.predict(points, return_cov=True, include_noise=False)
+            assert found.mean[number] == pytest.approx(mean[:, 1].mean())
+            assert found.std[number] == pytest.approx(covariance[..., 1].mean() ** 0.5, rel=1e-4)
+
+    def test_partial_dependence_needs_a_target(self):
+        with pytest.raises(ValueError, match="give target=, one of 'y0', 'y1', 'y2'"):
+            FOREST.partial_dependence(X, 0)
+        with pytest.raises(ValueError, match="target's number"):
+            FOREST.partial_dependence(X, 0, target="y7")
+
+    def test_nearest_rows(self):
+        assert HOLES.nearest_rows(X[:4], k=1)[0][:, 0].tolist() == [0, 1, 2, 3]
+
+
+class TestAuto:
+    @pytest.mark.parametrize("y", [Y, MISSING], ids=["complete", "missing"])
+    def test_parts_are_chosen_for_all_targets(self, y):
+        model = fitted("auto", y)
+        mean, std = model.predict(NEW, return_std=True)
+        assert mean.shape == std.shape == (9, 3)
+        assert model.score(X, Y) > 0.6
+        copy = PartitionGPRegressor.from_state(model.to_state())
+        np.testing.assert_array_equal(copy.predict(NEW), mean)
+        assert set(model.model_.description["parts"]) == {part.name for part in model.summary().parts}
+        assert -3 < model.log_predictive_density_ < 0
+
+    def test_the_same_seed_gives_the_same_bits(self):
+        one, other = (fitted("auto", MISSING[:, :2]).predict(NEW) for _ in range(2))
+        np.testing.assert_array_equal(one, other)
+
+    def test_few_rows(self):
+        model = PartitionGPRegressor(random_state=0).fit(X[:6], Y[:6])
+        assert model.predict(NEW).shape == (9, 3)
+
+
+class LargestTensor(TorchDispatchMode):
+    """The number of entries of the largest tensor that an operation returns."""
+
+    def __init__(self):
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        for value in found if isinstance(found, tuple | list) else [found]:
+            if torch.is_tensor(value) and value.layout == torch.strided:
+                self.numel = max(self.numel, value.untyped_storage().size() // 8)
+        return found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5], ids=["complete", "missing"])
+def test_above_the_dense_limit_nothing_is_as_large_as_the_rows_squared(share):
+    random = np.random.RandomState(1)
+    x = random.rand(2_500, 2)
+    y = np.stack([np.sin(5 * x[:, 0]), np.sin(5 * x[:, 0]) + x[:, 1]], 1) + 0.1 * random.randn(2_500, 2)
+    y[random.rand(*y.shape) < share] = np.nan
+    rows = ~np.isnan(y).all(1)
+    with LargestTensor() as largest:
+        model = PartitionGPRegressor("fast_cluster", 20, random_state=0).fit(x[rows], y[rows])
+        mean, std = model.predict(x[:40], return_std=True)
+    assert largest.numel < 2_500**2 / 2
+    assert np.sqrt(np.mean((mean[:, 0] - np.sin(5 * x[:40, 0])) ** 2)) < 0.1
+    assert (std > 0.05).all()
+    assert (std < 0.3).all()
