@@ -32,7 +32,7 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
 
     The mean variance of the smooth part that inducing points do not span is added to the noise. Where they leave more
     unspanned than at 95 % of new rows, the rest is added at prediction (the threshold). Models of four fifths of the
-    rows (of 200,000 at most) predict the held-out rows, without those that chose. A forest of their residuals models
+    rows predict the held-out rows, without those that chose. A forest of their residuals models
     how the noise varies. Then a factor of all variances, one of the noise alone, and the noise's exponent maximize the
     predictive density of held-out rows, whose variances come from 32 samples: of 1,000 rows of a fold at most, and of
     so many folds that there are 300.
@@ -127,7 +127,7 @@ def _learned_from(kept: np.ndarray, data: TrainingData, setup: Setup) -> tuple[T
     if len(kept) <= (most := setup.options.most_calibration_rows):
         return data.part(kept), setup
     options = replace(setup.options, most_inducing_points=num_inducing_points(len(data.x), setup.options))
-    return data.part(np.sort(setup.random.permutation(kept)[:most])), replace(setup, options=options)
+    return data.part(np.sort(setup.random.permutation(kept)[: int(most)])), replace(setup, options=options)
 
 
 def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:

@@ -58,8 +58,8 @@ def default_model(
     What is chosen maximizes the predictive density of rows that the model has not seen, by folds, forests
     and lengthscales of each without the held-out rows (Rasmussen & Williams 2006, section 5.3): the marginal
     likelihood would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the
-    rows, but 700 at least and 1,500 at most. Above twice as many, models of four fifths of all rows (of 200,000 at
-    most) then set their scale and the noise; and where inducing points leave out more of the Matern kernel's variance
+    rows, but 700 at least and 1,500 at most. Above twice as many, models of four fifths of all rows then
+    set their scale and the noise; and where inducing points leave out more of the Matern kernel's variance
     than at 95 % of new rows, the missing variance is added
     (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide where there are no rows. The
     noise varies with x, as a forest of the squared residuals says
