@@ -38,6 +38,7 @@ _REDUCTIONS: tuple[tuple[str, Mapping[str, float]], ...] = (
     ("rough parts, for functions that vary on many lengthscales", {"most_rough_columns": 0}),
     ("calibration by more than one fold", {"enough_residuals": 1, "num_calibrated_noise_trees": 50}),
     ("weights by more than 700 rows", {"most_choosing_rows": 700}),
+    ("calibration by models of more than 200,000 rows", {"most_calibration_rows": 200_000}),
     ("calibration by models of more than 20,000 rows", {"most_calibration_rows": 20_000}),
     (
         "half of the trees, and inducing points above 500",

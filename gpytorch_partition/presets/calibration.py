@@ -149,7 +149,7 @@ def _learned_from(kept: np.ndarray, data: TrainingData, setup: Setup) -> tuple[T
     if len(kept) <= (most := setup.options.most_calibration_rows):
         return data.part(kept), setup
     options = replace(setup.options, most_inducing_points=num_inducing_points(len(data.x), setup.options))
-    return data.part(np.sort(setup.random.permutation(kept)[:most])), replace(setup, options=options)
+    return data.part(np.sort(setup.random.permutation(kept)[: int(most)])), replace(setup, options=options)
 
 
 def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:
