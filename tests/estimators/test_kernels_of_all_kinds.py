@@ -218,7 +218,9 @@ def test_what_cannot_be_used_is_refused_with_the_reason(name):
         regressor(make()).fit(X, Y)
 
 
-@pytest.mark.parametrize("kernel", [None, 5, "rbf", ["forest"], object()], ids=str)
+@pytest.mark.parametrize(
+    "kernel", [None, 5, "rbf", ["forest"], object()], ids=["none", "number", "name", "list", "object"]
+)
 def test_other_things_are_refused_with_what_is_taken(kernel):
     with pytest.raises(ValueError, match="a tree ensemble, a kernel, a class of kernels or a function"):
         regressor(kernel).fit(X, Y)
@@ -310,7 +312,9 @@ class TestInstances:
         x, y = np.tile(X, (14, 1)), np.tile(Y, 14)
         assert np.isfinite(regressor(LinearKernel(), max_iterations=5).fit(x, y).predict(NEW)).all()
 
-    @pytest.mark.parametrize("kernel", [RBFKernel(), MondrianKernel(torch.from_numpy(X), 5, random_state=0)], ids=str)
+    @pytest.mark.parametrize(
+        "kernel", [RBFKernel(), MondrianKernel(torch.from_numpy(X), 5, random_state=0)], ids=["GPyTorch", "ours"]
+    )
     def test_they_have_no_plain_state_and_can_be_pickled(self, kernel):
         model = regressor(kernel).fit(X, Y)
         with pytest.raises(TypeError, match="pickle"):

@@ -33,7 +33,7 @@ def model_of(kernel, weights=W, y=Y, x=X):
     return model.fit(x, y, weights)
 
 
-@pytest.fixture(scope="module", params=[*NAMES, rbf, "auto"], ids=str)
+@pytest.fixture(scope="module", params=[*NAMES, rbf, "auto"], ids=lambda kernel: getattr(kernel, "__name__", kernel))
 def fitted(request):
     return model_of(request.param)
 
