@@ -103,7 +103,9 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
 
     Several targets (Y of T columns) are one model, with covariances :math:`k(x, x') B_{tt'}` of the functions and a
     noise of each; entries of Y may be missing. It costs what T models with one kernel cost, or with missing entries
-    what one of as many rows as there are entries costs: nothing is as large as `NT x NT`, or `N x N`.
+    what one of as many rows as there are entries costs: nothing is as large as `NT x NT`, or `N x N`. With a forest,
+    20,000 rows of 10 columns and 5 targets took 31 s and .95 GiB (.35 of them imports and data), and 1,000 means and
+    standard deviations of each target 275 s, on one shared core (`python -m tests.benchmarks several_targets`).
 
     :param kernel: `"auto"`, a sum of forests, boosted trees, local slopes, a smooth and a linear part, or of rough
         parts and a linear one where the targets vary on all scales, with a noise that may vary with x, all weighed by

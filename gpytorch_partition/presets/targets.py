@@ -87,9 +87,9 @@ def default_targets_model(
 
     - Weights that all targets share, and scale and noise of each, maximize the predictive density of held-out entries,
       targets one by one, by folds of the rows that one target would be chosen by (fewer above three targets).
-    - The correlations between targets maximize the density of the held-out rows of a fold given the others, all
-      entries together: from the spectra of the folds' covariances, or, where entries are missing, from the densely
-      decomposed covariance of up to 700 entries a fold.
+    - The covariance between targets, and their noise, then maximize the density of the held-out rows of a fold given
+      the others, all entries together: from the spectra of the folds' covariances, or, where entries are missing, from
+      the densely decomposed covariance of up to 700 entries a fold.
     - Above 1,400 rows, scale and noise of each target are set anew by rows that a model of the others predicts.
 
     Noise is constant, and rough fields are not tried. Trees, and lengthscales, are given predictions of a forest of the
@@ -205,14 +205,14 @@ def _those_that_count(names: list[str], fit: SharedFit, options: Options) -> dic
 def _correlated(
     alone: Coregionalization, covariances: list[Tensor], splits: list[tuple[Tensor, Tensor]], y: Tensor
 ) -> Coregionalization:
-    """The correlations of the largest density of the held-out rows of each fold, given the others."""
+    """Covariance and noise of the largest density of the held-out rows of each fold, given the others."""
     terms: list[tuple[float, Evidence]] = []
     share = 1.0 if not bool(y.isnan().any()) else min(1.0, _MOST_ENTRIES / int((~y.isnan()).sum()))
     for covariance, (kept, held_out) in zip(covariances, splits):
         kept, held_out = kept[: math.ceil(share * len(kept))], held_out[: math.ceil(share * len(held_out))]
         for sign, rows in ((1.0, torch.cat([kept, held_out])), (-1.0, kept)):
             terms.append((sign, _evidence(covariance[rows][:, rows], y[rows])))
-    return maximize_evidence(terms, y.shape[1], start=alone, fixed_scales=True)
+    return replace(maximize_evidence(terms, y.shape[1], start=alone), mean=alone.mean)
 
 
 def _evidence(covariance: Tensor, y: Tensor) -> Evidence:

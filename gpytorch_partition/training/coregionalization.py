@@ -298,7 +298,6 @@ def maximize_evidence(
     num_targets: int,
     *,
     start: Coregionalization | None = None,
-    fixed_scales: bool = False,
 ) -> Coregionalization:
     r"""
     B and noise of the largest sum of log likelihoods, and of :math:`\log |C|` for the correlations C: L-BFGS-B.
@@ -308,13 +307,9 @@ def maximize_evidence(
     :param terms: Log likelihoods with their signs.
     :param num_targets: T.
     :param start: Where to start. (Default: uncorrelated targets with a noise of .2.)
-    :param fixed_scales: Whether the diagonal of B, and the noise, stay as they are. (Default: no.)
     """
     position = _position(start, num_targets)
-    bounds = [_LOG_SCALE] * num_targets + [_LOG_NOISE] * num_targets
-    if fixed_scales:
-        bounds = [(value, value) for value in position[: 2 * num_targets]]
-    bounds += [_LOADING] * (len(position) - 2 * num_targets)
+    bounds = [_LOG_SCALE] * num_targets + [_LOG_NOISE] * num_targets + [_LOADING] * (len(position) - 2 * num_targets)
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         where = torch.tensor(values, requires_grad=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from catboost import CatBoostRegressor
 from lightgbm import LGBMRegressor
 from sklearn.ensemble import (
     ExtraTreesRegressor,
@@ -37,10 +36,14 @@ ENSEMBLES: dict[str, Callable[[int], Any]] = {
     "HistGradientBoostingRegressor": lambda seed: HistGradientBoostingRegressor(random_state=seed),
     "LGBMRegressor": lambda seed: LGBMRegressor(random_state=seed, verbose=-1, n_jobs=1),
     "XGBRegressor": lambda seed: XGBRegressor(random_state=seed, n_jobs=1),
-    "CatBoostRegressor": lambda seed: CatBoostRegressor(
-        random_state=seed, verbose=0, thread_count=1, allow_writing_files=False
-    ),
+    "CatBoostRegressor": lambda seed: _catboost(seed),
 }
+
+
+def _catboost(seed: int) -> Any:
+    from catboost import CatBoostRegressor  # optional
+
+    return CatBoostRegressor(random_state=seed, verbose=0, thread_count=1, allow_writing_files=False)
 
 
 def fitted_ensembles(options: Options) -> Iterator[Table]:

@@ -43,6 +43,7 @@ TABLES = [
     "clusterings",
     "clusterings_all_rows",
     "categories",
+    *("outliers", "budgets", "fitted_ensembles", "several_targets", "several_targets_cost"),
     "fitted_ensembles",
     "clustering_maps",
     "semi_supervised",

@@ -12,12 +12,10 @@ import pandas as pd
 import pytest
 import torch
 import xgboost
-from catboost import CatBoostRegressor
 from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from lightgbm import LGBMClassifier, LGBMRegressor
-from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.ensemble import (
     BaggingRegressor,
@@ -61,19 +59,25 @@ def small_forest(**options):
     return RandomForestRegressor(15, random_state=0, **options)
 
 
+def catboost_regressor(**options):
+    """That of CatBoost, which need not be installed."""
+    library = pytest.importorskip("catboost")
+    return library.CatBoostRegressor(verbose=0, allow_writing_files=False, thread_count=1, **options)
+
+
 class TestEnsembles:
     ENSEMBLES = {
-        "forest": small_forest(),
-        "bagging": BaggingRegressor(n_estimators=10, random_state=0),
-        "histograms": HistGradientBoostingRegressor(max_iter=20),
-        "LightGBM": LGBMRegressor(n_estimators=20, verbose=-1, n_jobs=1),
-        "XGBoost": XGBRegressor(n_estimators=20, n_jobs=1),
-        "CatBoost": CatBoostRegressor(iterations=20, verbose=0, allow_writing_files=False, thread_count=1),
+        "forest": lambda: small_forest(),
+        "bagging": lambda: BaggingRegressor(n_estimators=10, random_state=0),
+        "histograms": lambda: HistGradientBoostingRegressor(max_iter=20),
+        "LightGBM": lambda: LGBMRegressor(n_estimators=20, verbose=-1, n_jobs=1),
+        "XGBoost": lambda: XGBRegressor(n_estimators=20, n_jobs=1),
+        "CatBoost": lambda: catboost_regressor(iterations=20),
     }
 
     @pytest.mark.parametrize("name", ENSEMBLES)
     def test_a_fitted_one_is_the_kernel_on_raw_columns(self, name):
-        ensemble = clone(self.ENSEMBLES[name]).fit(X, Y)
+        ensemble = self.ENSEMBLES[name]().fit(X, Y)
         model = regressor(ensemble).fit(X, Y)
         wanted = RandomForestKernel.from_forest(ensemble)
         points = torch.from_numpy(NEW)
@@ -127,9 +131,11 @@ class TestEnsembles:
         stopped = XGBRegressor(n_estimators=300, early_stopping_rounds=2, n_jobs=1)
         stopped.fit(X[:100], Y[:100], eval_set=[(X[100:], Y[100:])], verbose=False)
         assert fitted_clone(stopped, X, Y, random).get_booster().num_boosted_rounds() == stopped.best_iteration + 1
-        best = CatBoostRegressor(iterations=300, verbose=0, allow_writing_files=False, early_stopping_rounds=2)
+
+    def test_catboost_that_stopped_early_is_cloned_with_as_many_trees(self):
+        best = catboost_regressor(iterations=300, early_stopping_rounds=2)
         best.fit(X[:100], Y[:100], eval_set=(X[100:], Y[100:]))
-        assert fitted_clone(best, X, Y, random).tree_count_ == best.tree_count_ < 300
+        assert fitted_clone(best, X, Y, np.random.RandomState(0)).tree_count_ == best.tree_count_ < 300
 
     def test_a_booster_of_lightgbm_is_trained_again(self):
         parameters = {"verbose": -1, "num_leaves": 5, "num_threads": 1}
@@ -203,7 +209,7 @@ REFUSED = {
     "stack": (lambda: StackingRegressor([("a", Ridge())]), "StackingRegressor"),
     "classes": (LGBMClassifier, "LGBMClassifier, whose clones cannot be fitted to numbers"),
     "booster": (lambda: xgboost.train({}, xgboost.DMatrix(X, Y), 2), "XGBRegressor"),
-    "categories": (lambda: CatBoostRegressor(cat_features=[0]), "cat_features"),
+    "categories": (lambda: catboost_regressor(cat_features=[0]), "cat_features"),
     "class of ensembles": (lambda: RandomForestRegressor, r"give an instance, RandomForestRegressor\(\)"),
     "class with arguments": (lambda: PolynomialKernel, r"PolynomialKernel\(power=...\)"),
     "class without rows": (lambda: GroupKernel, r"GroupKernel\(columns=...\)"),

@@ -235,10 +235,6 @@ class TestData:
     def test_rows_without_any_value_are_predicted(self):
         assert np.isfinite(FITTED["forest"].predict(np.full((2, 3), np.nan))).all()
 
-    def test_more_than_one_output_is_an_error(self):
-        with pytest.raises(ValueError, match="1d array"):
-            small().fit(X, np.column_stack([Y, Y]))
-
     @pytest.mark.parametrize(
         ("options", "message"),
         [({"kernel": "rbf"}, "kernel to be one of"), ({"dtype": "float16"}, "dtype to be one of")],
