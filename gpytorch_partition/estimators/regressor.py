@@ -480,7 +480,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
             "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
             "has_view": isinstance(self.kernel_, EncodedKernel),
             "seconds": self.seconds_,
-            "row_weights": weights_of(self.likelihood_),
+            "row_weights": None if self._has_several else weights_of(self.likelihood_),
             "counted_rows": None if self._counted_rows is None else torch.from_numpy(self._counted_rows),
             "left_out": list(self.left_out_),
             **description_of(self.model_),

@@ -343,7 +343,7 @@ class TestBudgets:
     def test_notes_say_what_a_model_leaves_out(self, folder, capsys, monkeypatch):
         budgets = []
 
-        def fit_less(self, X, y):
+        def fit_less(self, X, y, sample_weight=None):
             budgets.append(self.budget)
             self.left_out_ = ("half of the trees", "5 of 10 rows") if self.budget else ()
             return self

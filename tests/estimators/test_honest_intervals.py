@@ -155,7 +155,7 @@ def test_the_factor_of_variances(monkeypatch, num_rows, factor):
     few = Options(num_trees=5, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5, num_folds=2)
     data = TrainingData(x, y)
     found = choice.choose(data, Setup(np.random.RandomState(0), options=few))
-    monkeypatch.setattr(choice, "_rescaled", lambda chosen, _: chosen)
+    monkeypatch.setattr(choice, "_allowance", lambda *_: 1.0)
     plain = choice.choose(data, Setup(np.random.RandomState(0), options=few))
     assert found.noise == pytest.approx(factor * plain.noise)
     assert found.outputscales == pytest.approx({name: factor * weight for name, weight in plain.outputscales.items()})
