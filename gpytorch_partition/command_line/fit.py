@@ -40,6 +40,8 @@ def fit(options: Namespace) -> None:
         f"noise standard deviation {math.sqrt(regressor.noise_):.4g}, {_described(regressor)} (standardized target).\n"
         f"Written: {path}"
     )
+    if not options.quiet:
+        print(f"\n{regressor.summary()}")
 
 
 def _described(regressor: PartitionGPRegressor) -> str:

@@ -182,9 +182,9 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
         """
         self._check_parameters()
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
+        X, y, row_weights, _ = counted_rows(X, y, weights)
         table, labels = self._checked(X, y)
         check_classification_targets(labels)
-        table, labels, row_weights, _ = counted_rows(table, labels, weights)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if (num_classes := len(self.classes_)) < 2:
             raise ValueError(f"expected two classes or more, got 1 class: {self.classes_.tolist()}")

@@ -17,6 +17,7 @@ from gpytorch_partition.estimators.partial_dependence import PartialDependence, 
 from gpytorch_partition.estimators.summary import ModelSummary, summary_of, summary_of_targets
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.progress import ticking
 
 
 class Explanation(BaseEstimator):
@@ -117,7 +118,10 @@ class Explanation(BaseEstimator):
             )
         if X is not None:
             X = table_of(X, self._column_names())
-            found = permutation_importance(self, X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs)
+            with ticking(f"permuting {X.shape[1]:,} columns {n_repeats:,} times"):
+                found = permutation_importance(
+                    self, X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs
+                )
             checked = {"permutation": found.importances_mean, "permutation_std": found.importances_std}
         parts = tuple(part.name for part in self.summary().parts)
         return Importance(tuple(self._column_names()), shares.sum(0), shares, parts, **checked)

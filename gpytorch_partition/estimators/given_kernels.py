@@ -37,16 +37,20 @@ from gpytorch_partition.partitions.ensembles.refitting import (
 )
 from gpytorch_partition.presets.given_ensemble import check_regression_ensemble
 
-NAMED: dict[type, str] = {RandomForestKernel: "forest", FastClusterKernel: "fast_cluster", MondrianKernel: "mondrian"}
+NAMED: dict[type, str] = {
+    RandomForestKernel: "forest",
+    FastClusterKernel: "fast_cluster",
+    MondrianKernel: "mondrian",
+}
 OF_STATE = "ensemble"  # what a state calls the kernel of an ensemble, which a load cannot fit again
 MOST_DENSE_ROWS = 2_000  # with more, a kernel without a structure would need an N x N matrix
 
 # What constructors of this package call the rows and targets that they are built on, and their numbers of partitions.
 _ROWS, _TARGETS, _COUNTS = "train_x", "train_y", ("num_partitions", "num_trees")
 _TABLES = (
-    "expected columns of numbers, as the tree ensemble sees them, got a table with text, categories or dates: encode "
-    "them, as by OrdinalEncoder of scikit-learn or pandas' codes, and fit the ensemble and this estimator to the same "
-    "matrix; or give kernel='auto', which reads tables"
+    "expected columns of numbers, as the ensemble or the kernel was built on, got a table with text, categories or "
+    "dates: encode them, as by OrdinalEncoder of scikit-learn or pandas' codes, and fit the ensemble and this "
+    "estimator to the same matrix; or give kernel='auto', which reads tables"
 )
 
 

@@ -243,10 +243,11 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         if has_several(y):
             self._check_one_target_only(weights)
-            X, y = self._read_targets(X, y)
+            row_weights = None
+            X, y, self._counted_rows = self._read_targets(X, y)
         else:
+            X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
             X, y = self._read_target(X, y)
-        X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
         rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
@@ -311,8 +312,8 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
     ) -> None:
         """By some options, which may leave much out."""
         rows = some_rows(len(x), options, self.random_state)
-        if not isinstance(rows, slice):
-            self._counted_rows = rows if counted is None else counted[rows]
+        numbers = np.arange(len(x)) if counted is None else counted
+        self._counted_rows = counted if isinstance(rows, slice) else numbers[rows]
         own_weights = None if weights is None else weights.values[rows]
         self._choose_model(x[rows], targets[rows], original[rows], own_weights, options)
 
@@ -567,7 +568,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
     def _standardization(self, rows: np.ndarray) -> Standardization:
         """That of the columns; codes stay as they are, and all columns for kernels that know them."""
         columns = Standardization.of_array(rows)
-        if is_ensemble(self.kernel):
+        if sees_raw_columns(self.kernel):
             check_columns(self.kernel, self)
         return columns.without(range(rows.shape[1]) if sees_raw_columns(self.kernel) else self._categories)
 
@@ -595,7 +596,9 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
-        tags.input_tags.allow_nan = name_of(self.kernel) in ("auto", "forest") or sees_raw_columns(self.kernel)
+        tags.input_tags.allow_nan = name_of(self.kernel) in ("auto", "forest", "ensemble") or sees_raw_columns(
+            self.kernel
+        )
         return tags
 
     def _checked_rows(self, X: Any) -> np.ndarray:
@@ -638,14 +641,16 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         with verbosity(self.verbose), ticking(f"predicting {len(rows):,} rows"):
             blocks = [self._moments_of(rows[i : i + size], with_std, include_noise) for i in progress(starts, "blocks")]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
+        if self._has_several:
+            return self._with_unknown_cells(rows, mean, std)
         if (unknown := self._unknown_cells(rows, with_std, include_noise)) is None:
             return mean, std
         return unknown.mean(mean), np.sqrt(std**2 + unknown.variance(len(rows))) if with_std else std
 
     @torch.no_grad()
     def _unknown_cells(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> UnknownCells | None:
-        """What the rows with holes may be; None if there are none, or several targets."""
-        if self._has_several or not np.isnan(rows).any():
+        """What the rows with holes may be; None if there are none."""
+        if not np.isnan(rows).any():
             return None
         train_x = decode_missing(self.model_.train_inputs[0])
         x = self._columns.apply_array(rows).to(train_x)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from gpytorch.likelihoods import GaussianLikelihood, Likelihood
+from sklearn.utils import _safe_indexing, check_consistent_length
 
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
@@ -14,19 +16,19 @@ from gpytorch_partition.likelihoods import WeightedGaussianLikelihood
 
 
 class CountedRows(NamedTuple):
-    """Rows of a weight above 0."""
+    """Rows of a weight above 0, as they were given."""
 
-    X: np.ndarray  # N x D
-    y: np.ndarray  # N
+    X: Any
+    y: Any
     weights: RowWeights | None  # None where all are 1
     numbers: np.ndarray | None  # N numbers of them among all rows; None where no row is left out
 
 
-def counted_rows(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> CountedRows:
+def counted_rows(X: Any, y: Any, weights: np.ndarray | None) -> CountedRows:
     """
-    The rows that count.
+    The rows that count; nothing is learned of the others, not even which levels a column has.
 
-    :param X: Rows.
+    :param X: Rows, an array or a table.
     :param y: Their targets.
     :param weights: Their weights, as :func:`~gpytorch_partition.inputs.row_weights.checked_weights` returns them.
     """
@@ -34,7 +36,18 @@ def counted_rows(X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> Co
         return CountedRows(X, y, None, None)
     numbers = np.flatnonzero(weights)
     row_weights = None if (weights[numbers] == 1).all() else RowWeights.of(torch.from_numpy(weights[numbers]))
-    return CountedRows(X[numbers], y[numbers], row_weights, None if len(numbers) == len(y) else numbers)
+    if len(numbers) == len(weights):
+        return CountedRows(X, y, row_weights, None)
+    if not isinstance(X, Mapping):
+        check_consistent_length(X, y)
+    return CountedRows(_some(X, numbers), _safe_indexing(y, numbers), row_weights, numbers)
+
+
+def _some(X: Any, numbers: np.ndarray) -> Any:
+    """Some rows of an array, a data frame, lists or a mapping."""
+    if isinstance(X, Mapping):
+        return {name: _safe_indexing(values, numbers) for name, values in X.items()}
+    return _safe_indexing(X, numbers)
 
 
 def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gpytorch_partition import settings
+from gpytorch_partition.estimators.given_kernels import check_dense_size, quiet_of_lengthscales
+from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.targets import fit_targets, known_rows, read_targets
+from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 from gpytorch_partition.presets.default import FEWEST_ROWS
-from gpytorch_partition.presets.options import DEFAULT
+from gpytorch_partition.presets.options import DEFAULT, some_rows
 from gpytorch_partition.presets.targets import default_targets_model, imputed
+from gpytorch_partition.training.coregionalization import LEAST_NOISE
+
+_CLOSE_TO_BOUND = 1.01
 
 
 class SeveralTargets:
@@ -61,34 +72,63 @@ class SeveralTargets:
                 "regressor of its own (sklearn.multioutput.MultiOutputRegressor), or kernel='auto' or 'forest'"
             )
 
-    def _read_targets(self: Any, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Rows of which a target is known, and their targets."""
+    def _read_targets(
+        self: Any, X: Any, y: Any
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64] | None]:
+        """Rows of which a target is known, their targets, and their numbers if these are not all rows."""
         values, names = read_targets(X, y)
         rows = self._read(X, np.zeros(len(values)), reset=True, y_numeric=True, ensure_all_finite=self._finiteness)[0]
         self._target_names, known = None if names is None else names.tolist(), known_rows(values)
-        return rows[known], values[known]
+        return rows[known], values[known], None if known.all() else np.flatnonzero(known)
 
     def _fit_targets(self: Any, x: Tensor, targets: Tensor, points: Tensor) -> None:
         """A model of standardized rows (`N x D`) and targets (`N x T`), with a kernel built on points."""
         if isinstance(self.kernel, str) and self.kernel == "auto" and len(x) >= FEWEST_ROWS:
-            growing = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": self.options or DEFAULT}
-            model = default_targets_model(x, targets, categories=self._categories, **growing)
-            self.log_marginal_likelihood_value_ = None
+            model = self._choose_targets_model(x, targets)
         else:
             model = self._fit_by_likelihood(x, targets, points)
         self._set_model(model)
-        self.at_bounds_: dict[str, Any] = {}
         self.n_iter_ = 0
+        self.at_bounds_: dict[str, float] = self._noises_at_bound()
+
+    def _choose_targets_model(self: Any, x: Tensor, targets: Tensor) -> CoregionalizedGP:
+        self.log_marginal_likelihood_value_ = None
+        self.options_ = self.options or DEFAULT
+        rows, counted = some_rows(len(x), self.options_, self.random_state), self._counted_rows
+        if not isinstance(rows, slice):
+            self._counted_rows = rows if counted is None else counted[rows]
+        growing = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": self.options_}
+        return default_targets_model(x[rows], targets[rows], categories=self._categories, **growing)
+
+    def _noises_at_bound(self: Any) -> dict[str, float]:
+        """Noise that is as small as it may be, by the target's name, with a warning."""
+        found = {
+            f"noise of {name}": float(noise)
+            for name, noise in zip(self.target_names_, self.model_.noise)
+            if noise <= _CLOSE_TO_BOUND * LEAST_NOISE
+        }
+        for name in found:
+            warnings.warn(
+                f"{name} is at its bound: the model reproduces the training targets, so predictive intervals may be "
+                "too narrow",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return found
 
     def _fit_by_likelihood(self: Any, x: Tensor, targets: Tensor, points: Tensor) -> CoregionalizedGP:
         """With a kernel by name or of a function."""
-        model, self.log_marginal_likelihood_value_ = fit_targets(
-            x,
-            targets,
-            lambda grown_on: self._kernel_and_rows(x, grown_on, points, None),
-            imputed(x, targets, self._categories, self.random_state, self.n_jobs),
-            max_iterations=self.max_iterations,
-        )
+
+        def built(grown_on: Tensor) -> tuple[Kernel, Tensor]:
+            kernel, rows = self._kernel_and_rows(x, grown_on, points, None)
+            check_dense_size(kernel, rows)
+            return kernel, rows
+
+        grown_on = imputed(x, targets, self._categories, self.random_state, self.n_jobs)
+        with quiet_of_lengthscales(self.kernel):
+            model, self.log_marginal_likelihood_value_ = fit_targets(
+                x, targets, built, grown_on, max_iterations=self.max_iterations
+            )
         return model
 
     def _moments_of_targets(
@@ -102,15 +142,53 @@ class SeveralTargets:
         variance = self.model_.variances(x) + (self.model_.noise if include_noise else 0.0)
         return mean, variance.clamp_min(0).sqrt().numpy() * self._y_scale
 
+    def _with_unknown_cells(
+        self: Any, rows: np.ndarray, mean: np.ndarray, std: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and standard deviations (`n x T`, or none), averaged over what rows with holes may be."""
+        with_std = len(std) > 0
+        unknown = self._unknown_cells_of_targets(rows, with_std)
+        mean = np.stack([each.mean(own) for each, own in zip(unknown, mean.T)], 1) if unknown else mean
+        if with_std:
+            std = np.sqrt(std**2 + np.stack([each.variance(len(rows)) for each in unknown], 1)) if unknown else std
+        return mean, std
+
+    @torch.no_grad()
+    def _unknown_cells_of_targets(self: Any, rows: np.ndarray, with_std: bool) -> list[UnknownCells]:
+        """For each target what rows with holes may be; empty if there are none. All have the same completions."""
+        if not np.isnan(rows).any():
+            return []
+        train_x = decode_missing(self.model_.train_inputs[0])
+        x = self._columns.apply_array(rows).to(train_x)
+        found = [
+            unknown_cells(
+                x, train_x, self._categories, partial(self._means_of_target, number), None, only_means=not with_std
+            )
+            for number in range(self.model_.num_targets)
+        ]
+        return [each for each in found if each is not None]
+
+    def _means_of_target(self: Any, number: int, x: Tensor) -> np.ndarray:
+        """Means of a target in its units, of standardized rows."""
+        with settings.iterative(), settings.no_debug():
+            return self._unit.undo(self.model_.means(self._filled(x))).numpy()[:, number]
+
     def _joint_moments_of_targets(self: Any, rows: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
         """Means (`n x T`) and covariances of the points (`n x n x T`) in units of the targets."""
         x = self._points(rows)
         covariance = self.model_.covariances(x)
         if include_noise:
             covariance += torch.eye(len(x), dtype=torch.float64).unsqueeze(-1) * self.model_.noise
-        return self._unit.undo(self.model_.means(x)).numpy(), covariance.numpy() * self._y_scale**2
+        mean, found = self._unit.undo(self.model_.means(x)).numpy(), covariance.numpy() * self._y_scale**2
+        for number, each in enumerate(self._unknown_cells_of_targets(rows, True)):
+            mean[:, number] = each.mean(mean[:, number])
+            found[..., number] += np.diag(each.variance(len(rows)))
+        return mean, found
 
     def _samples_of_targets(self: Any, rows: np.ndarray, num_samples: int, include_noise: bool) -> np.ndarray:
         """Joint samples (`n x T x num_samples`) in units of the targets."""
         found = self.model_.samples(self._points(rows), num_samples, include_noise=include_noise)
-        return self._unit.undo(found).permute(1, 2, 0).numpy()
+        samples = self._unit.undo(found).permute(1, 2, 0).numpy()
+        for number, each in enumerate(self._unknown_cells_of_targets(rows, True)):
+            samples[:, number] = each.samples(samples[:, number], np.random.RandomState(0))  # the same ones for all
+        return samples

@@ -79,6 +79,11 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = 
 
 def _moments(model: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     mean, std = model.predict(X, return_std=True)
+    if mean.ndim > 1:
+        raise ValueError(
+            f"expected a model of one target, got one of {mean.shape[1]}: draw one of them by plot_predictions or "
+            "plot_calibration of gpytorch_partition.plots.comparison, with y[:, t], mean[:, t] and std[:, t]"
+        )
     y = np.asarray(y, dtype=float)
     if y.shape != mean.shape or np.isnan(y).any():
         raise ValueError(

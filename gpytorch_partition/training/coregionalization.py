@@ -34,7 +34,8 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import (
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
 _LOG_SCALE = (-9.0, 7.0)  # bounds of the logarithms of B_tt, in variances of the targets
-_LOG_NOISE = (math.log(1e-4), 1.5)  # bounds of the logarithms of the noise
+LEAST_NOISE = 1e-4  # variance of the targets
+_LOG_NOISE = (math.log(LEAST_NOISE), 1.5)  # bounds of the logarithms of the noise
 _LOADING = (-20.0, 20.0)  # bounds of entries of a Cholesky factor of the correlations, before its rows have length 1
 # Times log |C|, an LKJ prior of shape 2 (Lewandowski, Kurowicka & Joe 2009): a dozen rows would choose correlations
 # of 1 without it.
