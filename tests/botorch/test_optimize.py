@@ -110,8 +110,7 @@ class TestTheBestIsFound:
         trees = ExtraTreesRegressor(
             {1: 100, 2: 10}[num_columns], min_samples_leaf=4, max_features=1.0, random_state=0
         ).fit(inside, y[:, 0])
-        with pytest.warns(UserWarning, match="overconfident"):
-            kernel = ScaleKernel(RandomForestKernel.from_forest(trees))
+        kernel = ScaleKernel(RandomForestKernel.from_forest(trees))
         options = {"input_transform": transform, "outcome_transform": Standardize(1)} if transformed else {}
         acq_function = UpperConfidenceBound(gp(kernel, x, y, **options), beta=2.0)
         boxes = grid_of(*(self.middles(trees, column, 8.0 if transformed else 1.0) for column in range(num_columns)))
