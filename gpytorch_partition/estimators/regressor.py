@@ -59,7 +59,7 @@ from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.options import some_rows
 from gpytorch_partition.progress import progress, ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
-from gpytorch_partition.tables import NumberView, TableEncoder
+from gpytorch_partition.tables import NumberView, TableEncoder, needs_view
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 NAMES = ("auto", *KERNELS)
@@ -263,7 +263,10 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
             if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
                 options = Options() if self.options is None else self.options
                 data = (x.double(), targets.double(), torch.from_numpy(y), row_weights, self._counted_rows)
-                fit_in_time(self, partial(self._fit_some_rows, *data), (len(y), x.shape[1]), options)
+                has_view = needs_view(x, self._categories)
+                fit_in_time(
+                    self, partial(self._fit_some_rows, *data), (len(y), x.shape[1]), options, has_view=has_view
+                )
             else:
                 with recorded_stages() as self.seconds_:
                     if y.ndim == 2:
