@@ -110,7 +110,7 @@ def levels(num_rows: int, num_columns: float, options: Options, *, has_view: boo
         >>> for level in levels(900, 3, Options()):
         ...     print(f"{level.seconds:.1f} seconds:", *level.left_out[-1:])
         9.8 seconds:
-        7.4 seconds: half of the trees, and inducing points above 500
+        7.4 seconds: inducing points above 500
         4.5 seconds: weights by more than 350 rows
         3.2 seconds: weights by more than 3 folds
         2.9 seconds: 400 of 900 rows
