@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.presets.budget import Level, fit_within, levels
 from gpytorch_partition.presets.options import Options
 from gpytorch_partition.progress import tell
@@ -103,5 +104,5 @@ def _say(estimator: Any, seconds: float, num_rows: int) -> None:
             f"{num_rows:,} rows took {least:.1f} seconds, as fast as the machine was. Give a larger budget, or fewer "
             "rows",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=level_of_caller(),
         )

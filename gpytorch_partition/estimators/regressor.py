@@ -487,6 +487,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
             "row_weights": None if self._has_several else weights_of(self.likelihood_),
             "counted_rows": None if self._counted_rows is None else torch.from_numpy(self._counted_rows),
             "left_out": list(self.left_out_),
+            "constant_columns": list(self._constant_columns),
             **description_of(self.model_),
         }
 
@@ -526,6 +527,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         regressor.seconds_ = state.get("seconds", {})  # which came later
         counted = state.get("counted_rows")
         regressor._counted_rows = None if counted is None else counted.numpy()
+        regressor._constant_columns = tuple(state.get("constant_columns", ()))
         regressor.options_, regressor.left_out_ = None, tuple(state.get("left_out", ()))  # as these
         return regressor
 
@@ -612,7 +614,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         model = self.model_
         remedy = _FIT_THERE if self._is_chosen and not is_ensemble(self.kernel) else _WIDENS
         if is_blind(model.covar_module, self.likelihood_):
-            self._warn_of_rows_outside(self._columns.apply_array(rows), model.train_inputs[0], remedy, stacklevel=3)
+            self._warn_of_rows_outside(self._columns.apply_array(rows), model.train_inputs[0], remedy)
         return rows
 
     @property
