@@ -264,9 +264,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
                 options = Options() if self.options is None else self.options
                 data = (x.double(), targets.double(), torch.from_numpy(y), row_weights, self._counted_rows)
                 has_view = needs_view(x, self._categories)
-                fit_in_time(
-                    self, partial(self._fit_some_rows, *data), (len(y), x.shape[1]), options, has_view=has_view
-                )
+                fit_in_time(self, partial(self._fit_some_rows, *data), (len(y), x.shape[1]), options, has_view=has_view)
             else:
                 with recorded_stages() as self.seconds_:
                     if y.ndim == 2:

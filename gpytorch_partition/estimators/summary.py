@@ -211,7 +211,9 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
     names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
     total = sum(priors) or 1.0
     found = tuple(
-        PartSummary(name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns, some))
+        PartSummary(
+            name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns, some)
+        )
         for name, part, prior, share in zip(names, parts, priors, covariance_shares(means))
     )
     noise = scale * noise_variances(model.likelihood, some).double().sqrt()
@@ -256,7 +258,9 @@ def summary_of_targets(
     own_names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
     total, shares = sum(priors) or 1.0, covariance_shares(centred)
     found = tuple(
-        PartSummary(name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns, some))
+        PartSummary(
+            name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns, some)
+        )
         for name, part, prior, share in zip(own_names, parts, priors, shares)
     )
     known = ~model.train_targets.isnan()

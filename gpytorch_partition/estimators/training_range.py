@@ -90,9 +90,7 @@ def tends_to_frequencies(kernel: Kernel) -> bool:
     return all(isinstance(part, _VANISHING) for part in _innermost(kernel))
 
 
-def warn_of_rows_outside(
-    beyond: Tensor, names: Sequence[str], remedy: str, *, ignored: Sequence[int] = ()
-) -> None:
+def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, ignored: Sequence[int] = ()) -> None:
     """
     Warn, once, if rows lie outside the range of the training rows.
 
@@ -146,9 +144,7 @@ class ToldOfRange:
         names = getattr(self, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
         names = [f"x{number}" for number in range(x.shape[1])] if names is None else [str(name) for name in names]
         ignored = tuple(getattr(self, "_categories", ()))
-        warn_of_rows_outside(
-            self._range[1].beyond(x.double()), names, remedy, ignored=ignored
-        )
+        warn_of_rows_outside(self._range[1].beyond(x.double()), names, remedy, ignored=ignored)
 
 
 def _innermost(kernel: Kernel) -> Iterator[Kernel]:

@@ -136,7 +136,9 @@ def _name_places(ax: Any, names: list[str]) -> None:
     names = [text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…" for text in names]
     is_slanted = sum(map(len, names)) > _LEGIBLE
     slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
-    ax.set_xticks(np.arange(len(names)), list(map(name, names)), fontsize=None if len(names) <= _FEW_NAMES else 8, **slant)
+    ax.set_xticks(
+        np.arange(len(names)), list(map(name, names)), fontsize=None if len(names) <= _FEW_NAMES else 8, **slant
+    )
 
 
 def _shorten_dates(ax: Any) -> None:

@@ -106,7 +106,9 @@ def fit_exact_gp(
         with settings.iterative(), unchanged_by_errors(model):
             return _fit(recognize(model, likelihood), method, num_probes)
     except NotApplicableError as reason:
-        warnings.warn(f"the model is trained by L-BFGS rather than in one pass: {reason}.", stacklevel=level_of_caller())
+        warnings.warn(
+            f"the model is trained by L-BFGS rather than in one pass: {reason}.", stacklevel=level_of_caller()
+        )
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     finally:
         model.train(mode)
