@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import replace
+from datetime import UTC
 
 import numpy as np
 import pytest
@@ -100,9 +101,37 @@ def test_bars_of_importance_are_the_parts_and_both_zeros_are_in_line():
     assert above.get_xlim()[1] > 0.82
 
 
+def test_a_share_just_below_zero_does_not_stretch_the_axis_of_permutations():
+    found = Importance(
+        ("a", "b"),
+        np.array([1.001, -0.001]),
+        np.array([[1.001, -0.001]]),
+        ("p",),
+        np.array([0.4, -0.01]),
+        np.array([0.02, 0.01]),
+    )
+    ax = found.plot(panel())
+    (above,) = [other for other in ax.figure.axes if other is not ax]
+    low, high = above.get_xlim()
+    assert -0.04 < low < -0.02
+    assert 0.42 < high < 0.5
+
+
 def test_only_the_first_columns_are_drawn_and_that_is_said():
     ax = plots.plot_importance(SHARES, ax=panel(), most=1)
-    assert [text.get_text() for text in ax.texts] == ["2 more columns"]
+    assert [text.get_text() for text in ax.texts] == ["2 columns not drawn"]
+    one = plots.plot_importance(SHARES, ax=panel(), most=2)
+    assert [text.get_text() for text in one.texts] == ["1 column not drawn"]
+
+
+def test_what_is_not_drawn_is_said_where_no_text_is():
+    """The axis above has its ticks and its name there, once permutations are drawn."""
+    ax = plots.plot_importance(CHECKED, ax=panel(), most=2)
+    ax.figure.draw_without_rendering()
+    (note,) = [text for text in ax.texts if "not drawn" in text.get_text()]
+    (above,) = [other for other in ax.figure.axes if other is not ax]
+    texts = [above.xaxis.label, *above.get_xticklabels(), *ax.get_xticklabels(), ax.xaxis.label]
+    assert not any(note.get_window_extent().overlaps(text.get_window_extent()) for text in texts)
 
 
 def test_partial_dependence_has_its_interval():
@@ -118,6 +147,33 @@ def test_categories_are_points():
     curve = PartialDependence("a", np.array(["x", "$y"]), np.arange(2.0), np.ones(2), np.array(["x", "$y", "x"]))
     ax = curve.plot(panel())
     assert [text.get_text() for text in ax.get_xticklabels()] == ["x", r"\$y"]
+
+
+DAYS = np.array(["2007-11-11T05:22", "2008-07-17", "2009-03-23T01:40", "2009-11-27"], dtype="datetime64[us]")
+
+
+@pytest.mark.parametrize("count", [2, 4, 30])
+@pytest.mark.parametrize("zone", [None, UTC])
+def test_dates_are_drawn_as_dates_however_few(count, zone):
+    days = DAYS[0] + np.linspace(0, 700, count).astype("timedelta64[D]")
+    grid = days if zone is None else np.array([day.astype(object).replace(tzinfo=zone) for day in days])
+    ax = PartialDependence("day", grid, np.arange(float(count)), np.ones(count), grid).plot(panel())
+    ax.figure.draw_without_rendering()
+    labels = [label for label in ax.get_xticklabels() if label.get_text()]
+    assert all(len(label.get_text()) <= 5 for label in labels)
+    boxes = [label.get_window_extent() for label in labels]
+    assert not any(left.overlaps(right) for left, right in zip(boxes, boxes[1:]))
+    first, last = ax.lines[0].get_xdata()[[0, -1]]
+    assert (np.datetime64(first), np.datetime64(last)) == (days[0], days[-1])  # places are times, not numbers of values
+
+
+def test_many_or_long_names_of_categories_do_not_run_into_each_other():
+    for names in ([f"2007-11-{day:02d}" for day in range(1, 31)], ["Adelie Penguin (Pygoscelis adeliae)"] * 3):
+        grid = np.array(names, dtype=object)
+        ax = PartialDependence("a", grid, np.ones(len(grid)), np.ones(len(grid)), grid).plot(panel())
+        assert {label.get_rotation() for label in ax.get_xticklabels()} == {45}
+        assert {label.get_ha() for label in ax.get_xticklabels()} == {"right"}
+        assert max(len(label.get_text()) for label in ax.get_xticklabels()) <= 28
 
 
 def test_a_slice_is_the_kernel():

@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
 from sklearn.datasets import load_diabetes
-from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import train_test_split
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind
-from gpytorch_partition.command_line.errors import CommandError, check_folder
+from gpytorch_partition.command_line.errors import CommandError, check_empty, check_folder
 from gpytorch_partition.command_line.notes import left_out, say
-from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, Moments, random_forest, rbf_ard
+from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, random_forest, rbf_ard
 from gpytorch_partition.command_line.roles import Roles, Table, TrainingData, read_training_data
 from gpytorch_partition.command_line.tables import write_table
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.scores import coverage
+from gpytorch_partition.estimators.scores import Judgement, mean_and_error
+from gpytorch_partition.estimators.uncertainty import judged
 from gpytorch_partition.plots import plot_comparison
 from gpytorch_partition.progress import progress, ticking
 
@@ -36,6 +35,7 @@ TITLES = {
     "random_forest": "random forest",
     "rbf_ard": "RBF-ARD GP",
 }
+FOLDER = "compare"  # where results go unless the user says
 _FEWEST_TRAINING_ROWS = 10
 
 
@@ -52,24 +52,29 @@ class Split(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A model's predictions for the test rows (`n` each, in units of the target), and the seconds that they took."""
+    """A model's predictions for the test rows, in units of the target, and the seconds that they took."""
 
-    mean: np.ndarray
-    std: np.ndarray
+    found: Judgement
     seconds: float
 
 
 class Scores(NamedTuple):
-    """A line of the table: RMSE in units of the target, NLPD in nats per row, coverage as a share, and seconds."""
+    """
+    A line of the table: RMSE in units of the target, NLPD in nats per row, coverage as a share, each with its standard
+    error over the test rows, and seconds.
+    """
 
     model: str
     rmse: float
+    rmse_error: float
     nlpd: float
+    nlpd_error: float
     coverage_90: float
+    coverage_90_error: float
     seconds: float
 
 
-Model = Callable[[Split], Moments]
+Model = Callable[[Split], Judgement]
 
 
 def compare(options: Namespace) -> None:
@@ -81,9 +86,11 @@ def compare(options: Namespace) -> None:
     """
     if options.budget is not None and "auto" not in options.kernels:
         raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
-    data = _data(options)
-    folder = Path(options.output)
+    folder = Path(options.output or FOLDER)
     check_folder(folder)
+    if options.output is None:
+        check_empty(folder, "--output")
+    data = _data(options)
     split = _split(data, options)
     say(data.notes, options.quiet)
     models = _models(split, options)
@@ -128,42 +135,46 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
         for kernel in options.kernels
     }
     weights = split.train_weights
-    models["random_forest"] = lambda split: random_forest(
-        split.train_X, split.train_y, split.test_X, size, seed, weights
+    models["random_forest"] = lambda split: Judgement.gaussian(
+        split.test_y, *random_forest(split.train_X, split.train_y, split.test_X, size, seed, weights)
     )
     if len(split.train_y) <= MOST_ROWS_FOR_RBF:
-        models["rbf_ard"] = lambda split: rbf_ard(split.train_X, split.train_y, split.test_X, seed, weights)
+        models["rbf_ard"] = lambda split: Judgement.gaussian(
+            split.test_y, *rbf_ard(split.train_X, split.train_y, split.test_X, seed, weights)
+        )
     return models
 
 
 def _fitted_by(regressor: PartitionGPRegressor, quiet: bool) -> Model:
-    def moments(split: Split) -> Moments:
+    def distributions(split: Split) -> Judgement:
         regressor.fit(split.train_X, split.train_y, split.train_weights)
         say(left_out(regressor), quiet)
-        return regressor.predict(split.test_X, return_std=True)
+        return judged(regressor, split.test_X, split.test_y)
 
-    return moments
+    return distributions
 
 
 def _run(name: str, model: Model, split: Split) -> Result:
     """A model's predictions, timed; its warnings begin with the model's title."""
     with warnings.catch_warnings(record=True) as caught, ticking(TITLES[name]):
         start = time.perf_counter()
-        mean, std = model(split)
+        found = model(split)
         seconds = time.perf_counter() - start
     for warning in caught:
         warnings.warn(f"{TITLES[name]}: {warning.message}", warning.category, stacklevel=2)
-    return Result(mean, std, seconds)
+    return Result(found, seconds)
 
 
 def _scores(name: str, result: Result, split: Split) -> Scores:
-    y, mean, std, unit = split.test_y, result.mean, result.std, float(split.train_y.std())
-    weights = split.test_weights
+    found, unit, weights = result.found, float(split.train_y.std()), split.test_weights
+    squared, error = mean_and_error((split.test_y - found.mean) ** 2, weights)
+    rmse = math.sqrt(squared)
     return Scores(
         name,
-        root_mean_squared_error(y, mean, sample_weight=weights),
-        float(-np.average(norm.logpdf(y / unit, mean / unit, std / unit), weights=weights)),
-        float(coverage(y, mean, std, 0.9, weights)),
+        rmse,
+        error / (2 * rmse) if rmse > 0 else 0.0,
+        *mean_and_error(-found.log_density - math.log(unit), weights),
+        *mean_and_error((found.level <= 0.9).astype(float), weights),
         result.seconds,
     )
 
@@ -171,15 +182,17 @@ def _scores(name: str, result: Result, split: Split) -> Scores:
 def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict[str, Result]) -> None:
     num_train, num_test = len(split.train_y), len(split.test_y)
     print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows, {len(data.table)} columns\n")
-    print(f"{'model':<22}{'RMSE':>10}{'NLPD':>9}{'90 %':>8}{'seconds':>10}")
+    print(f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'90 %':>7}{'':7}{'seconds':>9}")
     for line in scores:
-        print(f"{TITLES[line.model]:<22}{line.rmse:>10.4g}{line.nlpd:>9.3f}", end="")
-        print(f"{100 * line.coverage_90:>8.1f}{line.seconds:>10.1f}")
+        print(f"{TITLES[line.model]:<22}{line.rmse:>10.4g} +- {line.rmse_error:<6.2g}", end="")
+        print(f"{line.nlpd:>9.3f} +- {line.nlpd_error:<5.3f}", end="")
+        print(f"{100 * line.coverage_90:>7.1f} +- {100 * line.coverage_90_error:<3.1f}{line.seconds:>9.1f}")
     deviation = split.train_y.std()
     print(
         f"\nRMSE: root mean squared error in units of the target, whose standard deviation is {deviation:.4g}.\n"
         "NLPD: mean negative log predictive density of the targets divided by their standard deviation, nats per row.\n"
         "90 %: percentage of test rows within the central 90 % interval. Seconds: fit and predictions.\n"
+        "+-: standard error over the test rows. All models predict the same ones, so differences vary less.\n"
         "The random forest's standard deviation is that of its out-of-bag errors, the same for every row."
     )
     if split.test_weights is not None:
@@ -194,8 +207,8 @@ def _write(
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "table.csv", "w", newline="", encoding="utf-8") as file:
         write_table(file, Scores._fields, scores)
-    names = [f"{name}_{kind}" for name in results for kind in ("mean", "std")]
-    columns = [column for result in results.values() for column in (result.mean, result.std)]
+    names = [f"{name}_{kind}" for name in results for kind in ("mean", "std", "lower_90", "upper_90")]
+    columns = [column for result in results.values() for column in result.found[:4]]
     rows: dict[str, Any] = {"row": data.rows[split.test_rows]}
     if data.ids is not None:
         rows[str(data.id)] = [data.ids[row] for row in split.test_rows]
@@ -210,8 +223,8 @@ def _write(
 
 
 def _plot(path: Path, target: str, split: Split, results: dict[str, Result], kernels: list[str]) -> None:
-    predictions = {TITLES[name]: (results[name].mean, results[name].std) for name in kernels}
-    references = {TITLES[name]: (r.mean, r.std) for name, r in results.items() if name not in kernels}
+    predictions = {TITLES[name]: results[name].found for name in kernels}
+    references = {TITLES[name]: result.found for name, result in results.items() if name not in kernels}
     sizes = f"{len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
     title = f"Exact Gaussian processes with random partition kernels: {sizes}"
     plot_comparison(split.test_y, predictions, references, title=title, target=target).savefig(path)

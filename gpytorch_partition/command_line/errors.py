@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 _MOST_LISTED = 20
+_FEW_LISTED = 5
 
 
 class CommandError(Exception):
@@ -57,6 +58,23 @@ def check_writable(path: Path) -> None:
         raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise CommandError(f"cannot write {path}: permission denied")
+
+
+def check_empty(path: Path, option: str) -> None:
+    """
+    Raise an error for a folder that holds something already, which a user has not named.
+
+    :param path: The folder, which need not be there.
+    :param option: The option by which it can be named.
+    :raises CommandError: If it is there and not empty.
+    """
+    files = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
+    if files:
+        more = ", ..." if len(files) > _FEW_LISTED else ""
+        raise CommandError(
+            f"the folder {path} holds {listed(files[:_FEW_LISTED])}{more} already: name another one by {option}, or "
+            f"this one ({option} {path}) to replace the results in it"
+        )
 
 
 def check_folder(path: Path) -> None:

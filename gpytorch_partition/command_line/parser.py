@@ -6,7 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from math import inf
 from typing import Any
 
-from gpytorch_partition.command_line.compare import compare
+from gpytorch_partition.command_line.compare import FOLDER, compare
 from gpytorch_partition.command_line.fit import fit
 from gpytorch_partition.command_line.predict import predict
 from gpytorch_partition.estimators.regressor import KERNELS, NAMES
@@ -62,7 +62,11 @@ def _add_compare(commands: Any) -> None:
         metavar="KERNEL",
         help=f"some of {', '.join(NAMES)} (default: all)",
     )
-    command.add_argument("--output", default="compare", metavar="DIR", help="where to write (default: %(default)s)")
+    command.add_argument(
+        "--output",
+        metavar="DIR",
+        help=f"where to write, replacing what is there (default: {FOLDER}, if there is nothing in it)",
+    )
     command.add_argument(
         "--test-size", type=_share, default=0.2, metavar="SHARE", help="share of test rows (default: %(default)s)"
     )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.presets.budget import Level, fit_within, levels
 from gpytorch_partition.presets.options import Options
 from gpytorch_partition.progress import tell
@@ -46,6 +47,8 @@ def fit_in_time(
     shape: tuple[int, int],
     options: Options,
     clock: Callable[[], float] = monotonic,
+    *,
+    has_view: bool = False,
 ) -> None:
     """
     Fit the default model of an estimator within its budget, and set `options_`, `left_out_` and `seconds_`.
@@ -56,6 +59,7 @@ def fit_in_time(
     :param shape: Numbers of training rows and of their columns.
     :param options: Those of the best model.
     :param clock: What tells the time, in seconds. (Default: the machine's.)
+    :param has_view: Whether the rows have categories or holes. (Default: no.)
 
     Warns (:class:`~sklearn.exceptions.ConvergenceWarning`) where the least possible took more than 1.2 budgets.
     """
@@ -78,7 +82,7 @@ def fit_in_time(
     if estimator.budget is None:
         attempt(options)
     else:
-        level = fit_within(estimator.budget, levels(*shape, options), attempt, clock)
+        level = fit_within(estimator.budget, levels(*shape, options, has_view=has_view), attempt, clock)
     estimator.options_, estimator.left_out_ = level.options, level.left_out
     if estimator.budget is not None:
         _say(estimator, clock() - start, shape[0])
@@ -100,5 +104,5 @@ def _say(estimator: Any, seconds: float, num_rows: int) -> None:
             f"{num_rows:,} rows took {least:.1f} seconds, as fast as the machine was. Give a larger budget, or fewer "
             "rows",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=level_of_caller(),
         )

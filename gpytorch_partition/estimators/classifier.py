@@ -19,6 +19,7 @@ from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
 from gpytorch_partition.estimators.machine import KernelMachine, check_count
@@ -240,7 +241,7 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
         if not tends_to_frequencies(self.kernel_):
-            self._warn_of_rows_outside(x, self._train_x, _FREQUENCIES, stacklevel=2)
+            self._warn_of_rows_outside(x, self._train_x, _FREQUENCIES)
         blocks = self._complete(x).split(_ROWS_AT_ONCE)
         with settings.iterative(), verbosity(self.verbose):
             found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
@@ -261,7 +262,7 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
                 "to it, and probabilities will be too sure. Give a function instead, which is called in each fold: "
                 f"kernel=lambda x, y: {type(self.kernel).__name__}(x, y)",
                 OverconfidenceWarning,
-                stacklevel=3,
+                stacklevel=level_of_caller(),
             )
 
     def _complete(self, x: Tensor) -> Tensor:

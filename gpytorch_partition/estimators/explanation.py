@@ -33,6 +33,7 @@ class Explanation(BaseEstimator):
     at_bounds_: dict[str, Any]
     seconds_: dict[str, float]
     left_out_: tuple[str, ...]
+    _constant_columns: tuple[str, ...]
     n_features_in_: int
     _unit: Any
     _counted_rows: np.ndarray | None
@@ -73,6 +74,7 @@ class Explanation(BaseEstimator):
                 at_bounds=self.at_bounds_,
                 seconds=self.seconds_,
                 left_out=self.left_out_,
+                constant_columns=self._constant_columns,
             )
         return self._summary
 

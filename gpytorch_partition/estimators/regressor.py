@@ -59,7 +59,7 @@ from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.options import some_rows
 from gpytorch_partition.progress import progress, ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
-from gpytorch_partition.tables import NumberView, TableEncoder
+from gpytorch_partition.tables import NumberView, TableEncoder, needs_view
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 NAMES = ("auto", *KERNELS)
@@ -263,7 +263,8 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
             if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
                 options = Options() if self.options is None else self.options
                 data = (x.double(), targets.double(), torch.from_numpy(y), row_weights, self._counted_rows)
-                fit_in_time(self, partial(self._fit_some_rows, *data), (len(y), x.shape[1]), options)
+                has_view = needs_view(x, self._categories)
+                fit_in_time(self, partial(self._fit_some_rows, *data), (len(y), x.shape[1]), options, has_view=has_view)
             else:
                 with recorded_stages() as self.seconds_:
                     if y.ndim == 2:
@@ -484,6 +485,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
             "row_weights": None if self._has_several else weights_of(self.likelihood_),
             "counted_rows": None if self._counted_rows is None else torch.from_numpy(self._counted_rows),
             "left_out": list(self.left_out_),
+            "constant_columns": list(self._constant_columns),
             **description_of(self.model_),
         }
 
@@ -523,6 +525,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         regressor.seconds_ = state.get("seconds", {})  # which came later
         counted = state.get("counted_rows")
         regressor._counted_rows = None if counted is None else counted.numpy()
+        regressor._constant_columns = tuple(state.get("constant_columns", ()))
         regressor.options_, regressor.left_out_ = None, tuple(state.get("left_out", ()))  # as these
         return regressor
 
@@ -609,7 +612,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         model = self.model_
         remedy = _FIT_THERE if self._is_chosen and not is_ensemble(self.kernel) else _WIDENS
         if is_blind(model.covar_module, self.likelihood_):
-            self._warn_of_rows_outside(self._columns.apply_array(rows), model.train_inputs[0], remedy, stacklevel=3)
+            self._warn_of_rows_outside(self._columns.apply_array(rows), model.train_inputs[0], remedy)
         return rows
 
     @property

@@ -1,9 +1,78 @@
-"""Scores that scikit-learn and SciPy do not have: the coverage of intervals, and the hits of a ranking."""
+"""Scores that scikit-learn and SciPy do not have: of predictive distributions, and the hits of a ranking."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.stats import norm
+
+_END = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
+
+
+class Judgement(NamedTuple):
+    """
+    Predictive distributions of `N` targets, beside the targets.
+
+    :param mean: Means.
+    :param std: Standard deviations.
+    :param lower: The lower ends of central 90 % intervals.
+    :param upper: The upper ends.
+    :param log_density: Log densities of the targets, in nats.
+    :param level: The probabilities of the least central intervals that hold the targets: a target is inside the
+        central interval of probability p if its level is p or less.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    log_density: np.ndarray
+    level: np.ndarray
+
+    @classmethod
+    def gaussian(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Judgement:
+        """
+        That of Gaussians.
+
+        :param y: `N` targets.
+        :param mean: `N` means.
+        :param std: `N` standard deviations.
+
+        Example:
+            >>> Judgement.gaussian(np.array([1.645]), np.zeros(1), np.ones(1)).level.round(3)
+            array([0.9])
+        """
+        level = 1 - 2 * norm.sf(np.abs(y - mean) / std)
+        return cls(mean, std, mean - _END * std, mean + _END * std, norm.logpdf(y, mean, std), level)
+
+    def coverage(self, level: float | np.ndarray = 0.9, sample_weight: np.ndarray | None = None) -> np.ndarray:
+        """
+        The share of targets in central intervals of these probabilities, as :func:`coverage`.
+
+        :param level: Probabilities, one or `L`. (Default: 0.9.)
+        :param sample_weight: `N` weights of the targets. (Default: None, the same.)
+        """
+        inside = self.level[:, None] <= np.atleast_1d(level)
+        return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
+
+
+def mean_and_error(values: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[float, float]:
+    r"""
+    The mean of a score over rows, and its standard error, as of independent rows.
+
+    With weights the error is :math:`\sqrt{\sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i`.
+
+    :param values: `N` scores.
+    :param sample_weight: `N` weights. (Default: None, the same.)
+
+    Example:
+        >>> mean_and_error(np.array([1.0, 3.0, 1.0, 3.0]))
+        (2.0, 0.5)
+    """
+    weights = np.ones(len(values)) if sample_weight is None else sample_weight
+    mean = np.average(values, weights=weights)
+    return float(mean), float(np.linalg.norm(weights * (values - mean)) / weights.sum())
 
 
 def coverage(

@@ -21,7 +21,8 @@ from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.settings import iterative
 
 _MOST_ROWS = 5_000  # training rows, evenly spread, that shares of variances are computed on
-_MOST_COLUMNS = 8  # lengthscales shown
+_MOST_COLUMNS = 8  # lengthscales shown, of columns that matter:
+_LEAST_RELEVANCE = 0.01  # of the largest of a part
 _MOST_TARGETS = 4  # correlations of a target that are shown
 
 
@@ -38,6 +39,9 @@ class PartSummary:
     :param lengthscales: Lengthscales by column, in standard deviations of the columns (of a category, the shortest of
         its one-hot columns); empty where it has none.
     :param num_trees: Number of its trees, 0 where it has none.
+    :param relevances: Of the same columns as lengthscales, how much of the squared distance between two rows they make
+        on average, variances over squared lengthscales; they sum to 1. A column that hardly varies has none, however
+        short its lengthscale is.
     """
 
     name: str
@@ -46,6 +50,7 @@ class PartSummary:
     explained: float
     lengthscales: dict[str, float] = field(default_factory=dict)
     num_trees: int = 0
+    relevances: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ class ModelSummary:
         None where all weigh 1.
     :param left_out: What the default model leaves out for the budget of its time. (Default: nothing.)
     :param degrees_of_freedom: Of Student-t noise, whose outliers have small weights; None where noise is Gaussian.
+    :param constant_columns: Names of columns that are the same in all training rows, or empty.
     :param targets: Several targets one by one; the numbers above are then root mean squares over all of them, in
         standard deviations of each. (Default: one target.)
     """
@@ -123,6 +129,7 @@ class ModelSummary:
     left_out: tuple[str, ...] = ()
     degrees_of_freedom: float | None = None
     targets: tuple[TargetSummary, ...] = ()
+    constant_columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         width = max(12, *(len(part.name) for part in self.parts))
@@ -152,8 +159,10 @@ class ModelSummary:
             found["weights"] = "of rows, from {:.4g} to {:.4g}; the noise is that of weight 1".format(*self.row_weights)
         for part in self.parts:
             if part.lengthscales:
-                found["lengthscales"] = f"{_shortest(part.lengthscales)} (in standard deviations of the columns)"
+                found["lengthscales"] = _those_that_matter(part)
         found |= {"trees": f"{trees:,}"} if (trees := sum(part.num_trees for part in self.parts)) else {}
+        if self.constant_columns:
+            found["constant"] = f"{', '.join(self.constant_columns)} (the same in all rows, or empty: no information)"
         if self.log_marginal_likelihood is not None:
             found["likelihood"] = f"log marginal likelihood {self.log_marginal_likelihood:.2f} nats"
         if self.log_predictive_density is not None:
@@ -202,7 +211,9 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
     names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
     total = sum(priors) or 1.0
     found = tuple(
-        PartSummary(name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns))
+        PartSummary(
+            name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns, some)
+        )
         for name, part, prior, share in zip(names, parts, priors, covariance_shares(means))
     )
     noise = scale * noise_variances(model.likelihood, some).double().sqrt()
@@ -247,7 +258,9 @@ def summary_of_targets(
     own_names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
     total, shares = sum(priors) or 1.0, covariance_shares(centred)
     found = tuple(
-        PartSummary(name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns))
+        PartSummary(
+            name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns, some)
+        )
         for name, part, prior, share in zip(own_names, parts, priors, shares)
     )
     known = ~model.train_targets.isnan()
@@ -306,27 +319,38 @@ def description(kernel: Kernel) -> str:
     return told if not inside else f"{told} of {' and '.join(map(description, inside))}"
 
 
-def _widths_and_trees(part: KernelPart, columns: list[str]) -> tuple[dict[str, float], int]:
+def _widths_and_trees(
+    part: KernelPart, columns: list[str], x: Tensor
+) -> tuple[dict[str, float], int, dict[str, float]]:
     """
     Lengthscales of a part by column, if it has one for each (the shortest of those of a category's one-hot columns),
-    and the number of its trees.
+    the number of its trees, and the relevances of the columns.
     """
     num_trees = sum(each.num_partitions for each in part.kernel.modules() if isinstance(each, RandomForestKernel))
     kernel = part.kernel.base_kernel if isinstance(part.kernel, LandmarkKernel) else part.kernel
     values = kernel.lengthscale.detach().flatten().tolist() if kernel.has_lengthscale else []
     sources = part.sources(len(columns))
     found: dict[str, float] = {}
+    relevances: dict[str, float] = {}
     if sources is not None and len(sources) == len(values):
-        for source, value in zip(sources.tolist(), values):
-            found[columns[source]] = min(value, found.get(columns[source], value))
-    return found, num_trees
+        variances = part.points(x).double().var(0, correction=0).tolist()
+        for source, value, variance in zip(sources.tolist(), values, variances):
+            name = columns[source]
+            found[name] = min(value, found.get(name, value))
+            relevances[name] = relevances.get(name, 0.0) + variance / value**2
+    total = sum(relevances.values()) or 1.0
+    return found, num_trees, {name: value / total for name, value in relevances.items()}
 
 
-def _shortest(lengthscales: dict[str, float]) -> str:
-    """The shortest lengthscales, by column."""
-    order = sorted(lengthscales.items(), key=lambda item: item[1])
-    told = ", ".join(f"{name} {value:.3g}" for name, value in order[:_MOST_COLUMNS])
-    return told + (f", ... {len(order) - _MOST_COLUMNS} longer" if len(order) > _MOST_COLUMNS else "")
+def _those_that_matter(part: PartSummary) -> str:
+    """The lengthscales of the columns that make most of the distances, and how many others there are."""
+    order = sorted(part.relevances, key=lambda name: -part.relevances[name])
+    least = _LEAST_RELEVANCE * max(part.relevances.values())
+    shown = [name for name in order[:_MOST_COLUMNS] if part.relevances[name] >= least]
+    told = ", ".join(f"{name} {part.lengthscales[name]:.3g}" for name in shown)
+    others = counted(len(order) - len(shown), "column")
+    more = f" and {others} of less weight" if len(order) > len(shown) else ""
+    return f"{told}{more} (in standard deviations of the columns)"
 
 
 def _percent(share: float) -> str:

@@ -14,6 +14,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.tables.cells import is_missing, names_of
@@ -33,6 +34,7 @@ class ReadsTables:
 
     encoder_: TableEncoder | None = None
     categorical_features: Sequence[str | int] | None = None
+    _constant_columns: tuple[str, ...] = ()  # the same in all training rows, or empty
     _for_new_holes = "the prediction is that of a typical value, as sure as if it were known"
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
@@ -49,11 +51,14 @@ class ReadsTables:
             vars(self).pop("encoder_", None)
         encodes = (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None
         if not encodes:
-            return validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
+            found = validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
+            self._say_what_is_constant(found[0] if isinstance(found, tuple) else found) if reset else None
+            return found
         if not isinstance(X, Mapping):
             X = X if hasattr(X, "columns") or isinstance(X, np.ndarray) else np.array(X, dtype=object)
             validate_data(self, X, skip_check_array=True, reset=reset)
         matrix = self._encoded(X, reset)
+        self._say_what_is_constant(matrix) if reset else None
         options = {**options, "dtype": np.float64, "ensure_all_finite": "allow-nan", "estimator": self}
         if isinstance(y, str) and y == "no_validation":
             return check_array(matrix, **options)
@@ -70,6 +75,20 @@ class ReadsTables:
         for message in self.encoder_.messages_:
             logger.info("%s", message)
         return matrix
+
+    def _say_what_is_constant(self, matrix: np.ndarray) -> None:
+        """Find the columns that are the same in all training rows, or empty, and name them in the log."""
+        is_constant = (matrix == matrix[:1]).all(0) | np.isnan(matrix).all(0)
+        if self.encoder_ is None:
+            names = getattr(self, "feature_names_in_", [f"x{number}" for number in range(matrix.shape[1])])
+            constant = np.flatnonzero(is_constant)
+        else:  # of a date all columns that it became; those of an empty one are none
+            names, sources = list(self.encoder_.input_names_), np.array(self.encoder_.sources_)
+            constant = np.setdiff1d(np.arange(len(names)), sources[~is_constant])
+        self._constant_columns = tuple(str(names[number]) for number in constant) if len(matrix) > 1 else ()
+        if self._constant_columns:
+            names = names_of(self._constant_columns)
+            logger.info("columns that are the same in all rows, or empty, tell nothing: %s", names)
 
     @property
     def _categories(self) -> dict[int, int]:
@@ -91,7 +110,7 @@ class ReadsTables:
                 f"cells are missing in {names_of(names)}, where no training row missed any: {self._for_new_holes}. Fit "
                 "to rows that miss some as well, or drop such rows",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=level_of_caller(),
             )
 
 

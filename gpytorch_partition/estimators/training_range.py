@@ -10,6 +10,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.kernels import (
     ClusteringKernel,
@@ -89,9 +90,7 @@ def tends_to_frequencies(kernel: Kernel) -> bool:
     return all(isinstance(part, _VANISHING) for part in _innermost(kernel))
 
 
-def warn_of_rows_outside(
-    beyond: Tensor, names: Sequence[str], remedy: str, *, ignored: Sequence[int] = (), stacklevel: int = 2
-) -> None:
+def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, ignored: Sequence[int] = ()) -> None:
     """
     Warn, once, if rows lie outside the range of the training rows.
 
@@ -102,7 +101,6 @@ def warn_of_rows_outside(
     :param names: Names of the columns.
     :param remedy: What to do.
     :param ignored: Numbers of columns that hold codes. (Default: none.)
-    :param stacklevel: As in :func:`warnings.warn`.
     """
     beyond = beyond.clone()
     beyond[:, list(ignored)] = 0.0
@@ -123,7 +121,7 @@ def warn_of_rows_outside(
         f"{count:,} of {len(beyond):,} rows lie outside the range of the training rows, in {', '.join(told)}: the "
         f"model answers there as at the nearest rows it knows, and as surely. {remedy}",
         OutsideRangeWarning,
-        stacklevel=stacklevel + 1,
+        stacklevel=level_of_caller(),
     )
 
 
@@ -132,7 +130,7 @@ class ToldOfRange:
 
     _range: tuple[Tensor, TrainingRange] | None = None  # of the rows that it was computed for
 
-    def _warn_of_rows_outside(self, x: Tensor, train_x: Tensor, remedy: str, stacklevel: int = 2) -> None:
+    def _warn_of_rows_outside(self, x: Tensor, train_x: Tensor, remedy: str) -> None:
         """
         An :class:`OutsideRangeWarning` if there are such rows; for models that cannot know it. O(N D).
 
@@ -146,9 +144,7 @@ class ToldOfRange:
         names = getattr(self, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
         names = [f"x{number}" for number in range(x.shape[1])] if names is None else [str(name) for name in names]
         ignored = tuple(getattr(self, "_categories", ()))
-        warn_of_rows_outside(
-            self._range[1].beyond(x.double()), names, remedy, ignored=ignored, stacklevel=stacklevel + 1
-        )
+        warn_of_rows_outside(self._range[1].beyond(x.double()), names, remedy, ignored=ignored)
 
 
 def _innermost(kernel: Kernel) -> Iterator[Kernel]:

@@ -13,9 +13,10 @@ from scipy.stats import norm
 from torch import Tensor
 from torch.distributions import StudentT
 
+from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.likelihoods import student_t_noise
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
-from gpytorch_partition.likelihoods.scale_mixture import student_quantiles
+from gpytorch_partition.likelihoods.scale_mixture import log_densities, student_levels, student_quantiles
 
 
 def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal:
@@ -75,10 +76,36 @@ def heavy_quantiles(
     """
     noise = student_t_noise(likelihood)
     assert noise is not None
+    return student_quantiles(mean, *_variances_and_scales(likelihood, x, std, unit), float(noise.df), probabilities)
+
+
+def _variances_and_scales(likelihood: Any, x: Tensor, std: np.ndarray, unit: float) -> tuple[np.ndarray, np.ndarray]:
+    """Variances of the function, and squared scales of Student-t noise (`N` each)."""
+    noise = student_t_noise(likelihood)
+    assert noise is not None
     variances = noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1).double()
     scales = unit**2 * noise.squared_scales(variances).numpy()
-    function = np.maximum(std**2 - unit**2 * variances.numpy(), 0.0)
-    return student_quantiles(mean, function, scales, float(noise.df), probabilities)
+    return np.maximum(std**2 - unit**2 * variances.numpy(), 0.0), scales
+
+
+def judged(model: Any, X: Any, y: np.ndarray) -> Judgement:
+    """
+    The predictive distributions of new observations beside the observations, in one pass: Gaussian ones, or where the
+    model has found outliers those of Student-t noise.
+
+    :param model: A fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor` of one target.
+    :param X: `N x D` rows.
+    :param y: `N` targets.
+    """
+    rows = model._checked_rows(X)
+    mean, std = model._moments(rows, True, True)
+    if (noise := student_t_noise(model.likelihood_)) is None:
+        return Judgement.gaussian(y, mean, std)
+    ends = model._quantiles(rows, mean, std, np.array([0.05, 0.95]), True)
+    function, scales = _variances_and_scales(model.likelihood_, model._points(rows), std, model._y_scale)
+    parts = (torch.from_numpy(part) for part in (y - mean, function, scales))
+    densities = log_densities(*parts, float(noise.df)).numpy()
+    return Judgement(mean, std, *ends.T, densities, student_levels(y - mean, function, scales, float(noise.df)))
 
 
 def checked_quantiles(quantiles: Any) -> np.ndarray:

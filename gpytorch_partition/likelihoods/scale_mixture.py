@@ -101,6 +101,24 @@ def student_quantiles(
     return mean[:, None] + np.sqrt(total)[:, None] * np.stack(columns, 1)
 
 
+def student_levels(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray, df: float) -> np.ndarray:
+    """
+    The probabilities of the least central intervals that hold observations (`n`).
+
+    Parameters are those of :func:`log_densities`, as arrays of `n`.
+
+    Example:
+        >>> zeros, ones = np.zeros(2), np.ones(2)
+        >>> student_levels(np.array([0.0, 2.132]), zeros, ones, 4.0).round(3)
+        array([0. , 0.9])
+    """
+    precisions, weights = (part.numpy() for part in scale_mixture(df))
+    below = np.zeros(len(errors))
+    for precision, weight in zip(precisions, weights):
+        below += weight * ndtr(-np.abs(errors) / np.sqrt(variances + scales / precision))
+    return 1 - 2 * below
+
+
 def _quantiles_of(deviations: np.ndarray, weights: np.ndarray, probability: float) -> np.ndarray:
     """Those of mixtures of centred Gaussians (`n`), from their deviations (`n x k`) and weights (`k`)."""
     high = np.full(len(deviations), float(deviations.max()) * 40.0)

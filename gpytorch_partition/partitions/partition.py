@@ -191,7 +191,7 @@ class Partition(torch.nn.Module):
 
     def _log_forecast(self, x: Tensor) -> None:
         visits = x.shape[:-1].numel() * self.num_partitions
-        logger.info(
+        logger.debug(
             "%s rows x %d partitions: %.2f GiB of codes and %.2f GiB of cluster members will be held%s",
             f"{x.shape[:-1].numel():,}",
             self.num_partitions,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
 
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, axes, legend_above, name, set_title
 
 _FEW_VALUES = 5  # of a column, which are drawn as categories are
 _MOST_TICKS = 400  # rows whose values are marked below a curve
+_LEGIBLE = 45  # characters of names side by side, on axes of the usual width
+_FEW_NAMES = 12  # which are drawn in their usual size
+_LONGEST_NAME = 28  # characters
 
 
 def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
@@ -52,7 +57,7 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
         ax.legend(fontsize=9, title="part of the kernel", title_fontsize=9, alignment="left", **place)
     left_out = len(importance.columns) - len(order)
     if left_out:
-        ax.text(0.98, 1.01, f"{left_out} more columns", ha="right", transform=ax.transAxes, **NOTE)
+        ax.text(0.98, 0.02, f"{counted(left_out, 'column')} not drawn", ha="right", transform=ax.transAxes, **NOTE)
     ax.grid(alpha=0.25, axis="x")
     ax.set_axisbelow(True)
     return ax
@@ -66,11 +71,9 @@ def _add_permutations(ax: Any, importance: Any, order: np.ndarray, places: np.nd
     low, high = ax.get_xlim()
     most = max(float((values + errors).max()), 1e-12)
     least = min(float((values - errors).min()), 0.0)
-    scale = max(most / high, least / low if low < 0 else 0.0) * 1.05
-    if least < 0 <= low:
-        ax.set_xlim(0.05 * -high, high)
-        low = -0.05 * high
-        scale = max(scale, least / low)
+    scale = 1.05 * max(most / high, -least / high)  # so that what is below 0 takes half of the axes at most
+    low = min(low, 1.05 * least / scale)
+    ax.set_xlim(low, high)
     above.set_xlim(scale * low, scale * high)
     above.set_xlabel("dots: fall of R² where the column is permuted")
     ax.set_title("Importance of columns", loc="left", fontsize=11, fontweight="bold", pad=10)
@@ -79,7 +82,7 @@ def _add_permutations(ax: Any, importance: Any, order: np.ndarray, places: np.nd
 def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, target: str = "target") -> Any:
     """
     The average prediction against one column, with intervals of that average; a point each for categories and for up
-    to five values. Ticks below the curve are the values of the rows.
+    to five values. Dates are drawn as dates. Ticks below the curve are the values of the rows.
 
     :param found: What `partial_dependence` of a regressor returned.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
@@ -94,26 +97,48 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
         >>> plot_partial_dependence(found, ax=Figure().subplots()).get_xlabel()
         'age'
     """
-    ax, (low, high) = axes(ax), found.interval(level)
-    label = f"{100 * level:g} % interval of the mean"
-    is_number, is_date = found.grid.dtype.kind in "iuf", found.grid.dtype.kind == "M"
-    if (is_number or is_date) and len(found.grid) > _FEW_VALUES:
-        ax.fill_between(found.grid, low, high, color=COLORS[0], alpha=0.2, linewidth=0, label=label)
-        ax.plot(found.grid, found.mean, color=COLORS[0], linewidth=1.8, label="mean over the rows")
-        _mark_values(ax, found)
-        if is_date:
-            _shorten_dates(ax)
+    low, high = found.interval(level)
+    grid, label = _as_dates(found.grid), f"{100 * level:g} % interval of the mean"
+    is_number, is_date = grid.dtype.kind in "iuf", grid.dtype.kind == "M"
+    ax = axes(ax, 5.6 if is_number or is_date else max(5.6, 0.3 * len(grid)))
+    if (is_number or is_date) and len(grid) > _FEW_VALUES:
+        ax.fill_between(grid, low, high, color=COLORS[0], alpha=0.2, linewidth=0, label=label)
+        ax.plot(grid, found.mean, color=COLORS[0], linewidth=1.8, label="mean over the rows")
+        _mark_values(ax, grid, _as_dates(found.values))
     else:
-        places = np.arange(len(found.grid))
+        places = grid if is_date else np.arange(len(grid))
         ax.errorbar(places, found.mean, found.mean - low, fmt="o", color=COLORS[0], capsize=3, label=label)
-        names = [f"{value:.3g}" if is_number else name(value) for value in found.grid]
-        ax.set_xticks(places, names, rotation=45 if len(places) > 6 else 0)
         ax.margins(x=0.2 if len(places) < 4 else 0.05)
+        if not is_date:
+            _name_places(ax, [f"{value:.3g}" if is_number else str(value) for value in grid])
+    if is_date:
+        _shorten_dates(ax)
     set_title(ax, f"Partial dependence on {name(found.column)}")
     legend_above(ax)
     ax.set(xlabel=name(found.column), ylabel=f"mean prediction of {name(target)}")
     ax.grid(alpha=0.25)
     return ax
+
+
+def _as_dates(values: np.ndarray) -> np.ndarray:
+    """Objects that are dates, such as those with a time zone, as times on their clock; others as they are."""
+    if values.dtype.kind != "O" or not len(values) or not all(isinstance(value, date) for value in values):
+        return values
+    return np.array([np.datetime64(_on_its_clock(value)) for value in values], dtype="datetime64[us]")
+
+
+def _on_its_clock(value: date) -> date:
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
+def _name_places(ax: Any, names: list[str]) -> None:
+    """Names of categories below their places, slanted where they would run into each other."""
+    names = [text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…" for text in names]
+    is_slanted = sum(map(len, names)) > _LEGIBLE
+    slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
+    ax.set_xticks(
+        np.arange(len(names)), list(map(name, names)), fontsize=None if len(names) <= _FEW_NAMES else 8, **slant
+    )
 
 
 def _shorten_dates(ax: Any) -> None:
@@ -125,8 +150,8 @@ def _shorten_dates(ax: Any) -> None:
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
-def _mark_values(ax: Any, found: Any) -> None:
+def _mark_values(ax: Any, grid: np.ndarray, values: np.ndarray) -> None:
     """Ticks where rows have their values, within the grid."""
-    values = np.sort(found.values[(found.values >= found.grid.min()) & (found.values <= found.grid.max())])
+    values = np.sort(values[(values >= grid.min()) & (values <= grid.max())])
     values = values[:: -(-len(values) // _MOST_TICKS)] if len(values) else values
     ax.plot(values, np.full(len(values), 0.012), "|", color=GRAY, markersize=7, transform=ax.get_xaxis_transform())

@@ -10,11 +10,12 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.metrics import root_mean_squared_error
 
-from gpytorch_partition.estimators.scores import coverage
+from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, legend_above, percent, set_title
 from gpytorch_partition.plots.style import name as as_name
 
-Prediction = tuple[np.ndarray, np.ndarray]  # means and standard deviations
+# Means and standard deviations, of Gaussians, or whole distributions beside their targets.
+Prediction = tuple[np.ndarray, np.ndarray] | Judgement
 
 _MOST_ROWS_SHOWN = 150
 HALF_WIDTH = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
@@ -35,8 +36,8 @@ def plot_comparison(
     The palette has six colors, which repeat after the sixth model.
 
     :param y: `N` targets.
-    :param predictions: Means and standard deviations (`N` each, in units of the targets) of the models to show, by
-        name.
+    :param predictions: Means and standard deviations (`N` each, in units of the targets) of the models to show, or
+        their :class:`~gpytorch_partition.estimators.scores.Judgement` where they are not Gaussian, by name.
     :param references: Those of models that only the calibration panel shows.
     :param title: Title of the figure. (Default: none.)
     :param target: What the targets are, for the axes. (Default: `"target"`.)
@@ -62,7 +63,7 @@ def plot_comparison(
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     limits = _limits(y, list(predictions.values()))
     for panel, (name, prediction), color in zip(panels, predictions.items(), cycle(COLORS)):
-        plot_predictions(panel, y, *prediction, color=color)
+        _plot_intervals(panel, y, _judged(y, prediction), color)
         set_title(panel, f"{name}: RMSE {root_mean_squared_error(y, prediction[0]):.4g}")
         panel.set(xlabel=f"true {target}", ylabel=f"predicted {target}", ylim=limits)
     plot_calibration(panels[num_panels - 1], y, predictions, references)
@@ -90,8 +91,16 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
         >>> [text.get_text() for text in panel.get_legend().get_texts()]
         ['within its 90 % interval: 100 %', 'outside: 0 %']
     """
-    shown = spread(y)
-    missed = np.abs(y - mean) > HALF_WIDTH * std
+    _plot_intervals(panel, y, Judgement.gaussian(y, mean, std), color)
+
+
+def _judged(y: np.ndarray, prediction: Prediction) -> Judgement:
+    return prediction if isinstance(prediction, Judgement) else Judgement.gaussian(y, *prediction)
+
+
+def _plot_intervals(panel: Any, y: np.ndarray, found: Judgement, color: str) -> None:
+    shown, mean = spread(y), found.mean
+    missed = (y < found.lower) | (y > found.upper)
     panel.axline((float(y.mean()), float(y.mean())), slope=1, color=GRAY, linewidth=1, zorder=1)
     for rows, tint, label in (
         (shown[~missed[shown]], color, f"within its 90 % interval: {percent(1 - missed.mean())}"),
@@ -100,7 +109,7 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
         panel.errorbar(
             y[rows],
             mean[rows],
-            HALF_WIDTH * std[rows],
+            (mean[rows] - found.lower[rows], found.upper[rows] - mean[rows]),
             fmt="o",
             color=tint,
             ecolor=(tint, 0.3),
@@ -124,7 +133,7 @@ def plot_calibration(
 
     :param panel: A matplotlib `Axes`.
     :param y: `N` targets.
-    :param predictions: Means and standard deviations (`N` each) by name, drawn solid.
+    :param predictions: Means and standard deviations (`N` each), or distributions, by name, drawn solid.
     :param references: The same, drawn dashed.
 
     Example:
@@ -140,8 +149,9 @@ def plot_calibration(
     panel.axline((0, 0), slope=1, color=GRAY, linewidth=1)
     curves = [(name, pair, "-") for name, pair in predictions.items()]
     curves += [(name, pair, "--") for name, pair in references.items()]
-    for (name, (mean, std), style), color in zip(curves, cycle(COLORS)):
-        panel.plot(_LEVELS, coverage(y, mean, std, _LEVELS), style, color=color, linewidth=1.8, label=name)
+    for (name, prediction, style), color in zip(curves, cycle(COLORS)):
+        shares = _judged(y, prediction).coverage(_LEVELS)
+        panel.plot(_LEVELS, shares, style, color=color, linewidth=1.8, label=name)
     set_title(panel, "Calibration of central intervals", above=0)
     panel.set(xlabel="nominal share inside", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))
     panel.legend(loc="upper left", fontsize=9, framealpha=0.9)
@@ -160,6 +170,7 @@ def spread(y: np.ndarray) -> np.ndarray:
 def _limits(y: np.ndarray, predictions: list[Prediction]) -> tuple[float, float]:
     """The range of the vertical axes of all panels, which holds the targets drawn and their intervals."""
     rows = spread(y)
-    ends = [mean[rows] + side * HALF_WIDTH * std[rows] for mean, std in predictions for side in (-1, 1)]
+    judgements = [_judged(y, prediction) for prediction in predictions]
+    ends = [end[rows] for found in judgements for end in (found.lower, found.upper)]
     low, high = float(np.min([y[rows], *ends])), float(np.max([y[rows], *ends]))
     return low - 0.03 * (high - low), high + 0.03 * (high - low)

@@ -8,8 +8,10 @@ from math import inf
 from time import monotonic
 from typing import NamedTuple
 
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.presets.choice import needs_calibration, num_rows_for
 from gpytorch_partition.presets.options import Options
+from gpytorch_partition.presets.parts import num_inducing_points
 from gpytorch_partition.stages import OutOfTimeError, time_limit
 
 _SHARE_OF_THE_FIRST = 0.1  # of the budget: what is tried first is expected to take no more
@@ -30,66 +32,98 @@ class Level(NamedTuple):
     seconds: float
 
 
-# What each level leaves out beside what those before it do, in order of what is lost for each second that is gained.
+# What each level changes beside what those before it do, in order of what is lost for each second that is gained.
 # Not the calibration: of 900 rows of concrete, intervals of 90 % with weights by 200 rows covered 81 % without one, and
 # 92 % with one. Nor all parts but a forest, whose fit to 3,000 rows of california took as long as that of the last
 # level, and was no better.
-_REDUCTIONS: tuple[tuple[str, Mapping[str, float]], ...] = (
-    ("rough parts, for functions that vary on many lengthscales", {"most_rough_columns": 0}),
-    ("calibration by more than one fold", {"enough_residuals": 1, "num_calibrated_noise_trees": 50}),
-    ("weights by more than 700 rows", {"most_choosing_rows": 700}),
-    ("calibration by models of more than 200,000 rows", {"most_calibration_rows": 200_000}),
-    ("calibration by models of more than 20,000 rows", {"most_calibration_rows": 20_000}),
-    (
-        "half of the trees, and inducing points above 500",
-        {
-            "num_trees": 50,
-            "num_slope_trees": 25,
-            "num_boosted_trees": 75,
-            "num_shallow_boosted_trees": 100,
-            "num_noise_trees": 100,
-            "fewest_inducing_points": 500,
-            "most_inducing_points": 500,
-        },
-    ),
-    (
-        "weights by more than 350 rows",
-        {"most_choosing_rows": 350, "fewest_choosing_rows": 350, "num_lengthscale_rows": 250, "num_folds": 4},
-    ),
-    (
-        "weights by more than 200 rows",
-        {"most_choosing_rows": 200, "fewest_choosing_rows": 200, "num_lengthscale_rows": 150, "num_folds": 3},
-    ),
+_REDUCTIONS: tuple[Mapping[str, float], ...] = (
+    {"most_rough_columns": 0},
+    {"enough_residuals": 1, "num_calibrated_noise_trees": 50},
+    {"most_choosing_rows": 700},
+    {"most_calibration_rows": 200_000},
+    {"most_calibration_rows": 20_000},
+    {
+        "num_trees": 50,
+        "num_slope_trees": 25,
+        "num_boosted_trees": 75,
+        "num_shallow_boosted_trees": 100,
+        "num_noise_trees": 100,
+        "fewest_inducing_points": 500,
+        "most_inducing_points": 500,
+    },
+    {"most_choosing_rows": 350, "fewest_choosing_rows": 350, "num_lengthscale_rows": 250, "num_folds": 4},
+    {"most_choosing_rows": 200, "fewest_choosing_rows": 200, "num_lengthscale_rows": 150, "num_folds": 3},
 )
 
 
-def levels(num_rows: int, num_columns: int, options: Options) -> list[Level]:
+class _Size(NamedTuple):
+    """What there is, in a model of so many rows, of all that levels leave out; 0 of what it does not have."""
+
+    rough_parts: int
+    calibration_folds: int
+    calibration_rows: int
+    trees: int
+    inducing_points: int
+    choosing_rows: int
+    folds: int
+
+    @classmethod
+    def of(cls, num_rows: int, num_columns: float, options: Options) -> _Size:
+        """That of the model of some options."""
+        calibrates, choosing_rows = needs_calibration(num_rows, options), num_rows_for(num_rows, options)
+        return cls(
+            int(calibrates and num_columns <= options.most_rough_columns),
+            _num_calibration_folds(num_rows, options) if calibrates else 0,
+            int(min(0.8 * num_rows, options.most_calibration_rows)) if calibrates else 0,
+            _trees(options),
+            min(num_rows, num_inducing_points(num_rows, options)),
+            choosing_rows,
+            options.folds_of(choosing_rows),
+        )
+
+    def less_than(self, full: _Size) -> tuple[str, ...]:
+        """What this one leaves out of another, if anything."""
+        share = 1 - self.trees / full.trees
+        told = {
+            "rough_parts": "rough parts, for functions that vary on many lengthscales",
+            "calibration_folds": f"calibration by more than {counted(self.calibration_folds, 'fold')}",
+            "calibration_rows": f"calibration by models of more than {self.calibration_rows:,} rows",
+            "trees": "half of the trees" if share == 0.5 else f"{100 * share:.0f} % of the trees",
+            "inducing_points": f"inducing points above {self.inducing_points:,}",
+            "choosing_rows": f"weights by more than {self.choosing_rows:,} rows",
+            "folds": f"weights by more than {self.folds} folds",
+        }
+        return tuple(text for name, text in told.items() if getattr(self, name) < getattr(full, name))
+
+
+def levels(num_rows: int, num_columns: float, options: Options, *, has_view: bool = False) -> list[Level]:
     """
     The models to choose from, the best and slowest first: they leave out more and more, in the end rows.
 
     :param num_rows: Number of training rows.
     :param num_columns: Number of their columns.
     :param options: Those of the best one.
+    :param has_view: Whether they are of a table with categories or holes, of which no model has rough parts. (Default:
+        no.)
 
     Example:
         >>> for level in levels(900, 3, Options()):
         ...     print(f"{level.seconds:.1f} seconds:", *level.left_out[-1:])
         9.8 seconds:
-        7.4 seconds: half of the trees, and inducing points above 500
+        7.4 seconds: inducing points above 500
         4.5 seconds: weights by more than 350 rows
-        3.2 seconds: weights by more than 200 rows
+        3.2 seconds: weights by more than 3 folds
         2.9 seconds: 400 of 900 rows
     """
-    full = Level(options, (), sum_seconds(num_rows, num_columns, options))
-    found, told = [full], list[str]()
-    for text, changes in _REDUCTIONS:
-        has_effect = sum_seconds(num_rows, num_columns, _less(full.options, changes)) != full.seconds
-        told += [text] if has_effect else []
+    num_columns = inf if has_view else num_columns  # as of columns that are too many for rough parts
+    full = _Size.of(num_rows, num_columns, options)
+    found = [Level(options, (), sum_seconds(num_rows, num_columns, options))]
+    for changes in _REDUCTIONS:
         options = _less(options, changes)
         seconds = sum_seconds(num_rows, num_columns, options)
         if seconds < _WORTH_IT * found[-1].seconds:
-            found.append(Level(options, tuple(told), seconds))
-    kept = num_rows
+            found.append(Level(options, _Size.of(num_rows, num_columns, options).less_than(full), seconds))
+    kept, told = num_rows, _Size.of(num_rows, num_columns, options).less_than(full)
     while kept > _FEWEST_ROWS:
         kept = max(_FEWEST_ROWS, kept // 2)
         left_out = (*told, f"{num_rows - kept:,} of {num_rows:,} rows")
@@ -102,7 +136,7 @@ def _less(options: Options, changes: Mapping[str, float]) -> Options:
     return replace(options, **{name: min(getattr(options, name), number) for name, number in changes.items()})
 
 
-def sum_seconds(num_rows: int, num_columns: int, options: Options) -> float:
+def sum_seconds(num_rows: int, num_columns: float, options: Options) -> float:
     """
     What the fit of a default model is expected to take on one core of a server: figures of one machine, right to a
     factor of two; where targets differ, searches and solves take more or fewer steps.
@@ -114,7 +148,7 @@ def sum_seconds(num_rows: int, num_columns: int, options: Options) -> float:
     return choosing_seconds(num_rows, num_columns, options) + later_seconds(num_rows, options)
 
 
-def choosing_seconds(num_rows: int, num_columns: int, options: Options) -> float:
+def choosing_seconds(num_rows: int, num_columns: float, options: Options) -> float:
     """The part of :func:`sum_seconds` for weights and noise by folds of few rows."""
     rows = num_rows_for(num_rows, options)
     num_folds = options.folds_of(rows)
@@ -131,10 +165,15 @@ def later_seconds(num_rows: int, options: Options) -> float:
     building = trees * (0.5 + 0.05 * num_rows / 1_000)
     if not needs_calibration(num_rows, options):
         return building
-    folds = min(options.num_calibration_folds, -(-options.enough_residuals * options.num_calibration_folds // num_rows))
+    folds = _num_calibration_folds(num_rows, options)
     kept = min(0.8 * num_rows, options.most_calibration_rows)
     solve = trees * 0.42 * (kept / 1_000) ** 1.1
     return building + folds * (building + solve) + 3 * solve + options.num_calibrated_noise_trees / 100
+
+
+def _num_calibration_folds(num_rows: int, options: Options) -> int:
+    most = options.num_calibration_folds
+    return min(most, -(-options.enough_residuals * most // num_rows))
 
 
 def _trees(options: Options) -> int:
@@ -142,7 +181,7 @@ def _trees(options: Options) -> int:
     return 2 * options.num_trees + options.num_slope_trees + boosted
 
 
-def _rough_seconds(num_rows: int, num_columns: int, options: Options) -> float:
+def _rough_seconds(num_rows: int, num_columns: float, options: Options) -> float:
     if num_columns > options.most_rough_columns or not needs_calibration(num_rows, options):
         return 0.0
     rows = num_rows_for(num_rows, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.tables.cells import (
     CATEGORY,
     DATES,
@@ -27,6 +29,8 @@ from gpytorch_partition.tables.cells import (
     plain_level,
     read_cells,
 )
+
+logger = logging.getLogger(__name__)
 
 _DAY, _HOUR = np.timedelta64(1, "D"), np.timedelta64(1, "h")
 _CALENDAR = ("month", "day_of_year", "weekday", "hour")  # names of the calendar parts of dates
@@ -65,8 +69,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
       says so where there are many. Ordered categories are numbers, the ranks of their levels.
     - Dates become days since 1970-01-01 (with a fraction) and those of month, day of year, weekday (Monday is 0) and
       hour that vary in `fit`, on the clock of their time zone.
-    - A missing cell (None, NaN, NA, NaT) is NaN, and so is a level that `fit` did not see. A column of which every cell
-      is missing is left out.
+    - A missing cell (None, NaN, NA, NaT) is NaN, and so is a level that `fit` did not see, which the log (level INFO)
+      says once. A column of which every cell is missing is left out.
 
     Costs a look-up per cell: a second per million texts.
 
@@ -132,12 +136,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self._transformed(self._checked_mapping(X, False) if isinstance(X, Mapping) else _columns_of(X))
 
     def _transformed(self, table: dict[str, Any]) -> np.ndarray:
-        blocks = [
-            _encoded(column, _same_kind(read_cells(values, column.name, column.zone), column))
-            for column, values in zip(self._columns, table.values())
-            if column.kind != EMPTY
-        ]
+        blocks = []
+        for column, values in zip(self._columns, table.values()):
+            if column.kind != EMPTY:
+                cells = _same_kind(read_cells(values, column.name, column.zone), column)
+                blocks.append(_encoded(column, cells))
+                self._say_once(_said_of_unseen(column, cells, blocks[-1]))
         return np.concatenate(blocks, axis=1)
+
+    def _say_once(self, messages: list[str]) -> None:
+        """In the log, since `fit`: tables of the same levels may come again and again, as in permutations."""
+        said = vars(self).setdefault("_said", set())
+        for message in messages:
+            if message not in said:
+                said.add(message)
+                logger.info("%s", message)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """
@@ -164,6 +177,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """The kind of each column of the table, as :mod:`gpytorch_partition.tables.cells` calls them."""
         check_is_fitted(self, "_columns")
         return [column.kind for column in self._columns]
+
+    @property
+    def input_names_(self) -> list[str]:
+        """The names of the columns of the table."""
+        check_is_fitted(self, "_columns")
+        return [column.name for column in self._columns]
 
     @property
     def sources_(self) -> list[int]:
@@ -198,17 +217,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         encoder.n_features_in_ = len(encoder._columns)
         if state["feature_names"] is not None:
             encoder.feature_names_in_ = np.array(state["feature_names"], dtype=object)
-        encoder.messages_ = list(state["messages"])
+        encoder.messages_, encoder._said = list(state["messages"]), set()
         return encoder
 
     # Inside.
 
     _columns: list[_Column]
+    _said: set[str]  # what the log was told of new rows
 
     def _fitted_matrix(self, X: Any) -> np.ndarray:
         table = self._checked(X, reset=True)
         chosen = self._chosen(list(table))
-        self._columns, self.messages_, blocks = [], [], []
+        self._columns, self.messages_, self._said, blocks = [], [], set(), []
         for number, (name, values) in enumerate(table.items()):
             cells = read_cells(values, name)
             cells = _as_category(cells, name) if number in chosen else cells
@@ -461,6 +481,18 @@ def _said(column: _Column, cells: Cells) -> list[str]:
     return found
 
 
+def _said_of_unseen(column: _Column, cells: Cells, block: np.ndarray) -> list[str]:
+    """What one should know about levels that `fit` did not see."""
+    if column.levels is None or cells.kind == EMPTY:
+        return []
+    new = [value for value in cells.values[np.isnan(block[:, 0])].tolist() if value is not None]
+    if not new:
+        return []
+    unseen = sorted(set(map(str, new)))
+    some = names_of(unseen[:_MOST_CATEGORIES_SAID]) + (", ..." if len(unseen) > _MOST_CATEGORIES_SAID else "")
+    return [f"column {column.name!r}: fit did not see {some}: taken for missing cells ({len(new):,} in all)"]
+
+
 def _said_of_text(name: str, levels: list[Level], num_rows: int) -> list[str]:
     if all(map(_looks_like_a_number, levels)):
         return [f"column {name!r} holds numbers as text: taken as {len(levels)} categories; convert them if they count"]
@@ -470,7 +502,8 @@ def _said_of_text(name: str, levels: list[Level], num_rows: int) -> list[str]:
             "other rows: leave it out"
         ]
     some = ", ".join(map(repr, levels[:_MOST_CATEGORIES_SAID])) + (", ..." if len(levels) > 5 else "")
-    return [f"column {name!r} holds text: taken as {len(levels)} categories ({some})"]
+    number = "a single category" if len(levels) == 1 else f"{len(levels)} categories"
+    return [f"column {name!r} holds text: taken as {number} ({some})"]
 
 
 def _warn_of_misread(name: str, levels: list[Level]) -> None:
@@ -488,7 +521,7 @@ def _warn_of_misread(name: str, levels: list[Level]) -> None:
             f"convert the column by {remedy}; if they are names, by .astype('category'), or name it in "
             "categorical_features",
             MisreadColumnWarning,
-            stacklevel=2,
+            stacklevel=level_of_caller(),
         )
 
 

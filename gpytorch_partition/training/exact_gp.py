@@ -11,6 +11,7 @@ from gpytorch.models import ExactGP
 from linear_operator import settings as linear_settings
 
 from gpytorch_partition import settings
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
 from gpytorch_partition.inference.evidence.profile_likelihood import Maximum, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, SpectralMeasure, dense_measure
@@ -105,7 +106,9 @@ def fit_exact_gp(
         with settings.iterative(), unchanged_by_errors(model):
             return _fit(recognize(model, likelihood), method, num_probes)
     except NotApplicableError as reason:
-        warnings.warn(f"the model is trained by L-BFGS rather than in one pass: {reason}.", stacklevel=2)
+        warnings.warn(
+            f"the model is trained by L-BFGS rather than in one pass: {reason}.", stacklevel=level_of_caller()
+        )
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     finally:
         model.train(mode)
@@ -127,7 +130,7 @@ def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Margi
         method=method,
         standard_error=_standard_error(measure, maxima),
     )
-    warn_about(fit, stacklevel=4)
+    warn_about(fit)
     return fit
 
 

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from gpytorch_partition import settings
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.progress import progress
 
@@ -102,7 +103,7 @@ def maximize_marginal_likelihood(
         converged=found.nit < max_iterations,
         at_bounds=dict(values_at_bounds(model)),
     )
-    warn_about(fit, stacklevel=3)
+    warn_about(fit)
     return fit
 
 
@@ -157,13 +158,13 @@ def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
                 yield name, float(extreme)
 
 
-def warn_about(fit: MarginalLikelihoodFit, stacklevel: int) -> None:
+def warn_about(fit: MarginalLikelihoodFit) -> None:
     """Warn of values at a bound, and of iterations that ended before the likelihood stopped improving."""
     for name, value in fit.at_bounds.items():
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
         message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."
-        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)
+        warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
     if not fit.converged:
         remedy = "iterations: raise max_iterations" if fit.method == "l-bfgs" else "Lanczos steps, the most there are"
         message = f"the likelihood was still improving after {fit.num_iterations} {remedy}."
-        warnings.warn(message, ConvergenceWarning, stacklevel=stacklevel)
+        warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())

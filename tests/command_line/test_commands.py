@@ -17,7 +17,7 @@ from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import compare, parser
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.scores import coverage
+from gpytorch_partition.estimators.scores import Judgement, coverage
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
 RANDOM = np.random.RandomState(0)
@@ -253,6 +253,67 @@ class TestCompare:
         assert all(row["k"] == f"k{row['row']}" for row in read("compare/predictions.csv"))
         assert "deprecated" not in capsys.readouterr().err
 
+    @pytest.mark.parametrize("weight", [[], ["--weight", "w"]])
+    def test_scores_have_standard_errors(self, folder, capsys, weight):
+        """Against the deviations of means over the rows, drawn again and again from the rows that were predicted."""
+        weights = np.where(np.arange(60) % 2, 1.0, 0.25)
+        write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, weights, Y]))
+        command = ["compare", "weighted.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "20"]
+        assert main([*command, "--test-size", ".7", *(weight or ["--drop", "w"])]) == 0
+        predictions = read("compare/predictions.csv")
+        y, mean, std = (column(predictions, name) for name in ("target", "mondrian_mean", "mondrian_std"))
+        rows = column(predictions, "row").astype(int)
+        own = weights[rows] if weight else np.ones(len(rows))
+        random, found = np.random.RandomState(0), []
+        for _ in range(3000):
+            some = random.randint(len(y), size=len(y))
+            inside = np.abs(y - mean)[some] < 1.6448536 * std[some]
+            densities = norm.logpdf(y[some], mean[some], std[some])
+            squared = np.average((y - mean)[some] ** 2, weights=own[some])
+            found.append([squared**0.5, *(np.average(each, weights=own[some]) for each in (densities, inside))])
+        (line, *_) = read("compare/table.csv")
+        errors = [float(line[name]) for name in ("rmse_error", "nlpd_error", "coverage_90_error")]
+        np.testing.assert_allclose(errors, np.std(found, axis=0), rtol=0.1)
+        assert f"+- {errors[1]:.3f}" in capsys.readouterr().out
+
+    def test_a_folder_that_was_not_named_is_not_written_over(self, folder, capsys):
+        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
+        assert main(command) == 0
+        before = (folder / "compare/table.csv").read_bytes()
+        capsys.readouterr()
+        assert main([*command, "--seed", "1"]) == 2
+        printed = capsys.readouterr()
+        assert printed.err == (
+            "gpytorch_partition: error: the folder compare holds 'plot.png', 'predictions.csv', 'table.csv' already: "
+            "name another one by --output, or this one (--output compare) to replace the results in it\n"
+        )
+        assert printed.out == ""
+        assert (folder / "compare/table.csv").read_bytes() == before
+        assert main([*command, "--seed", "1", "--output", "compare"]) == 0
+        assert (folder / "compare/table.csv").read_bytes() != before
+
+    def test_an_empty_folder_is_written_to(self, folder):
+        (folder / "compare").mkdir()
+        assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
+
+    @pytest.mark.slow
+    def test_outliers_are_judged_by_the_distribution_that_has_them(self, folder):
+        """`auto` takes Student-t noise for them: its intervals are not those of a Gaussian with its deviations."""
+        random = np.random.RandomState(1)
+        x = random.rand(200, 2)
+        y = np.sin(6 * x[:, 0]) + 0.1 * random.randn(200)
+        y[random.rand(200) < 0.08] += 5
+        write("data.csv", ["a", "b", "y"], np.column_stack([x, y]))
+        assert main(["compare", "data.csv", "--target", "y", "--kernels", "auto", "--num-partitions", "20"]) == 0
+        found = {name: column(read("compare/predictions.csv"), name) for name in read("compare/predictions.csv")[0]}
+        inside = (found["target"] >= found["auto_lower_90"]) & (found["target"] <= found["auto_upper_90"])
+        line = read("compare/table.csv")[0]
+        assert float(line["coverage_90"]) == pytest.approx(inside.mean())
+        assert (found["auto_upper_90"] - found["auto_mean"] < 1.6 * found["auto_std"]).all()
+        unit = np.delete(y, found["row"].astype(int)).std()
+        gaussian = -norm(found["auto_mean"] / unit, found["auto_std"] / unit).logpdf(found["target"] / unit).mean()
+        assert float(line["nlpd"]) < gaussian - 0.1
+
     def test_without_data_it_takes_diabetes(self, folder, capsys):
         assert main(["compare", "--kernels", "fast_cluster", "--num-partitions", "5"]) == 0
         assert "353 training rows, 89 test rows, 10 columns" in capsys.readouterr().out
@@ -349,6 +410,7 @@ class TestBudgets:
             return self
 
         monkeypatch.setattr(PartitionGPRegressor, "fit", fit_less)
+        monkeypatch.setattr(compare, "judged", lambda model, X, y: Judgement.gaussian(y, np.zeros(12), np.ones(12)))
         monkeypatch.setattr(PartitionGPRegressor, "predict", lambda self, X, **_: (np.zeros(12), np.ones(12)))
         assert main(["compare", "data.csv", "--target", "y", "--budget", "7", "--kernels", "auto", "forest"]) == 0
         assert "note: left out for the budget of 7 seconds: half of the trees; 5 of 10 rows" in capsys.readouterr().err

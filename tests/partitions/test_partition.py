@@ -97,7 +97,7 @@ def test_labels_do_not_depend_on_blocks(monkeypatch):
 
 
 def test_what_will_be_held_is_logged_first(caplog):
-    with caplog.at_level(logging.INFO, logger="gpytorch_partition"):
+    with caplog.at_level(logging.DEBUG, logger="gpytorch_partition"):
         CallablePartition(_floors).incidences(X, X)
     assert "50 rows x 2 partitions" in caplog.text
     assert "GiB" in caplog.text

@@ -9,8 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators.scores import Judgement
+from gpytorch_partition.estimators.uncertainty import judged
 from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
 from gpytorch_partition.presets import Options
 
@@ -58,6 +62,31 @@ def test_intervals_are_those_of_heavy_tails(fitted):
     assert (quantiles[:, 2] - mean < 1.645 * std).all()  # outliers make deviations large
     _, ends = fitted.predict(NEW, quantiles=(0.05, 0.95), include_noise=False)
     assert (ends[:, 1] < quantiles[:, 2]).all()
+
+
+def test_judgements_are_those_of_the_distribution_itself(fitted):
+    """Densities by numerical convolution of the Gaussian function with Student-t noise, levels by its quantiles."""
+    y = TRUTH + 0.1 * RANDOM.randn(400)
+    found = judged(fitted, NEW, y)
+    probabilities = (1 - found.level[:5]) / 2
+    for row, tail in enumerate(probabilities):
+        _, ends = fitted.predict(NEW[row : row + 1], quantiles=(tail, 1 - tail))
+        assert np.abs(ends[0] - y[row]).min() < 2e-3  # the target is at an end of the interval
+    _, latent = fitted.predict(NEW[:5], return_std=True, include_noise=False)
+    mean, std = fitted.predict(NEW[:5], return_std=True)
+    df = float(student_t_noise(fitted.likelihood_).df)
+    scale = np.sqrt((std**2 - latent**2) * (df - 2) / df)
+    for row in range(5):
+        places = mean[row] + latent[row] * np.linspace(-9, 9, 20001)
+        weights = norm.pdf(places, mean[row], latent[row]) * (places[1] - places[0])
+        density = weights @ student.pdf(y[row], df, places, scale[row])
+        assert found.log_density[row] == pytest.approx(np.log(density), abs=2e-4)
+    _, ends = fitted.predict(NEW, quantiles=(0.05, 0.95))
+    np.testing.assert_allclose(np.stack([found.lower, found.upper], 1), ends, rtol=1e-6)
+    inside = (y > ends[:, 0]) & (y < ends[:, 1])
+    assert abs(found.coverage() - inside.mean()) <= 1 / 400
+    gaussian = Judgement.gaussian(y, found.mean, found.std)
+    assert found.log_density.mean() > gaussian.log_density.mean() + 0.1  # a Gaussian as wide would be worse
 
 
 def test_states_and_pickles_predict_the_same_bits(fitted):
