@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def save_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     :raises CommandError: If it cannot be written; then what was there stays.
     """
     with cannot_write(path), replacing(path, "w", newline="", encoding="utf-8") as file:
-        write_table(file, columns, rows)
+        write_table(cast(TextIO, file), columns, rows)
 
 
 def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -14,7 +14,7 @@ import warnings
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ _MARK = b"gpytorch_partition sha256 "
 _DIGITS = 2 * hashlib.sha256().digest_size
 _SEAL = len(_MARK) + _DIGITS  # bytes of the comment
 _PLAIN = (str, int, float, bool, type(None))
+_BLOCK = 2**20  # bytes that are read at a time
 _MOST_NESTED = 50  # containers within one another
 
 
@@ -125,14 +126,12 @@ def _damaged(path: Any, reason: str) -> DamagedFileError:
     return DamagedFileError(f"{path} is damaged: {reason}")
 
 
-def _seal(file: BinaryIO) -> None:
+def _seal(file: IO[bytes]) -> None:
     """Write the digest as the comment of the archive."""
     file.seek(-2, os.SEEK_END)  # the length of the comment, 0 so far
     file.write(struct.pack("<H", _SEAL) + _MARK)
-    file.seek(0)
-    digest = hashlib.file_digest(file, "sha256")
-    file.seek(0, os.SEEK_END)
-    file.write(digest.hexdigest().encode())
+    digest = _digest(file, file.seek(0, os.SEEK_END))
+    file.write(digest)
 
 
 def _is_sealed(path: Path, file: BinaryIO) -> bool:
@@ -142,17 +141,19 @@ def _is_sealed(path: Path, file: BinaryIO) -> bool:
     comment = file.read()
     if not comment.startswith(_MARK):
         return False
-    digest, remaining = hashlib.sha256(), size - _DIGITS
-    file.seek(0)
-    while remaining:
-        block = file.read(min(remaining, 2**20))
-        if not block:  # another program has made it shorter
-            break
-        digest.update(block)
-        remaining -= len(block)
-    if digest.hexdigest().encode() != comment[len(_MARK) :]:
+    if _digest(file, size - _DIGITS) != comment[len(_MARK) :]:
         raise _damaged(path, "it is not as it was written")
     return True
+
+
+def _digest(file: IO[bytes], size: int) -> bytes:
+    """The digest of so many bytes from the beginning, in digits; the file is then read up to there."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while size and (block := file.read(min(size, _BLOCK))):
+        digest.update(block)
+        size -= len(block)
+    return digest.hexdigest().encode()
 
 
 def _check_archive(path: Path, file: BinaryIO) -> None:
