@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpytorch_partition.command_line.columns import NUMBER, Kind
+from gpytorch_partition.command_line.columns import NUMBER, Kind, check_kind
 from gpytorch_partition.command_line.errors import CommandError, cannot_write
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.files import DamagedFileError, FileFormat
@@ -78,6 +78,15 @@ def _as_version_2(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model(content: dict[str, Any]) -> SavedModel:
-    kinds = {name: Kind(*kind) for name, kind in zip(content["columns"], content["kinds"], strict=True)}
+    names, kinds = content["columns"], [Kind(*kind) for kind in content["kinds"]]
+    if not isinstance(names, list) or len(set(map(str, names))) < len(names):
+        raise ValueError("expected columns of different names")
+    texts = (*names, content["target"], "" if content["id"] is None else content["id"])
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("expected names of columns that are texts")
+    for kind in kinds:
+        check_kind(kind)
     regressor = PartitionGPRegressor.from_state(content["regressor"])
-    return SavedModel(regressor, kinds, content["target"], content["id"])
+    if regressor.n_features_in_ != len(names):
+        raise ValueError(f"expected names of {regressor.n_features_in_} columns, got {len(names)}")
+    return SavedModel(regressor, dict(zip(names, kinds, strict=True)), content["target"], content["id"])

@@ -31,6 +31,7 @@ from gpytorch_partition.inference.feature_space.level_weights import (
 )
 from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
 from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
+from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
@@ -393,9 +394,14 @@ class FeatureSpaceGP:
         Restore what :meth:`state_dict` returned.
 
         :raises ValueError: If the counts were made with other partitions.
+        :raises RuntimeError: If it cannot be the state of a model.
         """
+        values = None if state["values"] is None else Maximum(**state["values"])
+        if values is not None:
+            is_finite = all(isinstance(each, float) and abs(each) < torch.inf for each in vars(values).values())
+            check_saved(is_finite and values.outputscale >= 0 and values.noise > 0, self, "finite fitted values")
         self.statistics.load_state_dict(state["statistics"])
-        self.values = None if state["values"] is None else Maximum(**state["values"])
+        self.values = values
         self.level_weights = state["level_weights"]
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -40,7 +40,9 @@ def _model_file(state: Content) -> Content:
 
 def _predicted(path: Path) -> np.ndarray:
     regressor = load_model(path).regressor
-    mean, deviation = regressor.predict(NEW[:, : regressor.n_features_in_], return_std=True)
+    is_table = regressor.encoder_ is not None
+    rows = {name: values[:8] for name, values in TABLE.items()} if is_table else NEW[:, : regressor.n_features_in_]
+    mean, deviation = regressor.predict(rows, return_std=True)
     return np.concatenate([mean, deviation])
 
 
@@ -71,6 +73,14 @@ Y = X[:, 0] + 0.3 * RANDOM.randn(30)
 SEVERAL = np.stack([Y, -Y + 0.2 * RANDOM.randn(30)], 1)
 
 
+TABLE = {
+    "size": X[:, 0],
+    "color": np.array(["red", "green", "blue"] * 10, dtype=object),
+    "town": np.array([f"t{number % 13}" for number in range(30)], dtype=object),
+    "day": np.datetime64("2020-01-01") + np.arange(30),
+}
+
+
 def _states() -> dict[str, Callable[[], Content]]:
     return {
         "mondrian": lambda: _fitted("mondrian"),
@@ -79,6 +89,7 @@ def _states() -> dict[str, Callable[[], Content]]:
         "several": lambda: PartitionGPRegressor("forest", 4, random_state=0).fit(X, SEVERAL).to_state(),
         "weighted": lambda: PartitionGPRegressor("forest", 4, random_state=0).fit(X, Y, 1 + abs(X[:, 1])).to_state(),
         "auto": lambda: _stored("regressor_auto_uneven"),
+        "table": lambda: PartitionGPRegressor("fast_cluster", 4, random_state=0).fit(TABLE, Y).to_state(),
         "missing": lambda: _stored("regressor_auto_missing"),
         "rough": lambda: _stored("regressor_auto_even"),
     }
