@@ -32,6 +32,25 @@ class Kind(NamedTuple):
     notation: str = ""
 
 
+_NOTATIONS = {
+    NUMBER: ("", numbers.POINT, numbers.COMMA, numbers.THOUSANDS),
+    DATE: ("", dates.ISO, dates.DAY_FIRST, dates.MONTH_FIRST),
+    TEXT: ("",),
+    CATEGORY: ("",),
+}
+
+
+def check_kind(kind: Kind) -> None:
+    """
+    Refuse a kind that is none of those above, or in an unknown notation.
+
+    :param kind: The kind, of a model file.
+    :raises ValueError: If it is none.
+    """
+    if kind.notation not in _NOTATIONS.get(kind.name, ()):
+        raise ValueError(f"expected a kind of columns among {listed(_NOTATIONS)} and its notation, got {kind!r:.100}")
+
+
 class Column(NamedTuple):
     """
     A column of `N` cells.

@@ -16,14 +16,21 @@ from sklearn.datasets import load_diabetes
 from sklearn.model_selection import train_test_split
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind
-from gpytorch_partition.command_line.errors import CommandError, check_empty, check_folder
+from gpytorch_partition.command_line.errors import (
+    CommandError,
+    cannot_write,
+    check_empty,
+    check_folder,
+    check_writable,
+)
 from gpytorch_partition.command_line.notes import left_out, say
 from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, random_forest, rbf_ard
 from gpytorch_partition.command_line.roles import Roles, Table, TrainingData, read_training_data
-from gpytorch_partition.command_line.tables import write_table
+from gpytorch_partition.command_line.tables import save_table
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 from gpytorch_partition.estimators.uncertainty import judged
+from gpytorch_partition.files import replacing
 from gpytorch_partition.plots import plot_comparison
 from gpytorch_partition.progress import progress, ticking
 
@@ -37,6 +44,7 @@ TITLES = {
 }
 FOLDER = "compare"  # where results go unless the user says
 _FEWEST_TRAINING_ROWS = 10
+_FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
 
 
 class Split(NamedTuple):
@@ -87,9 +95,7 @@ def compare(options: Namespace) -> None:
     if options.budget is not None and "auto" not in options.kernels:
         raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
     folder = Path(options.output or FOLDER)
-    check_folder(folder)
-    if options.output is None:
-        check_empty(folder, "--output")
+    _check_output(folder, options)
     data = _data(options)
     split = _split(data, options)
     say(data.notes, options.quiet)
@@ -99,6 +105,15 @@ def compare(options: Namespace) -> None:
     scores = [_scores(name, result, split) for name, result in results.items()]
     _print(data, split, scores, results)
     _write(folder, data, split, scores, results, options.kernels)
+
+
+def _check_output(folder: Path, options: Namespace) -> None:
+    check_folder(folder)
+    if options.output is None:
+        check_empty(folder, "--output")
+    if folder.is_dir():
+        for name in _FILES:
+            check_writable(folder / name, options.data)
 
 
 def _data(options: Namespace) -> TrainingData:
@@ -205,20 +220,18 @@ def _write(
     folder: Path, data: TrainingData, split: Split, scores: list[Scores], results: dict[str, Result], kernels: list[str]
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "table.csv", "w", newline="", encoding="utf-8") as file:
-        write_table(file, Scores._fields, scores)
+    save_table(folder / _FILES[0], Scores._fields, scores)
     names = [f"{name}_{kind}" for name in results for kind in ("mean", "std", "lower_90", "upper_90")]
     columns = [column for result in results.values() for column in result.found[:4]]
     rows: dict[str, Any] = {"row": data.rows[split.test_rows]}
     if data.ids is not None:
         rows[str(data.id)] = [data.ids[row] for row in split.test_rows]
-    with open(folder / "predictions.csv", "w", newline="", encoding="utf-8") as file:
-        write_table(file, [*rows, "target", *names], zip(*rows.values(), split.test_y, *columns))
+    save_table(folder / _FILES[1], [*rows, "target", *names], zip(*rows.values(), split.test_y, *columns))
     print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
     if find_spec("matplotlib") is None:
         print('\nFor the plot, install matplotlib: pip install "gpytorch_partition[plot]"')
         return
-    _plot(folder / "plot.png", data.target, split, results, kernels)
+    _plot(folder / _FILES[2], data.target, split, results, kernels)
     print(", plot.png")
 
 
@@ -227,4 +240,6 @@ def _plot(path: Path, target: str, split: Split, results: dict[str, Result], ker
     references = {TITLES[name]: result.found for name, result in results.items() if name not in kernels}
     sizes = f"{len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
     title = f"Exact Gaussian processes with random partition kernels: {sizes}"
-    plot_comparison(split.test_y, predictions, references, title=title, target=target).savefig(path)
+    figure = plot_comparison(split.test_y, predictions, references, title=title, target=target)
+    with cannot_write(path), replacing(path) as file:
+        figure.savefig(file, format="png")

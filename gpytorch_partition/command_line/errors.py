@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 _MOST_LISTED = 20
@@ -45,18 +46,42 @@ def listed(things: Iterable[object]) -> str:
     return shown + (f" and {more:,} more" if more > 0 else "")
 
 
-def check_writable(path: Path) -> None:
+@contextmanager
+def cannot_write(path: Path) -> Iterator[None]:
+    """
+    What goes wrong while a file is written, as an error of the user's.
+
+    :param path: The file.
+    :raises CommandError: In place of an :class:`OSError`, a full disk for example.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise CommandError(f"cannot write {path}: {error.strerror or error}; what was there is as it was") from error
+
+
+def check_writable(path: Path, *inputs: str | None) -> None:
     """
     Raise an error for a file that cannot be written, before any work is done for it.
 
     :param path: The file to write.
-    :raises CommandError: If the folder is missing or not writable, or the path is a folder.
+    :param inputs: Files that are read, or None: none of them is written.
+    :raises CommandError: If the folder is missing or not writable, or the path is a folder, or one of the inputs, by
+        another name too.
     """
     if path.is_dir():
         raise CommandError(f"cannot write {path}: it is a folder")
     if not path.parent.is_dir():
         raise CommandError(f"cannot write {path}: there is no folder {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
+    for each in inputs:
+        if each is not None and path.exists() and Path(each).exists() and path.samefile(each):
+            raise CommandError(f"cannot write {path}: it is {each}, which is read; give another name")
+    is_special = path.exists() and not path.is_file()
+    if not os.access(path if is_special else path.resolve().parent, os.W_OK) or (
+        path.exists() and not os.access(path, os.W_OK)
+    ):
         raise CommandError(f"cannot write {path}: permission denied")
 
 

@@ -22,7 +22,7 @@ def fit(options: Namespace) -> None:
     :raises CommandError: If the data cannot be used, or the model file cannot be written.
     """
     path = Path(options.model)
-    check_writable(path)
+    check_writable(path, options.data)
     data = read_training_data(Path(options.data), Roles.of_options(options))
     say(data.notes, options.quiet)
     if options.budget is not None and options.kernel != "auto":

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, NamedTuple
-from zipfile import is_zipfile
 
-import torch
-
-from gpytorch_partition.command_line.columns import NUMBER, Kind
-from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.command_line.columns import NUMBER, Kind, check_kind
+from gpytorch_partition.command_line.errors import CommandError, cannot_write
 from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.files import DamagedFileError, FileFormat
 
-FORMAT = "gpytorch_partition model"
-VERSION = 2  # 1 had columns of numbers only
-
-_NOT_A_MODEL_FILE = "{} is not a model file of gpytorch_partition, or it is damaged"
+# Version 1 had columns of numbers only, and version 2 no digest.
+FORMAT = FileFormat("gpytorch_partition model", "model file", version=3, sealed_since=3)
 
 
 class SavedModel(NamedTuple):
@@ -37,20 +32,20 @@ def save_model(path: Path, model: SavedModel) -> None:
     """
     Write a model file: the training rows, and the state of the partitions and the model.
 
-    :param path: The file, which is replaced if it exists.
+    :param path: The file, which is replaced if it exists, when the new one is whole.
     :param model: What to write.
+    :raises CommandError: If it cannot be written; then what was there stays.
     :raises TypeError: If the kernel of the regressor came from a function.
     """
     content = {
-        "format": FORMAT,
-        "format_version": VERSION,
         "columns": model.columns,
         "kinds": [tuple(kind) for kind in model.kinds.values()],
         "target": model.target,
         "id": model.id,
         "regressor": model.regressor.to_state(),
     }
-    torch.save(content, path)
+    with cannot_write(path):
+        FORMAT.save(path, content)
 
 
 def load_model(path: Path) -> SavedModel:
@@ -61,19 +56,21 @@ def load_model(path: Path) -> SavedModel:
     :return: The model, on the CPU.
     :raises CommandError: If there is no such file, it is of another format or version, or it is damaged.
     """
-    content = _content(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CommandError(_NOT_A_MODEL_FILE.format(path))
-    version = content.get("format_version")
-    if not isinstance(version, int) or not 1 <= version <= VERSION:
-        raise CommandError(
-            f"{path} is a model file of version {version}, and this gpytorch_partition reads versions 1 to {VERSION}: "
-            "use the release that wrote it, or fit again"
-        )
     try:
-        return _model(content if version > 1 else _as_version_2(content))
+        content = FORMAT.load(path)
+        return _model(content if content["format_version"] > 1 else _as_version_2(content))
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
+    except DamagedFileError as error:
+        raise CommandError(str(error)) from error
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise CommandError(f"{path} is damaged: its content is incomplete") from error
+        raise CommandError(f"{path} is damaged: its content is incomplete or wrong ({_told(error)})") from error
+
+
+def _told(error: Exception) -> str:
+    """The first line of an error."""
+    first = next(iter(str(error).splitlines()), "")
+    return f"{first} is missing" if isinstance(error, KeyError) else first[:300]
 
 
 def _as_version_2(content: dict[str, Any]) -> dict[str, Any]:
@@ -81,19 +78,15 @@ def _as_version_2(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model(content: dict[str, Any]) -> SavedModel:
-    kinds = {name: Kind(*kind) for name, kind in zip(content["columns"], content["kinds"], strict=True)}
+    names, kinds = content["columns"], [Kind(*kind) for kind in content["kinds"]]
+    if not isinstance(names, list) or len(set(map(str, names))) < len(names):
+        raise ValueError("expected columns of different names")
+    texts = (*names, content["target"], "" if content["id"] is None else content["id"])
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("expected names of columns that are texts")
+    for kind in kinds:
+        check_kind(kind)
     regressor = PartitionGPRegressor.from_state(content["regressor"])
-    return SavedModel(regressor, kinds, content["target"], content["id"])
-
-
-def _content(path: Path) -> object:
-    try:
-        with open(path, "rb") as file:
-            if is_zipfile(file):  # what torch.save writes
-                file.seek(0)
-                return torch.load(file, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
-    except (UnpicklingError, RuntimeError, EOFError, ValueError, LookupError) as error:
-        raise CommandError(_NOT_A_MODEL_FILE.format(path)) from error
-    raise CommandError(_NOT_A_MODEL_FILE.format(path))
+    if regressor.n_features_in_ != len(names):
+        raise ValueError(f"expected names of {regressor.n_features_in_} columns, got {len(names)}")
+    return SavedModel(regressor, dict(zip(names, kinds, strict=True)), content["target"], content["id"])

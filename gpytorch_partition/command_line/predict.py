@@ -12,7 +12,7 @@ from gpytorch_partition.command_line.errors import check_writable
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
 from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows, unseen_levels
 from gpytorch_partition.command_line.notes import say
-from gpytorch_partition.command_line.tables import write_table
+from gpytorch_partition.command_line.tables import save_table, write_table
 
 
 def predict(options: Namespace) -> None:
@@ -23,7 +23,7 @@ def predict(options: Namespace) -> None:
     :raises CommandError: If the model or the rows cannot be used, or the output cannot be written.
     """
     if options.output is not None:
-        check_writable(Path(options.output))
+        check_writable(Path(options.output), options.data, options.model)
     model = load_model(Path(options.model))
     id_column = options.id or model.id
     rows = read_new_rows(Path(options.data), model.kinds, id_column, is_required=options.id is not None)
@@ -34,8 +34,7 @@ def predict(options: Namespace) -> None:
     if options.output is None:
         write_table(sys.stdout, list(columns), zip(*columns.values()))
         return
-    with open(options.output, "w", newline="", encoding="utf-8") as file:
-        write_table(file, list(columns), zip(*columns.values()))
+    save_table(Path(options.output), list(columns), zip(*columns.values()))
     print(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import numpy as np
 
 from gpytorch_partition.command_line.csv_cells import read_cells
+from gpytorch_partition.command_line.errors import cannot_write
 from gpytorch_partition.command_line.parquet import MAGIC, read_parquet
 from gpytorch_partition.command_line.raw_table import RawTable
 from gpytorch_partition.command_line.text_files import read_bytes, read_text
+from gpytorch_partition.files import replacing
 
 
 def read_table(path: Path) -> RawTable:
@@ -28,6 +30,19 @@ def read_table(path: Path) -> RawTable:
     """
     content = read_bytes(path)
     return read_parquet(path, content) if content.startswith(MAGIC) else read_cells(path, read_text(path, content))
+
+
+def save_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """
+    Write a CSV file, which replaces another when it is whole; as :func:`write_table`.
+
+    :param path: The file.
+    :param columns: Names of the columns.
+    :param rows: One cell per column each.
+    :raises CommandError: If it cannot be written; then what was there stays.
+    """
+    with cannot_write(path), replacing(path, "w", newline="", encoding="utf-8") as file:
+        write_table(cast(TextIO, file), columns, rows)
 
 
 def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -32,6 +32,7 @@ from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
 from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
+from gpytorch_partition.estimators.saved_state import check_encoder_fits, check_parts_fit, check_state
 from gpytorch_partition.estimators.several_targets import SeveralTargets
 from gpytorch_partition.estimators.summary import noise_variances
 from gpytorch_partition.estimators.tables import ReadsTables
@@ -498,9 +499,11 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
 
         :param state: What :meth:`to_state` returned, which has an example, or a load of it.
         :raises KeyError: If a part is missing.
-        :raises RuntimeError: If the tensors do not fit the kernel.
+        :raises RuntimeError: If a part cannot be one of a regressor, or they do not fit together.
         """
-        regressor = cls(**state["parameters"])
+        regressor = cls()
+        check_state(regressor, state)
+        regressor.set_params(**state["parameters"])
         regressor._columns = Standardization(state["x_mean"], state["x_scale"])
         regressor._unit = Standardization(*torch.tensor([state["y_mean"], state["y_scale"]], dtype=torch.float64))
         regressor._target_names = state.get("target_names")  # which came later, as several targets did
@@ -515,8 +518,11 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
             model = rebuilt(state, x, y) or PartitionGP(x, y, likelihood, kernel)
         model.load_state_dict(state["model"])
         regressor._set_model(model)
+        check_parts_fit(regressor, model.covar_module, model.train_inputs[0])
         encoder = state.get("encoder")  # as the view, of later versions
         regressor.encoder_ = None if encoder is None else TableEncoder.from_state(encoder)
+        if regressor.encoder_ is not None:
+            check_encoder_fits(regressor, regressor.encoder_, model.train_inputs[0], model)
         regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
         if state["feature_names"] is not None:
             regressor.feature_names_in_ = np.array(state["feature_names"], dtype=object)

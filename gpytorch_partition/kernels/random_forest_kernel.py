@@ -15,6 +15,7 @@ from gpytorch_partition.clusters.node_weights import (
     softmax_node_weights,
 )
 from gpytorch_partition.descriptions import listed
+from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.kernels.logits import Logits
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
 from gpytorch_partition.kernels.seen_targets import SeenTargets, is_unsupervised, warn_of_overconfidence
@@ -333,6 +334,9 @@ class RandomForestKernel(PartitionKernel):
         if state_dict.pop(prefix + "_heights.learn_tree_weights", False):  # which earlier versions saved
             raise RuntimeError(_TREE_WEIGHTS)
         code = state_dict.get(prefix + "_heights.code")
+        if code is not None:
+            is_number = torch.is_tensor(code) and code.dtype == torch.int64 and code.numel() == 1
+            check_saved(is_number and 0 <= int(code) < len(HEIGHTS), self, "heights that it knows")
         if code is not None and not self._prepare(RandomForestKernel(heights=HEIGHTS[int(code)]), state_dict, prefix):
             del state_dict[prefix + "_heights.code"]  # incomplete, and reported as such
         super()._load_from_state_dict(state_dict, prefix, *args)

@@ -13,6 +13,7 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.saved_tables import check_saved, has_shape
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.forest import ForestPartition
@@ -145,6 +146,9 @@ class ForestNoise(Noise):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         saved = state_dict.get(prefix + "leaf_values")
         if torch.is_tensor(saved):
+            trees = state_dict.get(prefix + "partition.tree_nodes")
+            is_right = trees is None or has_shape(saved, int((trees.diff() + 1).sum()) // 2)
+            check_saved(is_right and bool(saved.isfinite().all()), self, "a finite value for each leaf")
             self.leaf_values = self.leaf_values.new_empty(saved.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

@@ -11,6 +11,7 @@ from gpytorch.likelihoods.noise_models import Noise
 from torch import Tensor
 from torch.distributions import StudentT
 
+from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
 from gpytorch_partition.likelihoods.weighted_likelihood import WeightedNoise
@@ -45,6 +46,13 @@ class StudentTNoise(WeightedNoise):
     def extra_repr(self) -> str:
         """Degrees of freedom, and the range of the weights."""
         return f"{float(self.df):g} degrees of freedom, {super().extra_repr()}"
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name, least in (("df", 2), ("factor", 0)):
+            saved = state_dict.get(prefix + name)
+            is_right = saved is None or bool(((saved > least) & saved.isfinite()).all())
+            check_saved(is_right, self, f"{name} above {least}")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
     def new_factor(self) -> Tensor:

@@ -10,6 +10,8 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.inputs.saved_tables import check_saved
+
 
 class WeightedNoise(Noise):
     r"""
@@ -36,6 +38,13 @@ class WeightedNoise(Noise):
         self.base_noise = base_noise
         self.register_buffer("weights", weights.detach().clone())
         self.register_buffer("unit", torch.tensor(unit, dtype=weights.dtype))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        for name in ("weights", "unit"):
+            saved = state_dict.get(prefix + name)
+            is_right = saved is None or bool(((saved > 0) & saved.isfinite()).all())
+            check_saved(is_right, self, f"finite {name} above 0")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """The range of the weights."""

@@ -29,6 +29,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.inputs.saved_tables import check_floats, check_saved, has_shape
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
@@ -37,6 +38,8 @@ from gpytorch_partition.operators.products import product
 from gpytorch_partition.training.coregionalization import Coregionalization, Rotation
 
 _LEAST_SIGNAL = 1e-9  # of an independent target, in variances of its noise; one of less is nothing but noise
+
+_ROUNDING = 1e-6  # of eigenvalues, relative to the largest
 
 
 class CoregionalizedGP(torch.nn.Module):
@@ -86,6 +89,17 @@ class CoregionalizedGP(torch.nn.Module):
         self.register_buffer("noise", coregionalization.noise.double().clone())
         self.register_buffer("constant", coregionalization.mean.double().clone())
         self.requires_grad_(False).eval()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Refuse what is no covariance between targets, or not finite."""
+        check_floats(self, state_dict, prefix)
+        covariance, noise = (state_dict.get(prefix + name) for name in ("task_covariance", "noise"))
+        if covariance is not None and has_shape(covariance, self.num_targets, self.num_targets):
+            values = torch.linalg.eigvalsh(covariance.double())
+            is_covariance = torch.allclose(covariance, covariance.mT) and bool(values[0] >= -_ROUNDING * values[-1])
+            check_saved(is_covariance, self, "a covariance between targets")
+        check_saved(noise is None or (noise > 0).all(), self, "noise above 0")
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
     def num_targets(self) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -17,6 +19,7 @@ from gpytorch_partition.clusters.co_occurrence import MAX_CLUSTERS
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.node_weights import height_average_levels
 from gpytorch_partition.clusters.tree_layout import TreeLayout
+from gpytorch_partition.files import DamagedFileError, FileFormat
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
 from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace, summed_variances
@@ -28,6 +31,7 @@ from gpytorch_partition.inference.feature_space.level_weights import (
 )
 from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
 from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
+from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
@@ -37,6 +41,7 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import Clus
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.progress import progress
 
+_FORMAT = FileFormat("gpytorch_partition feature space", "file of a FeatureSpaceGP", version=1)
 _BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))  # default bounds of outputscale and noise
 _BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise is "at" it
 _CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of the solution instead of a new one
@@ -389,10 +394,59 @@ class FeatureSpaceGP:
         Restore what :meth:`state_dict` returned.
 
         :raises ValueError: If the counts were made with other partitions.
+        :raises RuntimeError: If it cannot be the state of a model.
         """
+        values = None if state["values"] is None else Maximum(**state["values"])
+        if values is not None:
+            is_finite = all(isinstance(each, float) and abs(each) < torch.inf for each in vars(values).values())
+            check_saved(is_finite and values.outputscale >= 0 and values.noise > 0, self, "finite fitted values")
         self.statistics.load_state_dict(state["statistics"])
-        self.values = None if state["values"] is None else Maximum(**state["values"])
+        self.values = values
         self.level_weights = state["level_weights"]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """
+        Write the model to a file, which :meth:`load` reads; it replaces another when it is whole.
+
+        :param path: The file.
+        :raises OSError: If it cannot be written; then what was there stays.
+        """
+        content = {"kernel": dict(self.kernel.state_dict()), "model": self.state_dict()}
+        _FORMAT.save(path, {**content, "max_clusters": self.statistics.max_clusters})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], kernel: PartitionKernel) -> FeatureSpaceGP:
+        """
+        The model that :meth:`save` has written; no code of the file is run.
+
+        :param path: The file.
+        :param kernel: A kernel of the same kind, such as `RandomForestKernel()`: a copy of it takes up the saved
+            partitions.
+        :raises gpytorch_partition.files.DamagedFileError: If the file is of another format, or damaged.
+        :raises RuntimeError: If it is of another kind of kernel.
+        :raises OSError: If it cannot be read.
+
+        Example:
+            >>> from tempfile import TemporaryDirectory
+            >>> from gpytorch_partition import FastClusterKernel
+            >>> x = torch.linspace(0, 1, 100).unsqueeze(-1)
+            >>> model = FeatureSpaceGP(FastClusterKernel(x, 10, random_state=0))
+            >>> model.add_rows(x, x.squeeze(-1).sin())
+            >>> _ = model.fit()
+            >>> with TemporaryDirectory() as folder:
+            ...     model.save(f"{folder}/model.pt")
+            ...     copy = FeatureSpaceGP.load(f"{folder}/model.pt", FastClusterKernel())
+            >>> torch.equal(copy.predict(x)[0], model.predict(x)[0])
+            True
+        """
+        content, kernel = _FORMAT.load(path), deepcopy(kernel)
+        try:
+            kernel.load_state_dict(content["kernel"])
+            model = cls(kernel, max_clusters=content["max_clusters"])
+            model.load_state_dict(content["model"])
+        except (KeyError, TypeError, AttributeError, IndexError) as error:
+            raise DamagedFileError(f"{path} is damaged: its content is incomplete or wrong ({error})") from error
+        return model
 
     def _under(self, kernel: MondrianKernel) -> FeatureSpaceGP:
         """The model of the same rows with coarser partitions, of a shorter lifetime."""

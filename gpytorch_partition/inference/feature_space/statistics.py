@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,8 +16,10 @@ from gpytorch_partition.clusters.co_occurrence import (
     streamed_cluster_sums,
     zero_counts,
 )
+from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.partitions.partition import Partition
 
+_ROUNDING = 1e-6  # of sums of squares, relatively, after rows were added and removed
 _TENSORS = ("counts", "sums", "squares", "examples")  # the attributes that are saved, beside the labels
 
 
@@ -177,12 +179,51 @@ class ClusterStatistics:
         Restore saved statistics.
 
         :raises ValueError: If they were counted with other partitions.
+        :raises RuntimeError: If they cannot be counts and sums of rows.
         """
         _check_same(fingerprint(self.partition), state["partition"])
-        if state["values"] is not None:
-            self.index = SeenClusterIndex.of_values(state["values"])
+        index = self.index
+        if isinstance(index, SeenClusterIndex):
+            index = SeenClusterIndex.of_values(self._checked_values(state["values"]))
+        self._check_tables(index, *(state[name] for name in _TENSORS))
+        self.index = index
         for name in _TENSORS:
             setattr(self, name, state[name].clone())
+
+    def _checked_values(self, values: Any) -> list[Tensor]:
+        """The labels of each partition, distinct and sorted; none before rows were added."""
+        is_right = isinstance(values, list) and len(values) in (0, self.partition.num_partitions)
+        check_saved(is_right, self, "labels of each partition")
+        for each in values:
+            is_right = torch.is_tensor(each) and each.dtype == torch.int64 and each.dim() == 1
+            check_saved(is_right and (each[1:] > each[:-1]).all(), self, "sorted labels of each partition")
+        return values
+
+    def _check_tables(
+        self, index: ClusterIndex, counts: Tensor, sums: Tensor, squares: Tensor, examples: Tensor
+    ) -> None:
+        """Check that counts and sums are those of the same rows: :math:`O(p^2)`."""
+        size = index.num_clusters
+        for table, shape in ((counts, (size, size)), (sums, (size, 2)), (squares, (2, 2)), (examples, (size, -1))):
+            is_right = torch.is_tensor(table) and table.dtype == torch.float64 and table.dim() == 2
+            check_saved(is_right and len(table) == shape[0], self, "tables of clusters in float64")
+            check_saved(shape[1] in (-1, table.shape[1]) and table.isfinite().all(), self, "finite tables of clusters")
+        are_counts = (counts >= 0).all() & (counts == counts.round()).all() & (counts == counts.mT).all()
+        check_saved(are_counts & (counts.diagonal() == sums[:, 1]).all(), self, "counts of rows")
+        num_rows, sizes = float(squares[1, 1]), self._sizes_of(index)
+        totals = torch.tensor([float(part.sum()) for part in sums[:, 1].split(sizes)])
+        check_saved((totals == num_rows).all(), self, "as many rows in each partition")
+        shared = torch.stack([part.sum(1) for part in counts.split(sizes, 1)], 1) if sizes else counts
+        check_saved((shared == counts.diagonal().unsqueeze(1)).all(), self, "each row once in each partition")
+        slack = _ROUNDING * (1 + float(squares[0, 0].abs()))
+        is_moment = float(squares[0, 1]) ** 2 <= (float(squares[0, 0]) + slack) * num_rows + slack
+        check_saved(is_moment and torch.equal(squares, squares.mT), self, "sums of squares of targets")
+
+    def _sizes_of(self, index: ClusterIndex) -> list[int]:
+        """Numbers of codes of each partition; none where nothing was counted."""
+        if isinstance(index, SeenClusterIndex):
+            return [values.numel() + 1 for values in index.values]
+        return cast(Tensor, self.partition.cluster_counts).tolist()
 
     def _count(self, codes: Tensor, y: Tensor, sign: int) -> None:
         """Add rows, or subtract them, in copies that are assigned last: an error or an interruption changes nothing."""
