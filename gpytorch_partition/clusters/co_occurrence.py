@@ -31,9 +31,9 @@ def zero_counts(num_clusters: int, device: torch.device | None = None, most: int
     return torch.zeros(num_clusters, num_clusters, dtype=torch.float64, device=device)
 
 
-def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1) -> None:
+def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: Tensor | None = None) -> None:
     r"""
-    Add :math:`Z^\top Z` of some rows to the counts, in place.
+    Add :math:`Z^\top Z` of some rows to the counts, in place; with weights W, :math:`Z^\top W Z`.
 
     One table of counts per pair of partitions: :math:`N m^2 / 2` increments, `O(N m)` workspace in chunks, and a table
     per thread of `16 C^2` bytes, C the most clusters of a partition. Counts are whole numbers, exact up to 2^53.
@@ -41,6 +41,7 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1) -> None:
     :param counts: `p x p` float64.
     :param codes: `N x m` columns of Z; the codes of one partition lie in a range of their own.
     :param sign: -1 to subtract the counts of the rows instead.
+    :param weights: `N` float64, what each row counts for. (Default: 1.)
 
     Example:
         >>> counts = torch.zeros(4, 4, dtype=torch.float64)
@@ -56,17 +57,22 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1) -> None:
     low, high = codes.amin(0), codes.amax(0)
     blocks = [slice(a, b + 1) for a, b in zip(low.tolist(), high.tolist())]
     largest = max(block.stop - block.start for block in blocks) ** 2
-    for chunk in codes.split(max(_ROWS_PER_CHUNK, largest)):
+    size = max(_ROWS_PER_CHUNK, largest)
+    parts = [None] * -(-len(codes) // size) if weights is None else weights.split(size)
+    for chunk, part in zip(codes.split(size), parts):
         local = (chunk - low).T.to(torch.int32 if largest < 2**31 else torch.int64).contiguous()
-        for_each(partial(_count_pairs, counts, local, blocks, sign), range(len(blocks)))
+        for_each(partial(_count_pairs, counts, local, blocks, sign, part), range(len(blocks)))
 
 
-def _count_pairs(counts: Tensor, local: Tensor, blocks: list[slice], sign: int, first: int) -> None:
+def _count_pairs(
+    counts: Tensor, local: Tensor, blocks: list[slice], sign: int, weights: Tensor | None, first: int
+) -> None:
     """Add the tables of one partition with itself and with all later ones."""
     for second in range(first, len(blocks)):
         here, there = blocks[first], blocks[second]
         size = there.stop - there.start
-        table = torch.bincount(local[first] * size + local[second], minlength=(here.stop - here.start) * size)
+        pairs = local[first] * size + local[second]
+        table = torch.bincount(pairs, weights=weights, minlength=(here.stop - here.start) * size)
         table = sign * table.view(-1, size).to(counts.dtype)
         counts[here, there] += table
         if second != first:

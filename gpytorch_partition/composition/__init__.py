@@ -1,5 +1,6 @@
 """What GPyTorch and linear_operator build around a partition kernel: sums, products, tasks, noise and predictions."""
 
+from gpytorch_partition.composition import distributions as distributions
 from gpytorch_partition.composition import kernels as kernels
 from gpytorch_partition.composition import noise as noise
 from gpytorch_partition.composition.covariance import LazyPartitionCovariance as LazyPartitionCovariance

@@ -9,6 +9,7 @@ from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.utils.memoize import cached
 from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, SumLinearOperator
 from torch import Tensor
+from torch.nn import Module
 
 from gpytorch_partition.composition.claims import claim
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
@@ -46,6 +47,9 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
     def __rmul__(self, other: Any) -> LinearOperator:
         return self.mul(other)
 
+    def _mul_constant(self, other: float | Tensor) -> LinearOperator:
+        return self.evaluate_kernel()._mul_constant(other)
+
     def _sum_batch(self, dim: int) -> LinearOperator:
         return self.evaluate_kernel()._sum_batch(dim)
 
@@ -58,8 +62,8 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
         return self.evaluate_kernel().zero_mean_mvn_samples(num_samples)
 
 
-def contains_partition_kernel(kernel: Kernel) -> bool:
-    """Whether a kernel is one of this package's, or contains one."""
+def contains_partition_kernel(kernel: Module) -> bool:
+    """Whether a kernel, or a model, is one of this package's kernels, or contains one."""
     return any(isinstance(module, ClusterKernel) for module in kernel.modules())
 
 

@@ -102,6 +102,16 @@ class CovarianceOperator(LinearOperator):
             check_dense(self, "a diagonalization")
         return super().diagonalization(method=method)
 
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        """
+        A root: up to `max_cholesky_size` rows a dense one; by Lanczos, with large errors, only if asked for by name.
+
+        :raises RuntimeError: For more rows, unless a method is named.
+        """
+        if method is None:
+            check_dense(self, "a root")
+        return super().root_decomposition(method=method)
+
     def _svd(self) -> tuple[LinearOperator, Tensor, LinearOperator]:
         check_dense(self, "a singular value decomposition")
         return super()._svd()

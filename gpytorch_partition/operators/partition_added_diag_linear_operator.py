@@ -29,6 +29,7 @@ from gpytorch_partition.operators.preconditioners import (
     nystrom_preconditioner,
     partition_inverse,
 )
+from gpytorch_partition.operators.roots import exact_root, sum_of_roots
 
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
@@ -122,6 +123,23 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         noise = torch.randn(num_samples, *self.shape[:-1], dtype=self.dtype, device=self.device)
         return covariance.zero_mean_mvn_samples(num_samples) + diagonal._diagonal().sqrt() * noise
 
+    def sparse_root(self) -> LinearOperator:
+        """
+        The exact root (`*batch x N x (q + N)`), as an operator: that of K beside the noise's.
+
+        :raises NotImplementedError: If K has no root that is known and not dense.
+        """
+        covariance, diagonal = self._terms
+        return sum_of_roots(covariance.evaluate_kernel(), diagonal)
+
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        """
+        A root: dense up to `max_cholesky_size` rows, the exact sparse one above.
+
+        :raises RuntimeError: Above, if K has none; or if a dense method is named.
+        """
+        return super().root_decomposition(method) if method is not None or self._is_small else exact_root(self)
+
     # Preconditioning.
 
     def _preconditioner(self) -> tuple[Callable | None, LinearOperator | None, Tensor | None]:
@@ -199,8 +217,11 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def _has_dense_log_prob(self) -> bool:
-        is_small = self.size(-1) <= linear_settings.max_cholesky_size.value()
-        return is_small or linear_settings.fast_computations.log_prob.off()
+        return self._is_small or linear_settings.fast_computations.log_prob.off()
+
+    @property
+    def _is_small(self) -> bool:
+        return self.size(-1) <= linear_settings.max_cholesky_size.value()
 
     def _quadratic_forms(self, rhs: Tensor, parts: FewClusters | IndependentTasks) -> Tensor:
         r"""

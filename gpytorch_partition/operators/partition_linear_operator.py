@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from linear_operator import settings as linear_settings
-from linear_operator.operators import LinearOperator, RootLinearOperator
+from linear_operator.operators import LinearOperator
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import Clus
 from gpytorch_partition.operators.cluster_operators.transposed_linear_operator import TransposedLinearOperator
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.loadings import cluster_sums, loadings_derivative, row_values
+from gpytorch_partition.operators.roots import ExactRootLinearOperator
 
 _LOOKUPS = 2**22  # entries looked up at once by index
 # Wide products take a block of columns at a time: where its table of sums stays in the cache, several times as fast.
@@ -404,7 +405,7 @@ class PartitionLinearOperator(CovarianceOperator):
         """
         if method is not None:
             return super().root_decomposition(method=method)
-        return RootLinearOperator(self.sparse_root())
+        return ExactRootLinearOperator(self)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """

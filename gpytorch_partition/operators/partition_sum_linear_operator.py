@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from linear_operator import settings as linear_settings
 from linear_operator.operators import LinearOperator, SumLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
+from gpytorch_partition.operators.roots import exact_root, sum_of_roots
 
 
 class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
@@ -53,6 +55,23 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
 
     def _sum_batch(self, dim: int) -> LinearOperator:
         return self.__class__(*(term._sum_batch(dim) for term in self.linear_ops))
+
+    def sparse_root(self) -> LinearOperator:
+        """
+        The exact root (`*batch x N x q`), as an operator: those of the terms side by side.
+
+        :raises NotImplementedError: If a term has none that is known and not dense.
+        """
+        return sum_of_roots(*self.linear_ops)
+
+    def root_decomposition(self, method: str | None = None) -> LinearOperator:
+        """
+        A root: dense up to `max_cholesky_size` rows, the exact sparse one above.
+
+        :raises RuntimeError: Above, if a term has none; or if a dense method is named.
+        """
+        is_small = self.size(-1) <= linear_settings.max_cholesky_size.value()
+        return super().root_decomposition(method) if method is not None or is_small else exact_root(self)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """

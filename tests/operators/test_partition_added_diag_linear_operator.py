@@ -3,6 +3,7 @@ from __future__ import annotations
 import unittest
 
 import linear_operator
+import linear_operator
 import torch
 from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
@@ -16,7 +17,7 @@ from gpytorch_partition.operators import (
 class _Suite(LinearOperatorTestCase):
     seed = 2
     should_call_cg = False  # ours, not linear_operator.utils.linear_cg: see test_solves_by_our_cg
-    should_call_lanczos = True
+    should_call_lanczos = False  # roots are exact
     should_call_lanczos_diagonalization = True
 
     def test_diagonalization(self, symeig=True):
@@ -45,7 +46,12 @@ class TestAddedDiagBatch(_Suite, unittest.TestCase):
 
 
 class TestSum(_Suite, unittest.TestCase):
-    should_call_lanczos = True
+    def test_root_decomposition(self, cholesky=False):
+        """Of a sum with a dense term none is known but a dense one."""
+        if cholesky:
+            return super().test_root_decomposition(cholesky)
+        with linear_operator.settings.max_cholesky_size(0), self.assertRaisesRegex(RuntimeError, "a root .*dense"):
+            self.create_linear_op().root_decomposition()
 
     def create_linear_op(self):
         first, second = rows(0, (5,), (2, 3)), rows(9, (5,), (3,))

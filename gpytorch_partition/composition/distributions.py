@@ -1,0 +1,181 @@
+"""GPyTorch's normal distributions with a partition operator as covariance, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gpytorch.distributions import MultivariateNormal
+from gpytorch.distributions.multivariate_normal import kl_mvn_mvn
+from gpytorch.mlls import LeaveOneOutPseudoLikelihood
+from linear_operator import settings as linear_settings
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+from torch.distributions.kl import register_kl
+
+from gpytorch_partition.composition.claims import claim
+from gpytorch_partition.composition.covariance import contains_partition_kernel
+from gpytorch_partition.operators.guards import involves_partitions
+from gpytorch_partition.operators.noisy_clusters import NoisyClusters, noisy_clusters
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+
+_ONE_SAMPLE = torch.Size()
+
+
+class PartitionMultivariateNormal(MultivariateNormal):
+    """
+    A normal distribution of N values whose covariance is a partition operator, or was one.
+
+    Up to `max_cholesky_size` values everything is dense. Above, entropies and Kullback-Leibler divergences of one
+    partition kernel plus one level of noise are exact, by p x p matrices, where there are fewer clusters than rows, and
+    5,000 at most; entropies of others have the log determinant of :meth:`log_prob`. What would be dense is refused, and
+    so is a density without noise: there the covariance of many rows is singular.
+    """
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether it is lazy, of a partition operator, and too large for dense algebra."""
+        if not self.islazy or self.event_shape.numel() <= linear_settings.max_cholesky_size.value():
+            return False
+        return involves_partitions(self.lazy_covariance_matrix)
+
+    @property
+    def base_sample_shape(self) -> torch.Size:
+        """Shape of the normal numbers that :meth:`rsample` makes one sample of: more than N above the Cholesky limit"""
+        root = self._own_root if self._is_large else None
+        return super().base_sample_shape if root is None else torch.Size([root.shape[-1]])
+
+    def rsample(self, sample_shape: torch.Size = _ONE_SAMPLE, base_samples: Tensor | None = None) -> Tensor:
+        """
+        Samples (`*sample_shape x *batch x N`), with gradients.
+
+        :param sample_shape: How many.
+        :param base_samples: Normal numbers, as of `get_base_samples`: `*sample_shape x *batch x` the base sample shape.
+        :raises ValueError: If they do not fit.
+        """
+        root = None if base_samples is None else self._own_root
+        if base_samples is None or root is None:
+            return super().rsample(sample_shape, base_samples)
+        expected = (*self.loc.shape[:-1], root.shape[-1])
+        if base_samples.shape[max(0, base_samples.dim() - len(expected)) :] != expected:
+            raise ValueError(
+                f"expected base samples of shape (..., {', '.join(map(str, expected))}), as of get_base_samples, got "
+                f"{tuple(base_samples.shape)}"
+            )
+        columns = base_samples.reshape(-1, *expected).movedim(0, -1)
+        samples = root.matmul(columns).movedim(-1, 0).reshape(*base_samples.shape[:-1], self.loc.shape[-1])
+        return self.loc + samples
+
+    @property
+    def _own_root(self) -> LinearOperator | None:
+        """The root that samples are made with; None for GPyTorch's own rules."""
+        if not self.islazy or not involves_partitions(self.lazy_covariance_matrix):
+            return None
+        covariance = self.lazy_covariance_matrix.evaluate_kernel()
+        root = covariance.root_decomposition().root
+        if self._is_large or root.shape[-1] == self.loc.shape[-1]:
+            return root if self._is_large else None
+        return covariance.root_decomposition(method="cholesky").root
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """
+        Log densities of values (`*batch`).
+
+        :raises RuntimeError: Above `max_cholesky_size` values without noise.
+        """
+        if self._is_large:
+            self._check_noise("a density")
+        return super().log_prob(value)
+
+    def entropy(self) -> Tensor:
+        """The differential entropy (`*batch`), in nats."""
+        if not self._is_large:
+            return super().entropy()
+        noisy = self._check_noise("an entropy")
+        clusters = noisy_clusters(noisy)
+        log_determinant = noisy.logdet() if clusters is None else clusters[0].log_determinant().to(self.loc.dtype)
+        entropy = 0.5 * (log_determinant + self.loc.shape[-1] * (1 + math.log(2 * math.pi)))
+        return entropy.expand(self.batch_shape)
+
+    def _check_noise(self, task: str) -> PartitionAddedDiagLinearOperator:
+        covariance = self.lazy_covariance_matrix.evaluate_kernel()
+        if isinstance(covariance, PartitionAddedDiagLinearOperator):
+            return covariance
+        raise RuntimeError(
+            f"{task} of {self.loc.shape[-1]:,} values expected a covariance with noise, got a "
+            f"{type(covariance).__name__}, which may be singular: use likelihood(distribution), or "
+            "distribution.add_jitter(noise), or raise linear_operator.settings.max_cholesky_size for dense algebra"
+        )
+
+
+def _own_distribution(mean: Any, covariance_matrix: Any, validate_args: bool = False) -> MultivariateNormal | None:
+    is_own = isinstance(covariance_matrix, LinearOperator) and involves_partitions(covariance_matrix)
+    return object.__new__(PartitionMultivariateNormal) if is_own else None
+
+
+def _divergence(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+    r"""
+    The Kullback-Leibler divergence of p from q (`*batch`), in nats.
+
+    :raises RuntimeError: Above `max_cholesky_size` values, if it is not exact by p x p matrices.
+    """
+    if not any(isinstance(each, PartitionMultivariateNormal) and each._is_large for each in (p, q)):
+        return kl_mvn_mvn(p, q)
+    first, second = _clusters_of("a Kullback-Leibler divergence", p, q)
+    difference = (p.loc - q.loc).double().unsqueeze(-1)
+    form = (difference * second.solve(difference)).sum()
+    trace = second.trace_of_solve(first) - p.loc.shape[-1]
+    return 0.5 * (second.log_determinant() - first.log_determinant() + trace + form).to(p.loc.dtype)
+
+
+def _clusters_of(task: str, *distributions: MultivariateNormal) -> list[NoisyClusters]:
+    covariances = [each.lazy_covariance_matrix.evaluate_kernel() for each in distributions]
+    has_batch = any(each.batch_shape for each in distributions)
+    if not has_batch and (clusters := noisy_clusters(*covariances)) is not None:
+        return clusters
+    limit = linear_settings.max_cholesky_size.value()
+    raise RuntimeError(
+        f"{task} of {covariances[0].shape[-1]:,} values expected one partition kernel plus one level of noise, with "
+        f"fewer clusters than rows and 5,000 at most, or no more than max_cholesky_size = {limit:,} values: use fewer "
+        "partitions, or coarser ones, or raise linear_operator.settings.max_cholesky_size for dense algebra"
+    )
+
+
+register_kl(PartitionMultivariateNormal, PartitionMultivariateNormal)(_divergence)
+register_kl(PartitionMultivariateNormal, MultivariateNormal)(_divergence)
+register_kl(MultivariateNormal, PartitionMultivariateNormal)(_divergence)
+
+
+class PartitionLeaveOneOut(LeaveOneOutPseudoLikelihood):
+    """
+    The leave-one-out likelihood of a model with a partition kernel: closed form by the diagonal of the inverse.
+
+    Dense up to `max_cholesky_size` rows; above, by p x p matrices, with gradients, where these apply.
+    """
+
+    def forward(self, function_dist: MultivariateNormal, target: Tensor, *params: Any) -> Tensor:
+        """
+        The mean log density of the targets, each given all others.
+
+        :raises RuntimeError: Above `max_cholesky_size` rows, unless it is one partition kernel plus one level of noise
+            with fewer clusters than rows.
+        """
+        output = self.likelihood(function_dist, *params)
+        if not (isinstance(output, PartitionMultivariateNormal) and output._is_large):
+            return super().forward(function_dist, target, *params)
+        (clusters,) = _clusters_of("a leave-one-out likelihood", output)
+        precisions = clusters.inverse_diagonal().clamp_min(torch.finfo(torch.float64).tiny)
+        weights = clusters.solve((target - output.mean).unsqueeze(-1)).squeeze(-1)
+        log_densities = 0.5 * (precisions.log() - weights.square() / precisions - math.log(2 * math.pi))
+        num_data = target.size(-1)
+        return self._add_other_terms(log_densities.sum(-1).to(target.dtype), params).div(num_data)
+
+
+def _own_leave_one_out(likelihood: Any, model: Any) -> PartitionLeaveOneOut | None:
+    is_own = isinstance(model, torch.nn.Module) and contains_partition_kernel(model)
+    return object.__new__(PartitionLeaveOneOut) if is_own else None
+
+
+claim(MultivariateNormal, _own_distribution)
+claim(LeaveOneOutPseudoLikelihood, _own_leave_one_out)
