@@ -100,5 +100,5 @@ def _say(estimator: Any, seconds: float, num_rows: int) -> None:
             f"{num_rows:,} rows took {least:.1f} seconds, as fast as the machine was. Give a larger budget, or fewer "
             "rows",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )

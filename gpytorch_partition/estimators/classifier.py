@@ -19,6 +19,7 @@ from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
 from gpytorch_partition.estimators.machine import KernelMachine, check_count
@@ -161,6 +162,7 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionGPClassifier:
         """
         Choose the weights of the kernel and the link, and solve for all rows.
@@ -261,7 +263,7 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
                 "to it, and probabilities will be too sure. Give a function instead, which is called in each fold: "
                 f"kernel=lambda x, y: {type(self.kernel).__name__}(x, y)",
                 OverconfidenceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def _complete(self, x: Tensor) -> Tensor:
