@@ -19,8 +19,9 @@ Item = TypeVar("Item")
 
 LONG_SECONDS = 120  # seconds: work that is expected to take longer is announced by a warning in the log
 
-_shows = True  # whether bars are shown on terminals
-_tells = 0  # how much is said of stages where there is no terminal: 1 their seconds, 2 those of their steps too
+_SHOWS: ContextVar[bool] = ContextVar("whether bars are shown on terminals", default=True)
+# How much is said of stages where there is no terminal: 1 their seconds, 2 those of their steps too.
+_TELLS: ContextVar[int] = ContextVar("how much is said of stages", default=0)
 _DELAY, _TICK = 2.0, 1.0  # seconds before anything is shown, and between two looks at the clock
 _LEAST_FORECAST = 10.0  # seconds
 
@@ -42,7 +43,7 @@ def progress(items: Iterable[Item], description: str, total: int | None = None) 
     if total is None and isinstance(items, Sized):
         total = len(items)
     start = monotonic()
-    bar = tqdm(items, desc=description, total=total, disable=not _shows or None, delay=_DELAY, leave=False)
+    bar = tqdm(items, desc=description, total=total, disable=not _SHOWS.get() or None, delay=_DELAY, leave=False)
     for number, item in enumerate(bar):
         if number == 1:
             remaining = (monotonic() - start) * ((total or 1) - 1)
@@ -137,7 +138,7 @@ def expect(seconds: float) -> None:
 
 @contextmanager
 def _shown(line: Line) -> Iterator[None]:
-    with tqdm(bar_format="{desc}", disable=not _shows or None, delay=_DELAY, leave=False) as bar:
+    with tqdm(bar_format="{desc}", disable=not _SHOWS.get() or None, delay=_DELAY, leave=False) as bar:
         if bar.disable:
             yield
             return
@@ -164,7 +165,7 @@ def _tick(bar: tqdm, line: Line, done: Event) -> None:
 @contextmanager
 def quiet(is_quiet: bool = True) -> Iterator[None]:
     """
-    No bars and no clocks inside, not even on a terminal; in all threads, as standard error is one.
+    No bars and no clocks inside, not even on a terminal; in this thread, as others may want theirs.
 
     :param is_quiet: Whether to be quiet. (Default: yes.)
 
@@ -173,12 +174,11 @@ def quiet(is_quiet: bool = True) -> Iterator[None]:
         ...     sum(progress(range(4), "adding"))
         6
     """
-    global _shows
-    before, _shows = _shows, not is_quiet
+    token = _SHOWS.set(not is_quiet)
     try:
         yield
     finally:
-        _shows = before
+        _SHOWS.reset(token)
 
 
 @contextmanager
@@ -189,13 +189,12 @@ def verbosity(verbose: bool | int | None) -> Iterator[None]:
     :param verbose: None shows lines and bars on terminals; 0 or False nothing; 1 or True also tells the seconds of each
         stage where there is no terminal, 2 those of its steps too.
     """
-    global _tells
-    before, _tells = _tells, int(verbose or 0)
+    token = _TELLS.set(int(verbose or 0))
     try:
-        with quiet(not _shows or (verbose is not None and not verbose)):
+        with quiet(not _SHOWS.get() or (verbose is not None and not verbose)):
             yield
     finally:
-        _tells = before
+        _TELLS.reset(token)
 
 
 def tell(message: str, level: int = 1) -> None:
@@ -207,7 +206,7 @@ def tell(message: str, level: int = 1) -> None:
     :param message: What to say.
     :param level: The least `verbose` that is said it.
     """
-    if _tells < level or not _shows or sys.stderr.isatty():
+    if _TELLS.get() < level or not _SHOWS.get() or sys.stderr.isatty():
         return
     if logger.isEnabledFor(logging.INFO):
         logger.info("%s", message)

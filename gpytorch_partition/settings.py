@@ -8,20 +8,19 @@ ever. Nothing here can change that. What is safe:
 - Settings of this package with a value (:class:`preconditioner`, :class:`probe_seed`, ...) are local to the thread (and
   to the asyncio task) that enters them. A new thread begins with the defaults, as do those in which PyTorch computes
   gradients on a GPU; `contextvars.copy_context().run(...)` takes the settings of its parent along.
-- :class:`iterative` and :class:`no_debug`, which set GPyTorch's, are counted: the first thread to enter sets them, the
-  last one to leave restores them. Meanwhile they hold in all threads.
+- :class:`iterative` and :class:`no_debug`, which are about GPyTorch's, are local to the thread that is inside too. So
+  are contexts of the same settings of GPyTorch that are entered inside them. A new thread enters them itself.
 
-What is not: contexts of `gpytorch.settings` and `linear_operator.settings` in threads that overlap. Enter them once,
-around all threads.
+What is not: contexts of `gpytorch.settings` and `linear_operator.settings` elsewhere, in threads that overlap. Enter
+them once, around all threads.
 """
 
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import gpytorch
 import linear_operator
@@ -188,41 +187,109 @@ class predictive_variances(_local_value):  # noqa: N801
         super().__init__(value)
 
 
-class _counted:  # noqa: N801
-    """Settings of the process that the first to enter sets and the last to leave restores, in any order and thread."""
+class _Entry(NamedTuple):
+    """Values for settings of GPyTorch, by setting, and the kind of context that brought them; compared by its mark."""
 
-    _lock: ClassVar[threading.Lock]
-    _depth: ClassVar[int]
-    _entered: ClassVar[ExitStack]
+    mark: object
+    kind: type
+    values: dict[Any, Any]
 
-    def __init_subclass__(cls) -> None:
-        cls._lock, cls._depth, cls._entered = threading.Lock(), 0, ExitStack()
+
+# What this thread has entered, the last of which is read instead of the settings of the process; and what all threads
+# have, for those of PyTorch's that compute gradients on a GPU, of which Python knows nothing: they read the newest.
+_HELD: ContextVar[tuple[_Entry, ...]] = ContextVar("settings of GPyTorch in this thread", default=())
+_OF_ALL: dict[object, _Entry] = {}
+
+
+def _held() -> dict[Any, Any]:
+    """The settings of GPyTorch that hold in this thread only."""
+    if held := _HELD.get():
+        return held[-1].values
+    if _OF_ALL and isinstance(threading.current_thread(), threading._DummyThread):
+        return next((entry.values for entry in reversed(tuple(_OF_ALL.values()))), {})
+    return {}
+
+
+def _localized(setting: Any) -> Any:
+    """
+    A setting of GPyTorch which, from now on, is asked for what its thread holds before what the process has.
+
+    Outside :class:`iterative` and :class:`no_debug` it does what it did. Its contexts remember the value that they find
+    and change it by a method of the class, which is all that has to know: their `__enter__` and `__exit__` are as good
+    for a value of a thread.
+    """
+    is_flag = hasattr(setting, "on")
+    read_name, change_name = ("on", "_set_state") if is_flag else ("value", "_set_value")
+    read, change = getattr(setting, read_name), getattr(setting, change_name)
+
+    def own_or_of_process(cls: type) -> Any:
+        held = _held()
+        return held[setting] if setting in held else read()
+
+    def change_own_or_of_process(cls: type, value: Any) -> None:
+        held = _HELD.get()
+        if held and setting in held[-1].values:
+            _OF_ALL[held[-1].mark] = entry = held[-1]._replace(values={**held[-1].values, setting: value})
+            _HELD.set((*held[:-1], entry))
+        else:
+            change(value)
+
+    setattr(setting, read_name, classmethod(own_or_of_process))
+    setattr(setting, change_name, classmethod(change_own_or_of_process))
+    if is_flag:
+        _remember_own(setting)
+    return setting
+
+
+def _remember_own(flag: Any) -> None:
+    """Have contexts of a flag remember the value in their thread; those of the process look at another attribute."""
+    begin = flag.__init__
+
+    def begin_with_own(self: Any, state: bool = True) -> None:
+        begin(self, state)
+        self.prev = _held().get(flag, self.prev)
+
+    flag.__init__ = begin_with_own
+
+
+class _local:  # noqa: N801
+    """Values for settings of GPyTorch that hold in the thread (and asyncio task) that is inside, in any order."""
+
+    _values: ClassVar[dict[Any, Any]]
+
+    def __init__(self) -> None:
+        self._marks: list[object] = []
 
     def __enter__(self) -> Any:
-        cls = type(self)
-        with cls._lock:
-            if cls._depth == 0:
-                for context in self._contexts():
-                    cls._entered.enter_context(context)
-            cls._depth += 1
+        held = _HELD.get()
+        outer = held[-1].values if held else {}
+        # Inside itself it changes nothing, so that values given in between still hold.
+        is_inside = any(entry.kind is type(self) for entry in held)
+        entry = _Entry(object(), type(self), outer if is_inside else {**outer, **self._values})
+        self._marks.append(entry.mark)
+        _OF_ALL[entry.mark] = entry
+        _HELD.set((*held, entry))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        cls = type(self)
-        with cls._lock:
-            cls._depth -= 1
-            if cls._depth == 0:
-                cls._entered.close()
+        held = _HELD.get()
+        own = [entry.mark for entry in held if entry.mark in self._marks]
+        if own:
+            self._leave(own[-1])
 
-    @staticmethod
-    def _contexts() -> list[Any]:
-        """The settings, as contexts that restore what they found when they were made."""
-        raise NotImplementedError
+    def _leave(self, mark: object) -> None:
+        _HELD.set(tuple(entry for entry in _HELD.get() if entry.mark is not mark))
+        _OF_ALL.pop(mark, None)
+        self._marks.remove(mark)
+
+    def __del__(self) -> None:
+        for mark in list(self._marks):  # left where an interruption came before the first line of `__exit__`
+            self._leave(mark)
 
 
-class iterative(_counted):  # noqa: N801
+class iterative(_local):  # noqa: N801
     r"""
     Dense algebra up to 2,000 rows (GPyTorch: 800), and above it iterative solvers, also where BoTorch is imported.
 
@@ -234,10 +301,8 @@ class iterative(_counted):  # noqa: N801
       (:mod:`gpytorch_partition.operators.accuracy`);
     - joint covariances of more than 512 training and test rows stay lazy, whatever BoTorch has set.
 
-    These settings of GPyTorch are global to the process, not local to a thread. Threads that train at once may all
-    enter this context: they are counted, the first sets the values and the last restores those from before, and
-    meanwhile they hold in threads outside as well. GPyTorch's own contexts are not counted: give them around all
-    threads.
+    These settings of GPyTorch are global to the process elsewhere; inside, they belong to the thread: others see
+    nothing of them, and a thread that is started inside is outside, until it enters the context itself.
 
     Settings given inside the context override these, also inside functions that enter the context again: entering it
     inside itself changes nothing.
@@ -249,21 +314,21 @@ class iterative(_counted):  # noqa: N801
         0.001
     """
 
-    @staticmethod
-    def _contexts() -> list[Any]:
-        return [
-            linear_operator.settings.fast_computations(covar_root_decomposition=True, log_prob=True, solves=True),
-            linear_operator.settings.max_cholesky_size(2000),
-            linear_operator.settings.cg_tolerance(1e-2),
-            linear_operator.settings.max_lanczos_quadrature_iterations(100),
-            gpytorch.settings.eval_cg_tolerance(1e-4),
-            gpytorch.settings.max_eager_kernel_size(512),
-        ]
+    _values: ClassVar[dict[Any, Any]] = {
+        _localized(linear_operator.settings._fast_covar_root_decomposition): True,
+        _localized(linear_operator.settings._fast_log_prob): True,
+        _localized(linear_operator.settings._fast_solves): True,
+        _localized(linear_operator.settings.max_cholesky_size): 2000,
+        _localized(linear_operator.settings.cg_tolerance): 1e-2,
+        _localized(linear_operator.settings.max_lanczos_quadrature_iterations): 100,
+        _localized(gpytorch.settings.eval_cg_tolerance): 1e-4,
+        _localized(gpytorch.settings.max_eager_kernel_size): 512,
+    }
 
 
-class no_debug(_counted):  # noqa: N801
+class no_debug(_local):  # noqa: N801
     """
-    `gpytorch.settings.debug(False)`, counted as :class:`iterative` is.
+    `gpytorch.settings.debug(False)`, local to a thread as :class:`iterative` is.
 
     For code that predicts at training inputs on purpose, which GPyTorch warns of.
 
@@ -273,9 +338,7 @@ class no_debug(_counted):  # noqa: N801
         False
     """
 
-    @staticmethod
-    def _contexts() -> list[Any]:
-        return [gpytorch.settings.debug(False)]
+    _values: ClassVar[dict[Any, Any]] = {_localized(gpytorch.settings.debug): False}
 
 
 __all__ = [

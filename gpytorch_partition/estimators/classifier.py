@@ -19,6 +19,7 @@ from sklearn.utils.validation import _num_samples
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
@@ -162,6 +163,7 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
         self.n_jobs = n_jobs
         self.verbose = verbose
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionGPClassifier:
         """
         Choose the weights of the kernel and the link, and solve for all rows.

@@ -9,6 +9,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machine import KernelMachine, optional_targets
 from gpytorch_partition.models.cluster_features import ClusterFeatures
@@ -62,6 +63,7 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> PartitionFeatures:
         """
         Build the kernel, and find the clusters that hold rows.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_positive, optional_targets
 from gpytorch_partition.models.spectral import spectral_truncation
@@ -71,6 +72,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @all_or_nothing
     @ticking("fitting a PartitionKernelPCA")
     def fit(self, X: Any, y: Any = None) -> PartitionKernelPCA:
         """

@@ -14,6 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted
 
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.regressor import check_magnitudes
 from gpytorch_partition.estimators.tables import ReadsNumbers
 from gpytorch_partition.inputs.standardization import Standardization
@@ -123,6 +124,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         self.rare_class = rare_class
         self.n_jobs = n_jobs
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> LAGORanker:
         """
         Place the kernels, and choose K and alpha.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.machine import check_count, check_positive, class_indicators
 from gpytorch_partition.estimators.tables import ReadsNumbers
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -122,6 +124,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     lifetimes_: np.ndarray | None
     validation_errors_: np.ndarray | None
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> MondrianClassifier:
         """
         Choose the lifetime, and train.
@@ -135,6 +138,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         X, y = self._read_numbers(X, y, reset=True)
         return self._begin(X, y, np.unique(y))
 
+    @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> MondrianClassifier:
         """
         Go on with more rows: one pass over them, in a random order. Cells that open begin with the weight 0.
@@ -159,6 +163,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"expected the classes of the first call, {self.classes_}, got {np.unique(classes)}")
         x, numbers = self._columns.apply_array(X), self._numbers(y)
+        self.features_, self._learner, self._random = deepcopy((self.features_, self._learner, self._random))
         self._train(self.features_, self._learner, x, numbers, 1)
         return self
 

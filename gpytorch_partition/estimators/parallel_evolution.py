@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.regressor import check_magnitudes
 from gpytorch_partition.estimators.subset_criteria import CRITERIA, EstimatorCriterion, LinearCriterion, standardized
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -27,6 +28,7 @@ Criterion = Callable[[np.ndarray], np.ndarray]
 class _VotingSelector(SelectorMixin, BaseEstimator):
     """Members of an ensemble vote for columns; those with the most votes are selected."""
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any) -> Any:
         """
         Choose columns.

@@ -15,6 +15,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.budget import check_budget, fit_in_time
 from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.given_kernels import (
@@ -51,6 +52,7 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
 from gpytorch_partition.likelihoods import student_t_noise, weights_of
+from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
@@ -211,6 +213,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         self.verbose = verbose
         self.budget = budget
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, unlabelled: Any = None) -> PartitionGPRegressor:
         r"""
         Build the kernel and choose the hyperparameters.
@@ -413,8 +416,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
-        with settings.iterative(), settings.no_debug(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with settings.iterative(), settings.no_debug(), drawn_from(seed):
             if self._has_several:
                 return self._samples_of_targets(rows, n_samples, include_noise)
             samples = sampled(self.model_, self._points(rows), n_samples, include_noise=include_noise)

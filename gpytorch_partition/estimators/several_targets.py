@@ -112,7 +112,7 @@ class SeveralTargets:
                 f"{name} is at its bound: the model reproduces the training targets, so predictive intervals may be "
                 "too narrow",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return found
 

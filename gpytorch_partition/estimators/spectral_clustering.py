@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.cluster import KMeans
 
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_positive, optional_targets
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -77,6 +78,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @all_or_nothing
     @ticking("fitting a PartitionSpectralClustering")
     def fit(self, X: Any, y: Any = None) -> PartitionSpectralClustering:
         """

@@ -19,6 +19,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import _ovr_decision_function, check_classification_targets
 from torch import Tensor
 
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machine import (
     KernelMachine,
@@ -189,6 +190,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @all_or_nothing
     @ticking("fitting a PartitionSVC")
     def fit(self, X: Any, y: Any) -> PartitionSVC:
         """
@@ -332,6 +334,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @all_or_nothing
     @ticking("fitting a PartitionSVR")
     def fit(self, X: Any, y: Any) -> PartitionSVR:
         """

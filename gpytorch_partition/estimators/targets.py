@@ -90,7 +90,7 @@ def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
             f"{missing} of {len(y)} rows are left out, the first of them row {int((~known).argmax())}: none of their "
             f"{y.shape[1]} targets is known",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return known
 

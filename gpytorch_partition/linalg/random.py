@@ -1,8 +1,14 @@
-"""Random generators of the solvers, independent of the global random state."""
+"""Random generators of the solvers and of samples, independent of the global random state."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
 import torch
+from torch.overrides import TorchFunctionMode
 
 # Users' seeds are small numbers, and data drawn after torch.manual_seed(0) is common: probe vectors from the same
 # stream would equal the data, and a sketch from the same stream as the probes would not be independent of them.
@@ -23,3 +29,47 @@ def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Gene
         False
     """
     return torch.Generator(device).manual_seed((_STREAMS[stream] + seed) % 2**63)
+
+
+_DRAWN_FROM: ContextVar[torch.Generator | None] = ContextVar("the generator of samples", default=None)
+_DRAW = {
+    *(torch.randn, torch.rand, torch.randn_like, torch.normal, torch.bernoulli, torch._standard_gamma),
+    *(torch.Tensor.normal_, torch.Tensor.uniform_, torch.Tensor.exponential_),
+}
+
+
+@contextmanager
+def drawn_from(seed: int) -> Iterator[None]:
+    """
+    Have PyTorch draw from a generator of its own inside, in this thread only; its global random state is not touched.
+
+    For samples of distributions of PyTorch, GPyTorch and linear_operator, which take no generator. With
+    `torch.random.fork_rng` and `torch.manual_seed` threads that sample at once would draw from each other's seeds. The
+    numbers are the same, on the CPU.
+
+    :param seed: The seed.
+
+    Example:
+        >>> with drawn_from(7):
+        ...     drawn = torch.distributions.Normal(0.0, 1.0).sample()
+        >>> bool(drawn == torch.randn((), generator=torch.Generator().manual_seed(7)))
+        True
+    """
+    token = _DRAWN_FROM.set(torch.Generator().manual_seed(seed))
+    try:
+        with _Drawing():
+            yield
+    finally:
+        _DRAWN_FROM.reset(token)
+
+
+class _Drawing(TorchFunctionMode):
+    """Gives draws the generator of the thread; without one it does nothing."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _DRAW and kwargs.get("generator") is None and (generator := _DRAWN_FROM.get()) is not None:
+            kwargs = {**kwargs, "generator": generator}
+        return func(*args, **kwargs)

@@ -199,12 +199,13 @@ class FeatureSpaceGP:
         A :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its lower bound.
         """
         bounds = bounds or _BOUNDS
-        self.values = maximize(self._likelihood(), bounds)
-        if self.values.noise <= bounds.noise[0] * (1 + _BOUND_TOLERANCE):
+        values = maximize(self._likelihood(), bounds)
+        if values.noise <= bounds.noise[0] * (1 + _BOUND_TOLERANCE):
             message = f"the noise is at its lower bound, {bounds.noise[0]:g}: is the unit of the targets small?"
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
-        self._forget(with_space=False)
-        return self.values
+        self._forget(with_space=False)  # first: an interruption between the two must not leave the old solution
+        self.values = values
+        return values
 
     def cut(self, lifetime: float) -> FeatureSpaceGP:
         """

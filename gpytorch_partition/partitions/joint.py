@@ -85,8 +85,8 @@ class JointPartition(Partition):
     def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
         """As in :class:`Partition`; cached rows are dropped when a tensor of a source has been replaced."""
         if not self.has_tensors(self._coded_by):
+            self._cached_rows = []  # first: an interruption between the two must not leave codes of other tensors
             self._coded_by = list(self.tensors().values())
-            self._cached_rows.clear()
         return super().incidences(x1, x2)
 
     def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:

@@ -138,12 +138,10 @@ class Partition(torch.nn.Module):
 
     def _coded(self, x: Tensor) -> _CodedRows:
         """Codes of x in its own feature space, cached."""
-        for position, rows in enumerate(self._cached_rows):
-            if same_bits(rows.x, x):
-                self._cached_rows.insert(0, self._cached_rows.pop(position))
-                return rows
-        rows = self._code(x)
-        self._cached_rows[:] = [rows, *self._cached_rows][: self.num_cached]
+        rows = next((rows for rows in self._cached_rows if same_bits(rows.x, x)), None) or self._code(x)
+        # A new list in one assignment: other threads may be going through the old one.
+        others = [other for other in self._cached_rows if other is not rows]
+        self._cached_rows = [rows, *others][: self.num_cached]
         return rows
 
     def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:

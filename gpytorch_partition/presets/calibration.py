@@ -17,6 +17,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assemble
 from gpytorch_partition.presets.choice import Choice
@@ -191,8 +192,7 @@ def scale_factors(residuals: Tensor, variances: Tensor, noise: float, options: O
 
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
     """Posterior variances of the function, from samples."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(setup.random.randint(2**31))
+    with drawn_from(setup.random.randint(2**31)):
         return model(x).sample(torch.Size([setup.options.num_variance_samples])).var(0)
 
 

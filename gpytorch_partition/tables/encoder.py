@@ -14,6 +14,7 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.tables.cells import (
@@ -99,6 +100,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def __init__(self, categorical_features: Sequence[str | int] | None = None) -> None:
         self.categorical_features = categorical_features
 
+    @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
         """
         Learn the columns and their levels.
@@ -114,6 +116,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self._fitted_matrix(X)
         return self
 
+    @all_or_nothing
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
         """The table matrix (`N x D'`) of the table that is learned; parameters are those of :meth:`fit`."""
         return self._fitted_matrix(X)

@@ -217,8 +217,9 @@ class MondrianPartition(Partition):
                 f"expected a lifetime in (0, {self.max_lifetime:g}], up to the terminal one, got {lifetime}: build "
                 "with a longer max_lifetime"
             )
+        coded, self._cached_rows = self._cached_rows, []  # an interruption must not leave codes of another lifetime
         self.lifetime_bits = self._bits(lifetime)
-        self._cached_rows = [self._recoded(rows.x, rows.cluster_index) for rows in self._cached_rows]
+        self._cached_rows = [self._recoded(rows.x, rows.cluster_index) for rows in coded]
 
     @property
     def max_lifetime(self) -> float:
