@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, NamedTuple
@@ -11,7 +12,10 @@ import torch
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind
 from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.command_line.new_rows import matrix_of, read_new_rows
 from gpytorch_partition.estimators import PartitionGPRegressor
+
+logger = logging.getLogger(__name__)
 
 FORMAT = "gpytorch_partition model"
 VERSION = 2  # 1 had columns of numbers only
@@ -20,7 +24,14 @@ _NOT_A_MODEL_FILE = "{} is not a model file of gpytorch_partition, or it is dama
 
 
 class SavedModel(NamedTuple):
-    """A fitted regressor, and what its columns were called and held."""
+    """
+    A fitted regressor, and what its columns were called and held.
+
+    :param regressor: The regressor, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` describes it.
+    :param kinds: What its columns held, by name, in the order in which it takes them.
+    :param target: Name of the column that it predicts.
+    :param id: Name of the column that names rows; None if none was given.
+    """
 
     regressor: PartitionGPRegressor
     kinds: dict[str, Kind]  # of its columns
@@ -31,6 +42,20 @@ class SavedModel(NamedTuple):
     def columns(self) -> list[str]:
         """Names of its columns."""
         return list(self.kinds)
+
+    def read(self, path: str | Path) -> Any:
+        """
+        The rows of a file as the regressor takes them: columns found by name, and read as those that it was fitted to,
+        as the command `predict` does. What was read how goes to the log (level INFO).
+
+        :param path: A CSV or parquet file, in which the target need not be.
+        :return: Columns by name (a matrix, for models that the first release wrote).
+        :raises CommandError: If the file cannot be read; or with all that is wrong in it.
+        """
+        rows = read_new_rows(Path(path), self.kinds, None, is_required=False)
+        for note in rows.notes:
+            logger.info("%s", note)
+        return rows.table if self.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
 
 
 def save_model(path: Path, model: SavedModel) -> None:
@@ -53,9 +78,9 @@ def save_model(path: Path, model: SavedModel) -> None:
     torch.save(content, path)
 
 
-def load_model(path: Path) -> SavedModel:
+def load_model(path: str | Path) -> SavedModel:
     """
-    Read a model file, without executing code from it.
+    Read a model file that the command `fit` wrote, without executing code from it.
 
     :param path: The file.
     :return: The model, on the CPU.
@@ -86,7 +111,7 @@ def _model(content: dict[str, Any]) -> SavedModel:
     return SavedModel(regressor, kinds, content["target"], content["id"])
 
 
-def _content(path: Path) -> object:
+def _content(path: str | Path) -> object:
     try:
         with open(path, "rb") as file:
             if is_zipfile(file):  # what torch.save writes
