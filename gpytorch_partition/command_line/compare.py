@@ -98,7 +98,7 @@ def compare(options: Namespace) -> None:
     results: dict[str, Result] = {}
     scores = []
     for number, (name, model) in enumerate(models.items(), 1):
-        if (result := _run(name, model, split, f"{TITLES[name]} ({number} of {len(models)})")) is not None:
+        if (result := _run(name, model, split, f"{number}/{len(models)} {name}")) is not None:
             results[name] = result
             scores.append(_scores(name, result, split))
             _print_line(scores[-1])
