@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 from gpytorch_partition.estimators.uncertainty import judged
 from gpytorch_partition.files import replacing
 from gpytorch_partition.plots import plot_comparison
-from gpytorch_partition.progress import progress, ticking
+from gpytorch_partition.progress import ticking
 
 TITLES = {
     "auto": "default model (auto)",
@@ -100,10 +100,17 @@ def compare(options: Namespace) -> None:
     split = _split(data, options)
     say(data.notes, options.quiet)
     models = _models(split, options)
-    names = progress(list(models), "models")
-    results = {name: _run(name, models[name], split) for name in names}
-    scores = [_scores(name, result, split) for name, result in results.items()]
-    _print(data, split, scores, results)
+    _print_head(data, split)
+    results: dict[str, Result] = {}
+    scores = []
+    for number, (name, model) in enumerate(models.items(), 1):
+        if (result := _run(name, model, split, f"{number}/{len(models)} {name}")) is not None:
+            results[name] = result
+            scores.append(_scores(name, result, split))
+            _print_line(scores[-1])
+    if not results:
+        raise CommandError("no model could be fitted, for the reasons above: there is nothing to write")
+    _print_foot(split, models.keys())
     _write(folder, data, split, scores, results, options.kernels)
 
 
@@ -169,15 +176,24 @@ def _fitted_by(regressor: PartitionGPRegressor, quiet: bool) -> Model:
     return distributions
 
 
-def _run(name: str, model: Model, split: Split) -> Result:
-    """A model's predictions, timed; its warnings begin with the model's title."""
-    with warnings.catch_warnings(record=True) as caught, ticking(TITLES[name]):
+def _run(name: str, model: Model, split: Split, doing: str) -> Result | None:
+    """
+    A model's predictions, timed; its warnings begin with the model's title.
+
+    A model that fails is left out with a warning: others may have taken an hour.
+    """
+    found: Judgement | None = None
+    with warnings.catch_warnings(record=True) as caught, ticking(doing):
         start = time.perf_counter()
-        found = model(split)
+        try:
+            found = model(split)
+        except Exception as error:
+            reason = str(error).partition("\n")[0] or "without a reason"
+            warnings.warn(f"left out, since it failed: {reason} ({type(error).__name__})", RuntimeWarning, stacklevel=2)
         seconds = time.perf_counter() - start
     for warning in caught:
         warnings.warn(f"{TITLES[name]}: {warning.message}", warning.category, stacklevel=2)
-    return Result(found, seconds)
+    return None if found is None else Result(found, seconds)
 
 
 def _scores(name: str, result: Result, split: Split) -> Scores:
@@ -194,14 +210,19 @@ def _scores(name: str, result: Result, split: Split) -> Scores:
     )
 
 
-def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict[str, Result]) -> None:
+def _print_head(data: TrainingData, split: Split) -> None:
     num_train, num_test = len(split.train_y), len(split.test_y)
     print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows, {len(data.table)} columns\n")
-    print(f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'90 %':>7}{'':7}{'seconds':>9}")
-    for line in scores:
-        print(f"{TITLES[line.model]:<22}{line.rmse:>10.4g} +- {line.rmse_error:<6.2g}", end="")
-        print(f"{line.nlpd:>9.3f} +- {line.nlpd_error:<5.3f}", end="")
-        print(f"{100 * line.coverage_90:>7.1f} +- {100 * line.coverage_90_error:<3.1f}{line.seconds:>9.1f}")
+    print(f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'90 %':>7}{'':7}{'seconds':>9}", flush=True)
+
+
+def _print_line(line: Scores) -> None:
+    print(f"{TITLES[line.model]:<22}{line.rmse:>10.4g} +- {line.rmse_error:<6.2g}", end="")
+    print(f"{line.nlpd:>9.3f} +- {line.nlpd_error:<5.3f}", end="")
+    print(f"{100 * line.coverage_90:>7.1f} +- {100 * line.coverage_90_error:<3.1f}{line.seconds:>9.1f}", flush=True)
+
+
+def _print_foot(split: Split, names: Container[str]) -> None:
     deviation = split.train_y.std()
     print(
         f"\nRMSE: root mean squared error in units of the target, whose standard deviation is {deviation:.4g}.\n"
@@ -212,7 +233,7 @@ def _print(data: TrainingData, split: Split, scores: list[Scores], results: dict
     )
     if split.test_weights is not None:
         print("All three are averages over test rows by their weights; standard deviations are those of weight 1.")
-    if "rbf_ard" not in results:
+    if "rbf_ard" not in names:
         print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
 
@@ -236,7 +257,7 @@ def _write(
 
 
 def _plot(path: Path, target: str, split: Split, results: dict[str, Result], kernels: list[str]) -> None:
-    predictions = {TITLES[name]: results[name].found for name in kernels}
+    predictions = {TITLES[name]: results[name].found for name in kernels if name in results}
     references = {TITLES[name]: result.found for name, result in results.items() if name not in kernels}
     sizes = f"{len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
     title = f"Exact Gaussian processes with random partition kernels: {sizes}"

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind, check_kind
 from gpytorch_partition.command_line.errors import CommandError, cannot_write
+from gpytorch_partition.command_line.new_rows import matrix_of, read_new_rows
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.files import DamagedFileError, FileFormat
+
+logger = logging.getLogger(__name__)
 
 # Version 1 had columns of numbers only, and version 2 no digest.
 FORMAT = FileFormat("gpytorch_partition model", "model file", version=3, sealed_since=3)
 
 
 class SavedModel(NamedTuple):
-    """A fitted regressor, and what its columns were called and held."""
+    """
+    A fitted regressor, and what its columns were called and held.
+
+    :param regressor: The regressor, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` describes it.
+    :param kinds: What its columns held, by name, in the order in which it takes them.
+    :param target: Name of the column that it predicts.
+    :param id: Name of the column that names rows; None if none was given.
+    """
 
     regressor: PartitionGPRegressor
     kinds: dict[str, Kind]  # of its columns
@@ -26,6 +37,20 @@ class SavedModel(NamedTuple):
     def columns(self) -> list[str]:
         """Names of its columns."""
         return list(self.kinds)
+
+    def read(self, path: str | Path) -> Any:
+        """
+        The rows of a file as the regressor takes them: columns found by name, and read as those that it was fitted to,
+        as the command `predict` does. What was read how goes to the log (level INFO).
+
+        :param path: A CSV or parquet file, in which the target need not be.
+        :return: Columns by name (a matrix, for models that the first release wrote).
+        :raises CommandError: If the file cannot be read; or with all that is wrong in it.
+        """
+        rows = read_new_rows(Path(path), self.kinds, None, is_required=False)
+        for note in rows.notes:
+            logger.info("%s", note)
+        return rows.table if self.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
 
 
 def save_model(path: Path, model: SavedModel) -> None:
@@ -48,9 +73,9 @@ def save_model(path: Path, model: SavedModel) -> None:
         FORMAT.save(path, content)
 
 
-def load_model(path: Path) -> SavedModel:
+def load_model(path: str | Path) -> SavedModel:
     """
-    Read a model file, without executing code from it.
+    Read a model file that the command `fit` wrote, without executing code from it.
 
     :param path: The file.
     :return: The model, on the CPU.

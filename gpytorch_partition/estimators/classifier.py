@@ -21,6 +21,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.estimators.class_explanation import ClassExplanation
 from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
 from gpytorch_partition.estimators.machine import KernelMachine, check_count
@@ -81,7 +82,7 @@ class _Rows(NamedTuple):
         return None if self.weights is None else self.weights.values / self.weights.values.mean()
 
 
-class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
+class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine, ClassExplanation):
     r"""
     Calibrated probabilities of classes by Gaussian process regression on their indicators, linear in the rows.
 
@@ -185,7 +186,7 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
         """
         self._check_parameters()
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
-        X, y, row_weights, _ = counted_rows(X, y, weights)
+        X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
         table, labels = self._checked(X, y)
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)

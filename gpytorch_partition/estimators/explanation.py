@@ -20,7 +20,32 @@ from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.progress import ticking
 
 
-class Explanation(BaseEstimator):
+class NamesColumns:
+    """Mixin for estimators that speak of columns: those that were given, and those that the model has."""
+
+    n_features_in_: int
+
+    def _column_names(self) -> list[str]:
+        """The names of the columns as fitted, or x0, x1 and so on, as scikit-learn calls them."""
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{number}" for number in range(self.n_features_in_)] if names is None else list(map(str, names))
+
+    def _model_column_names(self) -> list[str]:
+        """The names of the columns that the model has, of which a date of a table makes several."""
+        encoder = getattr(self, "encoder_", None)
+        return self._column_names() if encoder is None else list(encoder.get_feature_names_out())
+
+    def _by_input_columns(self, shares: np.ndarray) -> np.ndarray:
+        """Shares of the model's columns (`parts x D'`) as those of the columns that were given (`parts x D`)."""
+        encoder = getattr(self, "encoder_", None)  # of tables, which makes several columns of a date
+        if encoder is None:
+            return shares
+        found = np.zeros((len(shares), self.n_features_in_))
+        np.add.at(found.T, encoder.sources_, shares.T)
+        return found
+
+
+class Explanation(NamesColumns, BaseEstimator):
     """
     Methods of a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor` that explain its model, and its
     HTML.
@@ -34,7 +59,6 @@ class Explanation(BaseEstimator):
     seconds_: dict[str, float]
     left_out_: tuple[str, ...]
     _constant_columns: tuple[str, ...]
-    n_features_in_: int
     _unit: Any
     _counted_rows: np.ndarray | None
     _has_several: bool
@@ -68,7 +92,7 @@ class Explanation(BaseEstimator):
                 self._model_column_names(),
                 *several,
                 num_columns=self.n_features_in_,
-                title=f"{type(self).__name__} with kernel={_shown(self.kernel)}",
+                title=f"{type(self).__name__} with kernel={shown_kernel(self.kernel)}",
                 log_marginal_likelihood=self.log_marginal_likelihood_value_,
                 log_predictive_density=self.log_predictive_density_,
                 at_bounds=self.at_bounds_,
@@ -171,25 +195,6 @@ class Explanation(BaseEstimator):
         counted = self._counted_rows
         return (numbers if counted is None else counted[numbers]), values
 
-    def _column_names(self) -> list[str]:
-        """The names of the columns as fitted, or x0, x1 and so on, as scikit-learn calls them."""
-        names = getattr(self, "feature_names_in_", None)
-        return [f"x{number}" for number in range(self.n_features_in_)] if names is None else list(map(str, names))
-
-    def _model_column_names(self) -> list[str]:
-        """The names of the columns that the model has, of which a date of a table makes several."""
-        encoder = getattr(self, "encoder_", None)
-        return self._column_names() if encoder is None else list(encoder.get_feature_names_out())
-
-    def _by_input_columns(self, shares: np.ndarray) -> np.ndarray:
-        """Shares of the model's columns (`parts x D'`) as those of the columns that were given (`parts x D`)."""
-        encoder = getattr(self, "encoder_", None)  # of tables, which makes several columns of a date
-        if encoder is None:
-            return shares
-        found = np.zeros((len(shares), self.n_features_in_))
-        np.add.at(found.T, encoder.sources_, shares.T)
-        return found
-
     def _points(self, rows: np.ndarray) -> torch.Tensor:
         raise NotImplementedError
 
@@ -211,6 +216,6 @@ class Explanation(BaseEstimator):
         return self.summary()._repr_html_() if hasattr(self, "model_") else ""
 
 
-def _shown(kernel: Any) -> str:
+def shown_kernel(kernel: Any) -> str:
     """A parameter `kernel` in a word."""
     return repr(kernel) if isinstance(kernel, str) else getattr(kernel, "__name__", type(kernel).__name__)

@@ -14,6 +14,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.estimators.parts import (
+    Expansion,
     KernelPart,
     covariance_shares,
     dual_weights,
@@ -40,9 +41,10 @@ class Importance:
         below 0 is that of a column which works against others.
     :param by_part: `parts x D`, what each part of the kernel adds to them.
     :param parts: The names of the parts.
-    :param permutation: `D` falls of R squared where a column's values are exchanged between rows; None if not asked
-        for.
+    :param permutation: `D` falls of R squared (rises of the log loss of classes) where a column's values are exchanged
+        between rows; None if not asked for.
     :param permutation_std: `D` standard deviations over the repeats; None if not asked for.
+    :param measure: What permutations are measured by. (Default: `"fall of R squared"`.)
     """
 
     columns: tuple[str, ...]
@@ -51,6 +53,7 @@ class Importance:
     parts: tuple[str, ...]
     permutation: np.ndarray | None = None
     permutation_std: np.ndarray | None = None
+    measure: str = "fall of R squared"
 
     def order(self) -> np.ndarray:
         """The numbers of the columns, the one with the largest share first."""
@@ -59,7 +62,7 @@ class Importance:
     def __str__(self) -> str:
         width = max(6, *(len(name) for name in self.columns))
         head = f"{'column':<{width}}  share of the explained variance"
-        lines = [head if self.permutation is None else f"{head}   permutation: fall of R squared"]
+        lines = [head if self.permutation is None else f"{head}   permutation: {self.measure}"]
         for number in self.order():
             line = f"{self.columns[number]:<{width}}  {self.by_structure[number]:31.3f}"
             if self.permutation is not None and self.permutation_std is not None:
@@ -77,7 +80,7 @@ class Importance:
 
 
 @torch.no_grad()
-def column_shares(model: PartitionGP | TargetView, random_state: Any = 0) -> np.ndarray:
+def column_shares(model: PartitionGP | TargetView | Expansion, random_state: Any = 0) -> np.ndarray:
     r"""
     How much each column contributes to the variance that each part of a model explains (`parts x D`).
 

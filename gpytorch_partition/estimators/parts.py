@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -87,6 +88,20 @@ class KernelPart:
         return self.weight * float(covariance.diagonal(dim1=-2, dim2=-1).double().mean() - total)
 
 
+class Expansion:
+    r"""
+    A function :math:`\sum_i k(x, x_i) w_i` of training rows, for what explains models; one of the classes' is such.
+
+    :param kernel: k.
+    :param train_x: `N x D` training rows.
+    :param weights: `N` weights w.
+    """
+
+    def __init__(self, kernel: Kernel, train_x: Tensor, weights: Tensor) -> None:
+        self.covar_module, self.train_inputs = kernel, (train_x,)
+        self.prediction_strategy = SimpleNamespace(mean_cache=weights)
+
+
 def kernel_parts(kernel: Kernel, *, of_mixtures: bool = False) -> list[KernelPart]:
     """
     The terms of a kernel: those of its sums, within scales and changes of units.
@@ -132,7 +147,7 @@ def _columns_of(kernel: Kernel) -> Map:
 
 
 @torch.no_grad()
-def dual_weights(model: PartitionGP | TargetView) -> Tensor:
+def dual_weights(model: PartitionGP | TargetView | Expansion) -> Tensor:
     r"""
     The weights :math:`\alpha = (K + D)^{-1} (y - \mu)` (`N`) of the training rows in the posterior mean; one solve, or
     none if means were predicted before.
@@ -143,7 +158,7 @@ def dual_weights(model: PartitionGP | TargetView) -> Tensor:
 
 
 @torch.no_grad()
-def strategy_of(model: PartitionGP | TargetView) -> Any:
+def strategy_of(model: PartitionGP | TargetView | Expansion) -> Any:
     """
     GPyTorch's prediction strategy of a model, which keeps what predictions share.
 

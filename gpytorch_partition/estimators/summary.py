@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -132,15 +133,8 @@ class ModelSummary:
     constant_columns: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        width = max(12, *(len(part.name) for part in self.parts))
-        lines = [f"{self.title}: {counted(self.num_rows, 'row')}, {counted(self.num_columns, 'column')}", ""]
-        lines.append(f"{'part':<{width}}   prior  explained  made of")
-        for part in self.parts:
-            shares = f"{_percent(part.prior):>7}  {_percent(part.explained):>9}"
-            lines.append(f"{part.name:<{width}} {shares}  {part.description}")
-        lines.append("")
-        lines += [f"{name:<{width}}  {value}" for name, value in self.facts().items()]
-        return "\n".join(lines)
+        size = f"{counted(self.num_rows, 'row')}, {counted(self.num_columns, 'column')}"
+        return summary_text(f"{self.title}: {size}", self.parts, self.facts())
 
     __repr__ = __str__
 
@@ -157,12 +151,7 @@ class ModelSummary:
             found["outliers"] = f"Student-t noise with {self.degrees_of_freedom:g} degrees of freedom"
         if self.row_weights is not None:
             found["weights"] = "of rows, from {:.4g} to {:.4g}; the noise is that of weight 1".format(*self.row_weights)
-        for part in self.parts:
-            if part.lengthscales:
-                found["lengthscales"] = _those_that_matter(part)
-        found |= {"trees": f"{trees:,}"} if (trees := sum(part.num_trees for part in self.parts)) else {}
-        if self.constant_columns:
-            found["constant"] = f"{', '.join(self.constant_columns)} (the same in all rows, or empty: no information)"
+        found |= facts_of_parts(self.parts, self.constant_columns)
         if self.log_marginal_likelihood is not None:
             found["likelihood"] = f"log marginal likelihood {self.log_marginal_likelihood:.2f} nats"
         if self.log_predictive_density is not None:
@@ -182,11 +171,38 @@ class ModelSummary:
 
     def _repr_html_(self) -> str:
         """A table of the parts and one of the facts, for notebooks."""
-        cells = [(part.name, _percent(part.prior), _percent(part.explained), part.description) for part in self.parts]
-        parts = _table([("part", "share of the prior", "share of the explained", "made of"), *cells], has_head=True)
-        facts = _table(list(self.facts().items()), has_head=False)
         size = f"{counted(self.num_rows, 'row')}, {counted(self.num_columns, 'column')}"
-        return f"<details open><summary>Fitted to {size}</summary>{parts}{facts}</details>"
+        return summary_html(f"Fitted to {size}", self.parts, self.facts())
+
+
+def summary_text(title: str, parts: Sequence[PartSummary], facts: Mapping[str, str]) -> str:
+    """A table of the parts and a line for each fact."""
+    width = max(12, *(len(part.name) for part in parts))
+    lines = [title, "", f"{'part':<{width}}   prior  explained  made of"]
+    for part in parts:
+        shares = f"{_percent(part.prior):>7}  {_percent(part.explained):>9}"
+        lines.append(f"{part.name:<{width}} {shares}  {part.description}")
+    return "\n".join([*lines, "", *(f"{name:<{width}}  {value}" for name, value in facts.items())])
+
+
+def summary_html(title: str, parts: Sequence[PartSummary], facts: Mapping[str, str]) -> str:
+    """A table of the parts and one of the facts, for notebooks."""
+    cells = [(part.name, _percent(part.prior), _percent(part.explained), part.description) for part in parts]
+    table = _table([("part", "share of the prior", "share of the explained", "made of"), *cells], has_head=True)
+    others = _table(list(facts.items()), has_head=False)
+    return f"<details open><summary>{title}</summary>{table}{others}</details>"
+
+
+def facts_of_parts(parts: Sequence[PartSummary], constant_columns: Sequence[str]) -> dict[str, str]:
+    """Lengthscales, trees, and columns that tell nothing."""
+    found: dict[str, str] = {}
+    if scaled := [part for part in parts if part.lengthscales]:
+        told = [(f"{part.name}: " if len(scaled) > 1 else "") + _those_that_matter(part) for part in scaled]
+        found["lengthscales"] = f"{'; '.join(told)} (in standard deviations of the columns)"
+    found |= {"trees": f"{trees:,}"} if (trees := sum(part.num_trees for part in parts)) else {}
+    if constant_columns:
+        found["constant"] = f"{', '.join(constant_columns)} (the same in all rows, or empty: no information)"
+    return found
 
 
 @torch.no_grad()
@@ -203,19 +219,13 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
     :param others: The other fields of :class:`ModelSummary`.
     """
     x, scale = model.train_inputs[0], float(unit.scale)
-    some = x[:: -(-len(x) // _MOST_ROWS)]
+    some = some_of(x)
     parts, alpha = kernel_parts(model.covar_module), dual_weights(model)
     with iterative():
         priors = [part.prior_variance(some) for part in parts]
         means = torch.stack([part.mean(some, x, alpha) for part in parts])
     names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
-    total = sum(priors) or 1.0
-    found = tuple(
-        PartSummary(
-            name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns, some)
-        )
-        for name, part, prior, share in zip(names, parts, priors, covariance_shares(means))
-    )
+    found = described(parts, names, priors, covariance_shares(means), columns, some)
     noise = scale * noise_variances(model.likelihood, some).double().sqrt()
     weights, tails = weights_of(model.likelihood), student_t_noise(model.likelihood)
     weights = None if weights is None or bool((weights == 1).all()) else weights
@@ -248,7 +258,7 @@ def summary_of_targets(
     :param others: The other fields of :class:`ModelSummary`.
     """
     x, weights = model.train_inputs[0], model.dual_weights
-    some = x[:: -(-len(x) // _MOST_ROWS)]
+    some = some_of(x)
     parts = kernel_parts(model.covar_module)
     with iterative():
         priors = [part.prior_variance(some) for part in parts]
@@ -256,13 +266,7 @@ def summary_of_targets(
     # Rows of all targets one after another, each centred: shares are those of their common variance.
     centred = (means - means.mean(-1, keepdim=True)).transpose(0, 1).flatten(1)
     own_names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
-    total, shares = sum(priors) or 1.0, covariance_shares(centred)
-    found = tuple(
-        PartSummary(
-            name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns, some)
-        )
-        for name, part, prior, share in zip(own_names, parts, priors, shares)
-    )
+    found = described(parts, own_names, priors, covariance_shares(centred), columns, some)
     known = ~model.train_targets.isnan()
     functions = means.sum(1).std(-1, correction=0)
     root = model.task_covariance.diagonal().sqrt()
@@ -289,6 +293,36 @@ def summary_of_targets(
         targets=of_targets,
         **others,
     )
+
+
+def described(
+    parts: list[KernelPart],
+    names: Sequence[str],
+    priors: Sequence[float],
+    shares: Tensor,
+    columns: list[str],
+    x: Tensor,
+) -> tuple[PartSummary, ...]:
+    """
+    The parts of a kernel as a summary shows them.
+
+    :param parts: The parts.
+    :param names: Their names.
+    :param priors: Their variances over the rows that the prior expects.
+    :param shares: Their shares of the variance that is explained.
+    :param columns: Names of the model's columns.
+    :param x: Training rows.
+    """
+    total = sum(priors) or 1.0
+    return tuple(
+        PartSummary(name, description(part.kernel), prior / total, float(share), *_widths_and_trees(part, columns, x))
+        for name, part, prior, share in zip(names, parts, priors, shares)
+    )
+
+
+def some_of(x: Tensor) -> Tensor:
+    """Up to 5,000 rows, evenly spread."""
+    return x[:: -(-len(x) // _MOST_ROWS)]
 
 
 @torch.no_grad()
@@ -344,13 +378,16 @@ def _widths_and_trees(
 
 def _those_that_matter(part: PartSummary) -> str:
     """The lengthscales of the columns that make most of the distances, and how many others there are."""
+    values = set(part.lengthscales.values())
+    if len(values) == 1 < len(part.lengthscales):
+        return f"{values.pop():.3g} for every column"
     order = sorted(part.relevances, key=lambda name: -part.relevances[name])
     least = _LEAST_RELEVANCE * max(part.relevances.values())
     shown = [name for name in order[:_MOST_COLUMNS] if part.relevances[name] >= least]
     told = ", ".join(f"{name} {part.lengthscales[name]:.3g}" for name in shown)
     others = counted(len(order) - len(shown), "column")
     more = f" and {others} of less weight" if len(order) > len(shown) else ""
-    return f"{told}{more} (in standard deviations of the columns)"
+    return told + more
 
 
 def _percent(share: float) -> str:

@@ -103,9 +103,10 @@ def judged(model: Any, X: Any, y: np.ndarray) -> Judgement:
         return Judgement.gaussian(y, mean, std)
     ends = model._quantiles(rows, mean, std, np.array([0.05, 0.95]), True)
     function, scales = _variances_and_scales(model.likelihood_, model._points(rows), std, model._y_scale)
-    parts = (torch.from_numpy(part) for part in (y - mean, function, scales))
-    densities = log_densities(*parts, float(noise.df)).numpy()
-    return Judgement(mean, std, *ends.T, densities, student_levels(y - mean, function, scales, float(noise.df)))
+    errors, df = y - mean, float(noise.df)
+    first, second, third = map(torch.from_numpy, (errors, function, scales))
+    densities = log_densities(first, second, third, df).numpy()
+    return Judgement(mean, std, ends[:, 0], ends[:, 1], densities, student_levels(errors, function, scales, df))
 
 
 def checked_quantiles(quantiles: Any) -> np.ndarray:

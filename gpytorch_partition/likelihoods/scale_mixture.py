@@ -116,7 +116,7 @@ def student_levels(errors: np.ndarray, variances: np.ndarray, scales: np.ndarray
     below = np.zeros(len(errors))
     for precision, weight in zip(precisions, weights):
         below += weight * ndtr(-np.abs(errors) / np.sqrt(variances + scales / precision))
-    return 1 - 2 * below
+    return np.maximum(1 - 2 * below, 0.0) + 0.0
 
 
 def _quantiles_of(deviations: np.ndarray, weights: np.ndarray, probability: float) -> np.ndarray:

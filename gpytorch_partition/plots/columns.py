@@ -75,7 +75,7 @@ def _add_permutations(ax: Any, importance: Any, order: np.ndarray, places: np.nd
     low = min(low, 1.05 * least / scale)
     ax.set_xlim(low, high)
     above.set_xlim(scale * low, scale * high)
-    above.set_xlabel("dots: fall of R² where the column is permuted")
+    above.set_xlabel(f"dots: {importance.measure.replace('R squared', 'R²')} where the column is permuted")
     ax.set_title("Importance of columns", loc="left", fontsize=11, fontweight="bold", pad=10)
 
 

@@ -150,10 +150,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def _say_once(self, messages: list[str]) -> None:
         """In the log, since `fit`: tables of the same levels may come again and again, as in permutations."""
-        said = vars(self).setdefault("_said", set())
         for message in messages:
-            if message not in said:
-                said.add(message)
+            if message not in self._said:
+                self._said = self._said | {message}
                 logger.info("%s", message)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -231,18 +230,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         encoder.n_features_in_ = len(encoder._columns)
         if state["feature_names"] is not None:
             encoder.feature_names_in_ = np.array(state["feature_names"], dtype=object)
-        encoder.messages_, encoder._said = list(state["messages"]), set()
+        encoder.messages_ = list(state["messages"])
         return encoder
 
     # Inside.
 
     _columns: list[_Column]
-    _said: set[str]  # what the log was told of new rows
+    _said: frozenset[str] = frozenset()  # what the log was told of new rows
 
     def _fitted_matrix(self, X: Any) -> np.ndarray:
         table = self._checked(X, reset=True)
         chosen = self._chosen(list(table))
-        self._columns, self.messages_, self._said, blocks = [], [], set(), []
+        self._columns, self.messages_, self._said, blocks = [], [], frozenset(), []
         for number, (name, values) in enumerate(table.items()):
             cells = read_cells(values, name)
             cells = _as_category(cells, name) if number in chosen else cells

@@ -259,7 +259,7 @@ class TestCompare:
         weights = np.where(np.arange(60) % 2, 1.0, 0.25)
         write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, weights, Y]))
         command = ["compare", "weighted.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "20"]
-        assert main([*command, "--test-size", ".7", *(weight or ["--drop", "w"])]) == 0
+        assert main([*command, "--test-size", ".5", *(weight or ["--drop", "w"])]) == 0
         predictions = read("compare/predictions.csv")
         y, mean, std = (column(predictions, name) for name in ("target", "mondrian_mean", "mondrian_std"))
         rows = column(predictions, "row").astype(int)
@@ -291,6 +291,34 @@ class TestCompare:
         assert (folder / "compare/table.csv").read_bytes() == before
         assert main([*command, "--seed", "1", "--output", "compare"]) == 0
         assert (folder / "compare/table.csv").read_bytes() != before
+
+    def test_lines_come_one_by_one_and_a_model_that_fails_loses_no_other(self, folder, capsys, monkeypatch):
+        printed_before = []
+
+        def failing(*_):
+            printed_before.append(capsys.readouterr().out)
+            raise RuntimeError("not positive definite\nin line 7")
+
+        monkeypatch.setattr(compare, "random_forest", failing)
+        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
+        assert main(command) == 0
+        assert "\nMondrian kernel " in printed_before[0]  # its line was there before the next model began
+        printed = capsys.readouterr()
+        warning = "random forest: left out, since it failed: not positive definite (RuntimeError)"
+        assert printed.err.endswith(f"gpytorch_partition: warning: {warning}\n")
+        assert [row["model"] for row in read("compare/table.csv")] == ["mondrian", "rbf_ard"]
+        assert (folder / "compare/plot.png").exists()
+
+    def test_if_all_fail_nothing_is_written(self, folder, capsys, monkeypatch):
+        def failing(*_):
+            raise RuntimeError("no")
+
+        for name in ("random_forest", "rbf_ard", "judged"):
+            monkeypatch.setattr(compare, name, failing)
+        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
+        assert main(command) == 2
+        assert "no model could be fitted" in capsys.readouterr().err
+        assert not (folder / "compare").exists()
 
     def test_an_empty_folder_is_written_to(self, folder):
         (folder / "compare").mkdir()
