@@ -700,9 +700,9 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         return mean, np.sqrt(variance) * self._y_scale
 
     def _samples_of_variances(self, include_noise: bool) -> settings.num_variance_samples:
-        """Samples for variances: fewer for `"auto"`, whose solves are slower, where most of the variance is noise."""
+        """Samples for variances: fewer where solves are slower, if most of the variance is noise."""
         number = settings.num_variance_samples.value()
-        has_fewer = self._is_chosen and include_noise
+        has_fewer = (self._is_chosen or self._has_several) and include_noise
         return settings.num_variance_samples(max(2, number // _FEWER_SAMPLES) if has_fewer else number)
 
     @torch.no_grad()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,7 +17,8 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.estimators.given_kernels import check_dense_size, quiet_of_lengthscales
 from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
-from gpytorch_partition.estimators.targets import fit_targets, known_rows, read_targets
+from gpytorch_partition.estimators.tables import check_targets
+from gpytorch_partition.estimators.targets import fit_targets, known_rows, known_score, read_targets
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
@@ -56,6 +57,25 @@ class SeveralTargets:
         names = self._target_names or [f"y{number}" for number in range(self.model_.num_targets)]
         return np.array(names, dtype=object)
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        r"""
+        :math:`R^2` of the means; of several targets the mean of theirs, as scikit-learn's.
+
+        Missing entries of several targets do not count: each target is scored on the rows where it is known.
+
+        :param X: `N x D` rows.
+        :param y: `N` targets, or `N x T`, of which entries may be missing (NaN, None).
+        :param sample_weight: `N` weights of the rows. (Default: None, 1.)
+        :raises ValueError: If y cannot be used, one target is missing in a row, or one of several is known in fewer
+            than two.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+        """
+        check_is_fitted(self, "model_")
+        if self._has_several:
+            return known_score(y, cast(Any, self).predict(X), self.target_names_.tolist(), sample_weight)
+        check_targets(y, are_numbers=True)
+        return float(super().score(X, y, sample_weight))  # type: ignore[misc]  # that of RegressorMixin
+
     def _check_several(self) -> None:
         check_is_fitted(self, "model_")
         if not self._has_several:
@@ -63,9 +83,19 @@ class SeveralTargets:
 
     def _check_one_target_only(self: Any, weights: Any) -> None:
         """Refuse what is not there for several targets."""
-        for name, is_given in (("sample_weight", weights is not None), ("budget", self.budget is not None)):
-            if is_given:
-                raise ValueError(f"expected {name}=None with several targets, which have none: fit one at a time")
+        if weights is not None:
+            raise ValueError(
+                "expected sample_weight=None with several targets, whose rows all count the same: fit a regressor to "
+                "each, fit(X[known], Y[known, t], sample_weight=w[known]) with known = ~numpy.isnan(Y[:, t]) (or "
+                "sklearn.multioutput.MultiOutputRegressor where none is missing). Rows that are not to count: leave "
+                "them out, or set their entries to NaN"
+            )
+        if self.budget is not None:
+            raise ValueError(
+                f"expected budget=None with several targets, whose model leaves out nothing, got {self.budget!r}: to "
+                "be faster give fewer rows, options=Options(most_rows=2000) of gpytorch_partition.presets, or "
+                "kernel='forest'; or a budget to a regressor for each target"
+            )
         if is_ensemble(self.kernel):
             raise ValueError(
                 f"expected one target for the kernel of a {type(self.kernel).__name__}, got several: give each a "

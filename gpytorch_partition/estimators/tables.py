@@ -46,7 +46,7 @@ class ReadsTables:
         _refuse_sparse(X)
         _check_rows(X)
         if not (isinstance(y, str) and y == "no_validation"):
-            _check_targets(y, bool(options.get("y_numeric")))
+            check_targets(y, bool(options.get("y_numeric")))
         if reset:
             vars(self).pop("encoder_", None)
         encodes = (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None
@@ -148,8 +148,14 @@ def _check_rows(X: Any) -> None:
         )
 
 
-def _check_targets(y: Any, are_numbers: bool) -> None:
-    """Refuse missing targets, and text for numbers; scikit-learn's checks do the rest."""
+def check_targets(y: Any, are_numbers: bool) -> None:
+    """
+    Refuse missing targets, and text for numbers; scikit-learn's checks do the rest.
+
+    :param y: What was given as one target.
+    :param are_numbers: Whether numbers are expected.
+    :raises ValueError: With what to do.
+    """
     values = np.asarray(y) if hasattr(y, "dtype") or isinstance(y, list) else np.empty(0)
     if values.dtype.kind not in "fOUT" or values.ndim != 1:
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood
 from linear_operator import to_linear_operator
 from numpy.typing import NDArray
+from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_consistent_length
 from torch import Tensor
 
@@ -53,10 +54,7 @@ def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.object
         Traceback (most recent call last):
         ValueError: expected two entries or more of every target, got 1 of y[:, 1]
     """
-    names = np.array([str(name) for name in y.columns], dtype=object) if hasattr(y, "columns") else None
-    values = _numbers(y.to_numpy() if hasattr(y, "columns") and hasattr(y, "to_numpy") else np.asarray(y))
-    if np.isinf(values).any():
-        raise ValueError("Input y contains infinity: expected finite targets, or NaN for missing ones. Drop the others")
+    values, names = _values(y)
     check_consistent_length(X, values)
     for number, count in enumerate((~np.isnan(values)).sum(0)):
         if count < _FEWEST_ENTRIES:
@@ -65,6 +63,55 @@ def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.object
                 f"expected two entries or more of every target, got {count} of {told}: drop this target, which nothing "
                 "can be learned about"
             )
+    return values, names
+
+
+def known_score(y: Any, mean: NDArray[np.float64], names: Sequence[str], sample_weight: Any = None) -> float:
+    r"""
+    The mean over targets of :math:`R^2`, each over the rows where the target is known.
+
+    With every entry known it is scikit-learn's score of a regressor with several outputs.
+
+    :param y: `N x T` targets, as a fit takes them; None and NaN are missing entries.
+    :param mean: `N x T` predictions.
+    :param names: `T` names of the targets.
+    :param sample_weight: `N` weights of the rows. (Default: None, 1.)
+    :raises ValueError: If y is of another shape, infinite, or knows a target of fewer than two rows.
+
+    Example:
+        >>> known_score([[1.0, 5.0], [2.0, None], [3.0, 7.0]], np.array([[1.0, 5.0], [2.0, 0.0], [3.0, 7.0]]), "ab")
+        1.0
+    """
+    values = _values(y)[0]
+    if values.shape != mean.shape:
+        raise ValueError(f"expected targets of shape {mean.shape}, one column for each target, got {values.shape}")
+    known = ~np.isnan(values)
+    for name, count in zip(names, known.sum(0)):
+        if count < _FEWEST_ENTRIES:
+            raise ValueError(
+                f"expected two known entries or more of target {name}, got {count}: R squared has no value. Score rows "
+                "where it is known, or the other targets by sklearn.metrics"
+            )
+    weights = np.ones(len(values)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    check_consistent_length(values, weights)
+    each = [
+        r2_score(own[rows], found[rows], sample_weight=weights[rows])
+        for own, found, rows in _columns(values, mean, known)
+    ]
+    return float(np.mean(each))
+
+
+def _columns(*matrices: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
+    """The columns of matrices of one shape, side by side."""
+    return zip(*(matrix.T for matrix in matrices))
+
+
+def _values(y: Any) -> tuple[NDArray[np.float64], NDArray[np.object_] | None]:
+    """Finite numbers or NaN, and the names of a data frame's columns."""
+    names = np.array([str(name) for name in y.columns], dtype=object) if hasattr(y, "columns") else None
+    values = _numbers(y.to_numpy() if hasattr(y, "columns") and hasattr(y, "to_numpy") else np.asarray(y))
+    if np.isinf(values).any():
+        raise ValueError("Input y contains infinity: expected finite targets, or NaN for missing ones. Drop the others")
     return values, names
 
 
@@ -122,11 +169,12 @@ def fit_targets(
     with stage("fitting noise and scales"), settings.iterative():
         if any(parameter.requires_grad for parameter in kernel.parameters()):
             fit_exact_gp(model, model.likelihood, max_iterations=max_iterations)
-        kernel = model.covar_module.base_kernel.requires_grad_(False).eval()
+        kernel, points = model.covar_module.base_kernel.requires_grad_(False).train(), model.train_inputs[0]
+        # In training mode, with gradients enabled, kernels of ensembles see that they are trained, and may warn.
+        covariance = to_linear_operator(kernel(points, points)).evaluate_kernel()
         with torch.no_grad():
-            points = model.train_inputs[0]
-            found = fit_coregionalization(to_linear_operator(kernel(points, points)).evaluate_kernel(), y)
-        return CoregionalizedGP(x, y, kernel, found), found.log_likelihood
+            found = fit_coregionalization(covariance, y)
+        return CoregionalizedGP(x, y, kernel.eval(), found), found.log_likelihood
 
 
 def _first_component(y: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.saved_tables import check_floats, check_saved, has_shape
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.entries import Entries, EntriesPlusNoise
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.products import product
@@ -144,7 +145,9 @@ class CoregionalizedGP(torch.nn.Module):
         """Covariance plus noise (`n x n`) of the known entries."""
         rows, targets = self._entries
         x = self.train_inputs[0][rows]
-        return self._of_entries(x, targets, x, targets).add_diagonal(self.noise[targets].to(x))
+        entries = Entries(self._covariance, self.task_covariance, self.noise, rows, targets)
+        covariance, noise = self._of_entries(x, targets, x, targets), DiagLinearOperator(self.noise[targets].to(x))
+        return EntriesPlusNoise(covariance, noise, entries=entries)
 
     def _of_entries(self, x1: Tensor, targets1: Tensor, x2: Tensor, targets2: Tensor) -> LinearOperator:
         """Covariances (`n1 x n2`) of entries, pairs of a point and a target."""

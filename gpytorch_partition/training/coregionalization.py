@@ -42,6 +42,7 @@ _LOADING = (-20.0, 20.0)  # bounds of entries of a Cholesky factor of the correl
 _INDEPENDENCE = 1.0
 _USUAL_NOISE = 0.2  # variance of the targets, to start from
 _MOST_ENTRIES = 900  # of Y whose joint covariance is decomposed, some dozen times
+_MOST_ROWS_ALONE = 4_000  # on which a target alone has a spectrum, where entries are missing: one for each target
 _NUM_BLOCKS = 3  # of so many entries, of random rows, that tell how targets covary where there are more
 _TOLERANCE = 1e-3  # relative change of the log likelihood per entry at which more Lanczos steps are not needed
 _DECIMALS = 9  # of logarithms and loadings that are kept
@@ -188,9 +189,9 @@ def fit_coregionalization(covariance: LinearOperator, targets: Tensor) -> Coregi
     - Y complete: exact up to `max_cholesky_size` rows, by one eigendecomposition; above, by one Lanczos run for all
       targets together, as :func:`~gpytorch_partition.fit_exact_gp` does it.
     - Y with missing entries, up to 900 of them known: exact, by some dozen Cholesky factors.
-    - More: a composite likelihood (Lindsay 1988), the sum of that of each target alone, on all rows where it is known,
-      from a spectrum of these, and that of all targets in three blocks of 900 entries of random rows. Means are those
-      of each target alone.
+    - More: a composite likelihood (Lindsay 1988), the sum of that of each target alone, on up to 4,000 of the rows where
+      it is known, from a spectrum of these, and that of all targets in three blocks of 900 entries of random rows.
+      Means are those of each target alone.
 
     :param covariance: `N x N` K, of unit scale.
     :param targets: `N x T` Y, standardized; NaN is a missing entry.
@@ -261,6 +262,8 @@ class _OneTarget:
 def _of_target(covariance: LinearOperator, target: Tensor) -> tuple[SpectralMeasure, Maximum]:
     """The spectrum of one target on the rows where it is known, and what is most likely of it alone."""
     rows = (~target.isnan()).nonzero()[:, 0]
+    if len(rows) > _MOST_ROWS_ALONE:
+        rows = rows[torch.from_numpy(_permutation(len(rows))[:_MOST_ROWS_ALONE])].sort().values
     own, values = covariance[rows, :][:, rows], target[rows].unsqueeze(-1)
     scales, noises = ((math.exp(low), math.exp(high)) for low, high in (_LOG_SCALE, _LOG_NOISE))
     bounds = Bounds(scales, noises)
@@ -284,9 +287,14 @@ def random_blocks(targets: Tensor, most_entries: int = _MOST_ENTRIES, num_blocks
     :param most_entries: Known entries of a block, about.
     :param num_blocks: Blocks at most.
     """
-    order = torch.from_numpy(np.random.RandomState(settings.probe_seed.value() % 2**32).permutation(len(targets)))
+    order = torch.from_numpy(_permutation(len(targets)))
     size = max(2, int(most_entries * len(targets) / max(1, int((~targets.isnan()).sum()))))
     return [rows for rows in order.split(size)[:num_blocks] if len(rows) >= min(size, len(targets)) // 2]
+
+
+def _permutation(number: int) -> np.ndarray:
+    """A random one, by the seed of the solvers."""
+    return np.random.RandomState(settings.probe_seed.value() % 2**32).permutation(number)
 
 
 def _block(covariance: LinearOperator, targets: Tensor, rows: Tensor) -> DenseEvidence:

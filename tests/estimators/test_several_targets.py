@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 
 import numpy as np
 import pandas
@@ -12,10 +13,13 @@ import torch
 from gpytorch.kernels import RBFKernel
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import DataConversionWarning
+from sklearn.metrics import r2_score
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.partial_dependence import partial_dependence
+from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.presets import Options
 
 RANDOM = np.random.RandomState(0)
@@ -256,3 +260,68 @@ def test_above_the_dense_limit_nothing_is_as_large_as_the_rows_squared(share):
     assert np.sqrt(np.mean((mean[:, 0] - np.sin(5 * x[:40, 0])) ** 2)) < 0.1
     assert (std > 0.05).all()
     assert (std < 0.3).all()
+
+
+class TestScores:
+    def test_of_complete_targets_is_scikit_learns(self):
+        assert FOREST.score(X, Y) == pytest.approx(r2_score(Y, FOREST.predict(X)), abs=1e-12)
+
+    def test_missing_entries_do_not_count(self):
+        known = ~np.isnan(MISSING)
+        mean = HOLES.predict(X)
+        each = [r2_score(Y[rows, number], mean[rows, number]) for number, rows in enumerate(known.T)]
+        assert HOLES.score(X, MISSING) == pytest.approx(np.mean(each), abs=1e-12)
+        weights = 1.0 + (np.arange(100) % 2)
+        twice = np.repeat(np.arange(100), weights.astype(int))
+        assert HOLES.score(X, MISSING, weights) == pytest.approx(HOLES.score(X[twice], MISSING[twice]), abs=1e-12)
+
+    def test_permutation_importance_takes_them(self):
+        found = HOLES.importance(X, MISSING, n_repeats=2)
+        assert found.permutation.argmax() == 0
+        assert np.isfinite(found.permutation).all()
+
+    @pytest.mark.parametrize(
+        ("y", "message"),
+        [
+            (
+                np.where(np.arange(100)[:, None] > 0, [1.0, np.nan, 2.0], 1.0),
+                "known entries or more of target y1, got 1",
+            ),
+            (Y[:, :2], r"expected targets of shape \(100, 3\)"),
+        ],
+    )
+    def test_refusals(self, y, message):
+        with pytest.raises(ValueError, match=message):
+            HOLES.score(X, y)
+
+    def test_of_one_target_a_missing_one_is_refused_with_the_remedy(self):
+        model = fitted("mondrian", Y[:, 0])
+        with pytest.raises(ValueError, match="leave these rows out"):
+            model.score(X, np.where(np.arange(100) == 3, np.nan, Y[:, 0]))
+
+
+class TestRefusals:
+    def test_weights(self):
+        with pytest.raises(ValueError, match=r"fit\(X\[known\], Y\[known, t\], sample_weight=w\[known\]\)"):
+            PartitionGPRegressor("mondrian").fit(X, Y, sample_weight=np.arange(100))
+
+    def test_a_budget(self):
+        with pytest.raises(ValueError, match=r"options=Options\(most_rows=2000\)"):
+            PartitionGPRegressor(budget=1.0).fit(X, Y)
+
+    def test_an_ensemble(self):
+        with pytest.raises(ValueError, match="MultiOutputRegressor"):
+            PartitionGPRegressor(RandomForestRegressor(5)).fit(X, Y)
+
+
+@pytest.mark.parametrize("columns", [0, [0, 1]], ids=["one target", "several"])
+def test_trees_that_have_fitted_the_targets_are_told_of(columns):
+    random = np.random.RandomState(0)
+    x, y = random.rand(300, 3), random.randn(300, 2)[:, columns]
+    kernel = RandomForestKernel.from_forest(RandomForestRegressor(20, random_state=0).fit(x, y))
+    with pytest.warns(OverconfidenceWarning):
+        PartitionGPRegressor(kernel).fit(x, y)
+    other = random.rand(300, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OverconfidenceWarning)
+        PartitionGPRegressor(RandomForestKernel.from_forest(RandomForestRegressor(20).fit(other, y))).fit(x, y)

@@ -1,0 +1,172 @@
+r"""
+The covariance of some entries of `N x T` targets plus noise, with a preconditioner that knows how they came about.
+
+Entries are pairs of a row and a task, of covariance :math:`k(x, x') B_{tt'}`. Where every entry is known, T independent
+tasks are solved (:mod:`gpytorch_partition.operators.independent_tasks`); where some are missing there is no such basis,
+but the same structure preconditions conjugate gradients. With a Nystrom factor :math:`K \approx L L^\top + \lambda I`
+of the N rows and a root :math:`B = C C^\top`,
+
+.. math::
+
+    P = (L L^\top \otimes C C^\top) + (\lambda I \otimes B) + D
+
+restricted to the entries, whose second and third terms are a block of at most T entries for each row. A factor of rank
+100 for the rows is one of rank 100 T for the entries, at the cost of one for the rows; with five tasks and 30 % missing
+it took a half to a third of the iterations that a Nystrom factor of the entries took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from linear_operator.operators import DiagLinearOperator, LinearOperator
+from linear_operator.utils.cholesky import psd_safe_cholesky
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.linalg.nystrom import nystrom_factor
+from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.linalg.tall import tall_product, transposed_product
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+
+_MOST_DIRECTIONS = 2_000  # of the low-rank part, a dense matrix of which is decomposed
+_LEAST_SIGNAL = 1.0  # of an independent task, in noises, summed over all rows: below, it needs no low-rank part
+
+
+class Entries(NamedTuple):
+    """
+    Which entries of `N x T` targets there are, and how they covary.
+
+    :param covariance: `N x N` K.
+    :param task_covariance: `T x T` B.
+    :param noise: `T` variances of the noise.
+    :param rows: `n` row numbers of the entries.
+    :param tasks: `n` task numbers.
+    """
+
+    covariance: LinearOperator
+    task_covariance: Tensor
+    noise: Tensor
+    rows: Tensor
+    tasks: Tensor
+
+    def select(self, numbers: Tensor) -> Entries:
+        """Some of the entries, by their numbers."""
+        return self._replace(rows=self.rows[numbers], tasks=self.tasks[numbers])
+
+    def inverse(self) -> Callable[[Tensor], Tensor]:
+        r""":math:`V \mapsto P^{-1} V` (`n x t`); rank and seed are those of :mod:`gpytorch_partition.settings`."""
+        return _Inverse(self)
+
+    def to_grid(self, values: Tensor) -> Tensor:
+        """Values of entries (`n x t`) as `N x T x t`, 0 where there is no entry."""
+        grid = values.new_zeros(self.covariance.shape[-1], len(self.noise), values.shape[-1])
+        grid[self.rows, self.tasks] = values
+        return grid
+
+
+class EntriesPlusNoise(PartitionAddedDiagLinearOperator):
+    """
+    The covariance of entries plus noise (`n x n`), whose solves have the preconditioner of this module.
+
+    :param linear_ops: The covariance of the entries and the diagonal of their noise.
+    :param entries: What they are.
+    """
+
+    def __init__(self, *linear_ops: LinearOperator, entries: Entries, **options: Any) -> None:
+        super().__init__(*linear_ops, **options)
+        self._nondifferentiable_kwargs["entries"] = entries
+        self.entries = entries
+        self._inverses: dict[int, Callable[[Tensor], Tensor]] = {}
+
+    def restricted_to(self, rows: Tensor) -> EntriesPlusNoise:
+        """The covariance plus noise of some of the entries, given their numbers (int64)."""
+        covariance, noise = self._linear_op[rows, :][:, rows], DiagLinearOperator(self._diag_tensor._diagonal()[rows])
+        return EntriesPlusNoise(covariance, noise, entries=self.entries.select(rows))
+
+    def preconditioner_inverse(self) -> Callable[[Tensor], Tensor] | None:
+        """The inverse of this module's preconditioner where Nystrom ones are wanted; else the parent's."""
+        if not self._is_preconditioned("nystrom"):
+            return super().preconditioner_inverse()
+        rank = settings.preconditioner_rank.value()
+        if rank not in self._inverses:
+            self._inverses[rank] = self.entries.inverse()
+        return self._inverses[rank]
+
+
+class _Inverse:
+    r"""
+    :math:`V \mapsto P^{-1} V`, by the matrix inversion lemma; all that does not depend on V is computed once.
+
+    B's root C has a column for each independent task whose signal counts. The inverses of the rows' own blocks are kept
+    for each pattern of known entries.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        with torch.no_grad():
+            dtype = entries.covariance.dtype
+            self.entries, root = entries, _root_of_tasks(entries)
+            rank = max(1, min(settings.preconditioner_rank.value(), _MOST_DIRECTIONS // max(1, root.shape[-1])))
+            self.factor, shift = _factor(entries.covariance, rank)
+            blocks, patterns = _own_blocks(entries, float(shift))
+            self.blocks = blocks.to(dtype)[patterns]
+            self.root = root.to(dtype)
+            self.cholesky = psd_safe_cholesky(_capacitance(self.factor, root.mT @ blocks @ root, patterns))
+
+    @torch.no_grad()
+    def __call__(self, values: Tensor) -> Tensor:
+        solved = self.blocks @ self.entries.to_grid(values)  # N x T x t
+        inner = transposed_product(self.factor, (self.root.mT @ solved).flatten(1))  # rank x (q t)
+        size = (self.root.shape[-1], values.shape[-1])
+        inner = torch.cholesky_solve(inner.unflatten(1, size).flatten(0, 1), self.cholesky)
+        function = tall_product(self.factor, inner.reshape(-1, size[0] * size[1])).unflatten(1, size)
+        return (solved - self.blocks @ (self.root @ function))[self.entries.rows, self.entries.tasks]
+
+
+def _root_of_tasks(entries: Entries) -> Tensor:
+    """C (`T x q`, float64), without the independent tasks that are nothing but noise."""
+    root = entries.noise.double().sqrt()
+    values, vectors = torch.linalg.eigh(entries.task_covariance.double() / root / root.unsqueeze(-1))
+    counts = values * entries.covariance.shape[-1] > _LEAST_SIGNAL
+    counts[-1] = True
+    return root.unsqueeze(-1) * vectors[:, counts] * values[counts].clamp_min(0).sqrt()
+
+
+def _factor(covariance: LinearOperator, rank: int) -> tuple[Tensor, Tensor]:
+    """L (`N x rank`) and the eigenvalue that stands for those not found."""
+    generator = solver_generator(settings.probe_seed.value(), "sketch", covariance.device)
+    found = nystrom_factor(covariance._matmul, covariance.shape[:1], rank, generator, covariance.dtype)
+    return found.root, found.shift
+
+
+def _own_blocks(entries: Entries, shift: float) -> tuple[Tensor, Tensor]:
+    r"""
+    Inverses of :math:`\lambda B + D` among the entries of each pattern (`u x T x T`, float64), and the rows' patterns.
+    """
+    known = entries.to_grid(torch.ones_like(entries.rows, dtype=torch.float64).unsqueeze(-1)).squeeze(-1)
+    patterns, numbers = torch.unique(known, dim=0, return_inverse=True)
+    both = patterns.unsqueeze(-1) * patterns.unsqueeze(-2)
+    noise = torch.where(patterns > 0, entries.noise.double(), 1.0)
+    blocks = both * (shift * entries.task_covariance.double()) + torch.diag_embed(noise)
+    return both * torch.linalg.inv(blocks), numbers
+
+
+def _capacitance(factor: Tensor, forms: Tensor, patterns: Tensor) -> Tensor:
+    r"""
+    :math:`I + \sum_i l_i l_i^\top \otimes F_i`, a square matrix of rank times q.
+
+    :param factor: L (`N x rank`).
+    :param forms: F (`u x q x q`) of each pattern.
+    :param patterns: `N` the rows' patterns.
+    """
+    rank, size = factor.shape[-1], forms.shape[-1]
+    found = torch.empty(rank, size, rank, size, dtype=factor.dtype, device=factor.device)
+    for first in range(size):
+        for second in range(first + 1):
+            weights = forms[:, first, second].to(factor.dtype)[patterns].unsqueeze(-1)
+            found[:, first, :, second] = found[:, second, :, first] = factor.mT @ (weights * factor)
+    found = found.view(rank * size, rank * size)
+    found.diagonal().add_(1)
+    return found

@@ -1,0 +1,96 @@
+"""The covariance of some entries of several targets, and its preconditioner: dense Kronecker algebra."""
+
+from __future__ import annotations
+
+import linear_operator
+import pytest
+import torch
+
+from gpytorch_partition import MondrianKernel, settings
+from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
+from gpytorch_partition.models import CoregionalizedGP
+from gpytorch_partition.operators.entries import EntriesPlusNoise
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+from gpytorch_partition.training.coregionalization import Coregionalization
+
+GENERATOR = torch.Generator().manual_seed(0)
+X = torch.rand(120, 2, generator=GENERATOR, dtype=torch.float64)
+Y = torch.randn(120, 3, generator=GENERATOR, dtype=torch.float64)
+Y[torch.rand(120, 3, generator=GENERATOR) < 0.4] = torch.nan
+MIXING = torch.tensor([[1.0, 0.0], [-0.8, 0.5], [0.1, 0.9]], dtype=torch.float64)
+B, NOISE = MIXING @ MIXING.mT, torch.tensor([0.1, 0.02, 0.4], dtype=torch.float64)  # B is singular
+MODEL = CoregionalizedGP(
+    X,
+    Y,
+    MondrianKernel(X, num_trees=30, random_state=0),
+    Coregionalization(B, NOISE, torch.zeros(3, dtype=torch.float64), 0.0),
+)
+
+
+@pytest.fixture(autouse=True)
+def preconditioned():
+    with linear_operator.settings.min_preconditioning_size(1):
+        yield
+
+
+def noisy():
+    """The operator, and the matrix that it stands for."""
+    rows, targets = (~Y.isnan()).nonzero(as_tuple=True)
+    dense = torch.kron(MODEL.covar_module(X).to_dense(), B) + torch.kron(torch.eye(120).double(), NOISE.diag())
+    numbers = rows * 3 + targets
+    return MODEL._noisy, dense[numbers][:, numbers]
+
+
+def inverse(operator, rank):
+    with settings.preconditioner_rank(rank):
+        return operator.preconditioner_inverse()(torch.eye(operator.shape[-1], dtype=torch.float64))
+
+
+def test_with_every_direction_the_preconditioner_is_the_inverse():
+    operator, dense = noisy()
+    assert isinstance(operator, EntriesPlusNoise)
+    torch.testing.assert_close(operator.to_dense(), dense)
+    torch.testing.assert_close(inverse(operator, 120), torch.linalg.inv(dense), rtol=1e-6, atol=1e-6)
+
+
+def test_with_few_it_is_close():
+    operator, dense = noisy()
+    found = inverse(operator, 10)
+    torch.testing.assert_close(found, found.mT)
+    values = torch.linalg.eigvals(found @ dense).real
+    assert values.min() > 0.05
+    assert values.max() / values.min() < 0.2 * torch.linalg.cond(dense)
+
+
+def test_some_entries_in_another_order():
+    operator, dense = noisy()
+    order = torch.randperm(len(dense), generator=torch.Generator().manual_seed(1))[:100]
+    some, matrix = operator.restricted_to(order), dense[order][:, order]
+    torch.testing.assert_close(some.to_dense(), matrix)
+    torch.testing.assert_close(inverse(some, 120), torch.linalg.inv(matrix), rtol=1e-6, atol=1e-6)
+
+
+def test_it_needs_fewer_iterations_than_a_factor_of_the_entries():
+    operator, dense = noisy()
+    iterations = []
+    for kind in (EntriesPlusNoise, PartitionAddedDiagLinearOperator):
+        count = [0]
+
+        def product(columns, count=count):
+            count[0] += 1
+            return dense @ columns
+
+        with settings.preconditioner_rank(15):
+            preconditioner = kind.preconditioner_inverse(operator)
+        columns = torch.ones(len(dense), 1, dtype=torch.float64)
+        conjugate_gradients(
+            product, columns, relative_residual(1e-6), preconditioner=preconditioner, max_iterations=999
+        )
+        iterations.append(count[0])
+    assert iterations[0] < 0.8 * iterations[1]
+
+
+def test_the_setting_chooses():
+    operator, _ = noisy()
+    with settings.preconditioner("none"):
+        assert operator.preconditioner_inverse() is None
