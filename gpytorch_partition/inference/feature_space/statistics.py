@@ -179,10 +179,9 @@ class ClusterStatistics:
         :raises ValueError: If they were counted with other partitions.
         """
         _check_same(fingerprint(self.partition), state["partition"])
-        if state["values"] is not None:
-            self.index = SeenClusterIndex.of_values(state["values"])
-        for name in _TENSORS:
-            setattr(self, name, state[name].clone())
+        index = self.index if state["values"] is None else SeenClusterIndex.of_values(state["values"])
+        tensors = {name: state[name].clone() for name in _TENSORS}
+        self.__dict__.update(tensors, index=index)  # together and last, so that an error before changes nothing
 
     def _count(self, codes: Tensor, y: Tensor, sign: int) -> None:
         """Add rows, or subtract them, in copies that are assigned last: an error or an interruption changes nothing."""
