@@ -15,6 +15,7 @@ import torch
 
 from gpytorch_partition import MondrianKernel, RandomForestKernel, fit_exact_gp, settings
 from gpytorch_partition.estimators import PartitionGPRegressor, PartitionSVC, svm
+from gpytorch_partition.lifetimes import expected_gradient_projection
 from gpytorch_partition.models import PartitionGP
 from tests.faults.estimators_zoo import CASES, answers, numbers, rows, same
 from tests.faults.interrupts import differences, process_state
@@ -92,44 +93,50 @@ def _one_pass(seed: int) -> Callable[[], list[np.ndarray]]:
     return work
 
 
-FAST = [name for name in CASES if "auto" not in name and "probabilities" not in name]
+# Filters are scikit-learn's: its checks of arrays enter `warnings.catch_warnings`, which is not for threads before
+# Python 3.14. Threads of pools end when they like.
+OF_OTHERS = {"filters", "threads"}
+FAST = ["regressor, forest", "regressor, mondrian", "regressor, RBF", "features", "SVC", "LAGO", "kernel PCA"]
+
+
+def _check_same(works: list[Callable[[], list[np.ndarray]]]) -> None:
+    before = process_state()
+    alone, together = [work() for work in works], at_once(works)
+    assert [number for number, (a, b) in enumerate(zip(alone, together)) if not same(a, b)] == []
+    assert set(differences(before, process_state())) <= OF_OTHERS
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_four_threads_give_what_one_gives():
-    works = [_fitted_and_asked(name, seed) for seed in range(2) for name in FAST]
-    works += [_plain_gpytorch(seed) for seed in range(8)] + [_one_pass(seed) for seed in range(9)]
-    assert len(works) >= 47
-    before = process_state()
-    alone = [work() for work in works]
-    together = at_once(works)
-    different = [number for number, (a, b) in enumerate(zip(alone, together)) if not same(a, b)]
-    assert different == []
-    assert differences(before, process_state()) == []
+    works = [_fitted_and_asked(name, 0) for name in FAST]
+    _check_same(works + [_plain_gpytorch(seed) for seed in range(4)] + [_one_pass(seed) for seed in range(6)])
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_four_threads_with_the_default_model():
-    works = [_fitted_and_asked(name, seed) for seed in range(2) for name in CASES if name not in FAST]
-    alone, together = [work() for work in works], at_once(works)
-    assert [number for number, (a, b) in enumerate(zip(alone, together)) if not same(a, b)] == []
+def test_four_threads_and_every_estimator():
+    works = [_fitted_and_asked(name, seed) for seed in range(2) for name in CASES]
+    works += [_plain_gpytorch(seed) for seed in range(4)] + [_one_pass(seed) for seed in range(6)]
+    assert len(works) >= 50
+    _check_same(works)
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["regressor, forest", "regressor, mondrian", "regressor, two targets"])
 def test_threads_ask_the_same_model_of_which_one_asks_for_the_first_time(name):
     case, X = CASES[name], rows(0)
     fit = case.make().fit
-    others = [rows(seed, 12) for seed in range(12)]
+    others = [rows(seed, 12) for seed in range(6)]
     alone = [answers(case, fit(X, case.targets(X)), other) for other in others]
     model = fit(X, case.targets(X))
     together = at_once([lambda other=other: answers(case, model, other) for other in others])
     assert all(same(a, b) for a, b in zip(alone, together))
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_threads_ask_the_same_large_model():
     """Above the dense limit: effects, preconditioners and posteriors of clusters are cached when they are asked for."""
-    X = rows(0, 2_100)
+    X = rows(0, 2_050)
     model = PartitionGPRegressor("fast_cluster", 20, random_state=0).fit(X, numbers(X))
     fresh = PartitionGPRegressor.from_state
     state, others = model.to_state(), [rows(seed, 20) for seed in range(6)]
@@ -160,15 +167,17 @@ def test_a_thread_that_draws_from_the_global_state_is_not_disturbed():
 
 
 def test_filters_of_warnings_stay_those_of_the_user():
+    """Those that the package itself would like to hold back: of L-BFGS, of values at bounds, of sparse matrices."""
     X = rows(0)
-    x, y = torch.from_numpy(X), numbers(X)
+    x, y = torch.from_numpy(X), torch.from_numpy(numbers(X))
+
+    def project() -> None:
+        expected_gradient_projection(x, y, num_trees=5, num_iterations=2, random_state=0)
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        warnings.simplefilter("error")
         before = list(warnings.filters)
-        at_once(
-            [lambda: PartitionGPRegressor(gpytorch.kernels.RBFKernel(), max_iterations=2).fit(X, y)] * 4
-            + [lambda: MondrianKernel(x, 10, random_state=0)(x).to_dense()] * 4
-        )
+        at_once([project] * 4 + [lambda: MondrianKernel(x, 10, random_state=0)(x) @ y] * 8)
         assert warnings.filters == before
 
 
