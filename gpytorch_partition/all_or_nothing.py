@@ -109,9 +109,9 @@ def unchanged_by_errors(*modules: torch.nn.Module) -> Iterator[None]:
         >>> before = module.weight.item()
         >>> with unchanged_by_errors(module):
         ...     _ = module.weight.data.fill_(7.0)
-        ...     raise KeyboardInterrupt
+        ...     raise RuntimeError("stopped")
         Traceback (most recent call last):
-        KeyboardInterrupt
+        RuntimeError: stopped
         >>> module.weight.item() == before
         True
     """

@@ -10,21 +10,24 @@ ever. Nothing here can change that. What is safe:
   gradients on a GPU; `contextvars.copy_context().run(...)` takes the settings of its parent along.
 - :class:`iterative` and :class:`no_debug`, which are about GPyTorch's, are local to the thread that is inside too. So
   are contexts of the same settings of GPyTorch that are entered inside them. A new thread enters them itself.
+- Contexts that GPyTorch enters by itself, as it evaluates kernels and predicts, are local to its thread
+  (:mod:`gpytorch_partition.thread_settings`).
 
-What is not: contexts of `gpytorch.settings` and `linear_operator.settings` elsewhere, in threads that overlap. Enter
-them once, around all threads.
+What is not: contexts of `gpytorch.settings` and `linear_operator.settings` that you enter elsewhere, in threads that
+overlap. Enter them once, around all threads.
 """
 
 from __future__ import annotations
 
-import threading
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import gpytorch
 import linear_operator
 from linear_operator.settings import _value_context
+
+from gpytorch_partition.thread_settings import hold, is_held, is_inside, localized, release
 
 PRECONDITIONERS = ("nystrom", "partition", "none")
 VARIANCES = ("auto", "feature_space", "conjugate_gradients", "samples")
@@ -187,71 +190,6 @@ class predictive_variances(_local_value):  # noqa: N801
         super().__init__(value)
 
 
-class _Entry(NamedTuple):
-    """Values for settings of GPyTorch, by setting, and the kind of context that brought them; compared by its mark."""
-
-    mark: object
-    kind: type
-    values: dict[Any, Any]
-
-
-# What this thread has entered, the last of which is read instead of the settings of the process; and what all threads
-# have, for those of PyTorch's that compute gradients on a GPU, of which Python knows nothing: they read the newest.
-_HELD: ContextVar[tuple[_Entry, ...]] = ContextVar("settings of GPyTorch in this thread", default=())
-_OF_ALL: dict[object, _Entry] = {}
-
-
-def _held() -> dict[Any, Any]:
-    """The settings of GPyTorch that hold in this thread only."""
-    if held := _HELD.get():
-        return held[-1].values
-    if _OF_ALL and isinstance(threading.current_thread(), threading._DummyThread):
-        return next((entry.values for entry in reversed(tuple(_OF_ALL.values()))), {})
-    return {}
-
-
-def _localized(setting: Any) -> Any:
-    """
-    A setting of GPyTorch which, from now on, is asked for what its thread holds before what the process has.
-
-    Outside :class:`iterative` and :class:`no_debug` it does what it did. Its contexts remember the value that they find
-    and change it by a method of the class, which is all that has to know: their `__enter__` and `__exit__` are as good
-    for a value of a thread.
-    """
-    is_flag = hasattr(setting, "on")
-    read_name, change_name = ("on", "_set_state") if is_flag else ("value", "_set_value")
-    read, change = getattr(setting, read_name), getattr(setting, change_name)
-
-    def own_or_of_process(cls: type) -> Any:
-        held = _held()
-        return held[setting] if setting in held else read()
-
-    def change_own_or_of_process(cls: type, value: Any) -> None:
-        held = _HELD.get()
-        if held and setting in held[-1].values:
-            _OF_ALL[held[-1].mark] = entry = held[-1]._replace(values={**held[-1].values, setting: value})
-            _HELD.set((*held[:-1], entry))
-        else:
-            change(value)
-
-    setattr(setting, read_name, classmethod(own_or_of_process))
-    setattr(setting, change_name, classmethod(change_own_or_of_process))
-    if is_flag:
-        _remember_own(setting)
-    return setting
-
-
-def _remember_own(flag: Any) -> None:
-    """Have contexts of a flag remember the value in their thread; those of the process look at another attribute."""
-    begin = flag.__init__
-
-    def begin_with_own(self: Any, state: bool = True) -> None:
-        begin(self, state)
-        self.prev = _held().get(flag, self.prev)
-
-    flag.__init__ = begin_with_own
-
-
 class _local:  # noqa: N801
     """Values for settings of GPyTorch that hold in the thread (and asyncio task) that is inside, in any order."""
 
@@ -261,27 +199,18 @@ class _local:  # noqa: N801
         self._marks: list[object] = []
 
     def __enter__(self) -> Any:
-        held = _HELD.get()
-        outer = held[-1].values if held else {}
         # Inside itself it changes nothing, so that values given in between still hold.
-        is_inside = any(entry.kind is type(self) for entry in held)
-        entry = _Entry(object(), type(self), outer if is_inside else {**outer, **self._values})
-        self._marks.append(entry.mark)
-        _OF_ALL[entry.mark] = entry
-        _HELD.set((*held, entry))
+        self._marks.append(hold({} if is_inside(type(self)) else self._values, type(self)))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        held = _HELD.get()
-        own = [entry.mark for entry in held if entry.mark in self._marks]
-        if own:
+        if own := [mark for mark in self._marks if is_held(mark)]:
             self._leave(own[-1])
 
     def _leave(self, mark: object) -> None:
-        _HELD.set(tuple(entry for entry in _HELD.get() if entry.mark is not mark))
-        _OF_ALL.pop(mark, None)
+        release(mark)
         self._marks.remove(mark)
 
     def __del__(self) -> None:
@@ -315,14 +244,14 @@ class iterative(_local):  # noqa: N801
     """
 
     _values: ClassVar[dict[Any, Any]] = {
-        _localized(linear_operator.settings._fast_covar_root_decomposition): True,
-        _localized(linear_operator.settings._fast_log_prob): True,
-        _localized(linear_operator.settings._fast_solves): True,
-        _localized(linear_operator.settings.max_cholesky_size): 2000,
-        _localized(linear_operator.settings.cg_tolerance): 1e-2,
-        _localized(linear_operator.settings.max_lanczos_quadrature_iterations): 100,
-        _localized(gpytorch.settings.eval_cg_tolerance): 1e-4,
-        _localized(gpytorch.settings.max_eager_kernel_size): 512,
+        localized(linear_operator.settings._fast_covar_root_decomposition): True,
+        localized(linear_operator.settings._fast_log_prob): True,
+        localized(linear_operator.settings._fast_solves): True,
+        localized(linear_operator.settings.max_cholesky_size): 2000,
+        localized(linear_operator.settings.cg_tolerance): 1e-2,
+        localized(linear_operator.settings.max_lanczos_quadrature_iterations): 100,
+        localized(gpytorch.settings.eval_cg_tolerance): 1e-4,
+        localized(gpytorch.settings.max_eager_kernel_size): 512,
     }
 
 
@@ -338,7 +267,7 @@ class no_debug(_local):  # noqa: N801
         False
     """
 
-    _values: ClassVar[dict[Any, Any]] = {_localized(gpytorch.settings.debug): False}
+    _values: ClassVar[dict[Any, Any]] = {localized(gpytorch.settings.debug): False}
 
 
 __all__ = [

@@ -351,6 +351,16 @@ def _ones_at(known: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tens
     if ones is None or ones.numel() < columns.numel():
         ones = known[operand.dtype] = operand.new_ones(columns.numel())
     shape = (row_starts.numel() - 1, operand.shape[0])
+    return torch.sparse_csr_tensor(row_starts, columns, ones[: columns.numel()], size=shape, check_invariants=False)
+
+
+def _make_first_sparse_matrix() -> None:
+    """PyTorch says once in a process that sparse matrices are in beta: here, where no other thread's filters matter."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return torch.sparse_csr_tensor(row_starts, columns, ones[: columns.numel()], size=shape, check_invariants=False)
+        torch.sparse_csr_tensor(
+            torch.tensor([0, 1]), torch.tensor([0]), torch.ones(1), size=(1, 1), check_invariants=False
+        )
+
+
+_make_first_sparse_matrix()

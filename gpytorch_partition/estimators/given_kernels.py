@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from inspect import Parameter, signature
 from typing import Any
@@ -36,6 +35,7 @@ from gpytorch_partition.partitions.ensembles.refitting import (
     library_of,
 )
 from gpytorch_partition.presets.given_ensemble import check_regression_ensemble
+from gpytorch_partition.training.unsaid import METHOD, unsaid
 
 NAMED: dict[type, str] = {
     RandomForestKernel: "forest",
@@ -225,9 +225,8 @@ def state_name(kernel: Any) -> str:
 @contextmanager
 def quiet_of_lengthscales(kernel: Any) -> Iterator[None]:
     """Without the warning that a kernel of GPyTorch is trained by L-BFGS: there is nothing to correct."""
-    with warnings.catch_warnings():
-        if is_data_free(kernel) or (isinstance(kernel, type) and not issubclass(kernel, ClusterKernel)):
-            warnings.filterwarnings("ignore", message=".*trained by L-BFGS")
+    is_of_gpytorch = is_data_free(kernel) or (isinstance(kernel, type) and not issubclass(kernel, ClusterKernel))
+    with unsaid(METHOD) if is_of_gpytorch else nullcontext():
         yield
 
 

@@ -163,7 +163,8 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         if classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"expected the classes of the first call, {self.classes_}, got {np.unique(classes)}")
         x, numbers = self._columns.apply_array(X), self._numbers(y)
-        self.features_, self._learner, self._random = deepcopy((self.features_, self._learner, self._random))
+        for name in ("features_", "_learner", "_random"):  # which training changes in place
+            setattr(self, name, deepcopy(getattr(self, name)))
         self._train(self.features_, self._learner, x, numbers, 1)
         return self
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import combinations
 from numbers import Real
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +39,12 @@ _MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is fast
 _FOLDS = 5  # of the rows whose held-out decision values sigmoids are fitted to
 _ROUNDS = 20  # of the search for the intercept, at most; mostly 3 to 5 are needed
 _JUMP = 10.0  # how far the secant may go, in steps of the method without it
+
+# liblinear has one random generator in the process, without the interpreter's lock: descents at once would draw from
+# each other's seeds. A child process that is forked meanwhile has a lock of its own.
+_DESCENT = Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_DESCENT._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 class _Line(NamedTuple):
@@ -149,7 +157,8 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     :param max_iter: Passes over the rows of one solve, at most; a `ConvergenceWarning` tells where they were not
         enough. Up to 5,000 rows libsvm runs until it is done. (Default: 10,000.)
     :param random_state: Seed of the partitions and of the order of rows in descent.
-    :param n_jobs: Trees grown, or pairs of classes fitted, at once, as scikit-learn counts them. (Default: None, one.)
+    :param n_jobs: Trees grown, or pairs of classes of up to 5,000 rows fitted, at once, as scikit-learn counts them.
+        Descents wait for each other, as liblinear has one random generator for all. (Default: None, one.)
 
     Fitted attributes:
 
@@ -371,7 +380,8 @@ def _classifying_line(seen: _Rows, signs: np.ndarray, costs: np.ndarray, tol: fl
     """The minimum of half the squared length of the coefficients plus the rows' costs (`N`) of hinge loss."""
     features = seen.features
     if seen.gram is not None:
-        return _line_of_dual(features, SVC(kernel="precomputed", C=1.0, tol=tol).fit(seen.gram, signs, costs))
+        machine = SVC(kernel="precomputed", C=1.0, tol=tol, random_state=seed).fit(seen.gram, signs, costs)
+        return _line_of_dual(features, machine)
     bias = _typical_length(features)
     # A last row of the bias alone, which is always on the wrong side: its loss is linear, and draws b to the center.
     last = csr_matrix(([1.0], ([0], [features.shape[1]])), shape=(1, features.shape[1] + 1))
@@ -381,9 +391,9 @@ def _classifying_line(seen: _Rows, signs: np.ndarray, costs: np.ndarray, tol: fl
         reach = 10 * (1 + abs(center))
         rows.data[-1] = np.copysign(bias / reach, center)
         weights = np.append(costs, reach * abs(center) / bias**2)
-        machine = LinearSVC(
-            loss="hinge", C=1.0, fit_intercept=False, tol=rough, max_iter=max_iter, random_state=seed
-        ).fit(rows, signs, weights)
+        machine = LinearSVC(loss="hinge", C=1.0, fit_intercept=False, tol=rough, max_iter=max_iter, random_state=seed)
+        with _DESCENT:
+            machine.fit(rows, signs, weights)
         return _Line(machine.coef_[0, :-1], bias * machine.coef_[0, -1], int(machine.n_iter_))
 
     return _with_free_intercept(around, 0.0, tol, tol)
@@ -395,15 +405,16 @@ def _regression_line(
     """The minimum of half the squared length of the coefficients plus C times the epsilon-insensitive losses."""
     features = seen.features
     if seen.gram is not None:
-        machine = SVR(kernel="precomputed", C=C, epsilon=epsilon, tol=tol).fit(seen.gram, targets)
-        return _line_of_dual(features, machine)
+        dual = SVR(kernel="precomputed", C=C, epsilon=epsilon, tol=tol)
+        dual.random_state = seed  # no parameter, but where it is None NumPy's global random state is drawn from
+        return _line_of_dual(features, dual.fit(seen.gram, targets))
     bias, unit = _typical_length(features), float(targets.std()) or 1.0
     rows = _with_column(features, bias)
 
     def around(center: float, rough: float) -> _Line:
-        machine = LinearSVR(
-            C=C, epsilon=epsilon, fit_intercept=False, tol=rough, max_iter=max_iter, random_state=seed
-        ).fit(rows, targets - center)
+        machine = LinearSVR(C=C, epsilon=epsilon, fit_intercept=False, tol=rough, max_iter=max_iter, random_state=seed)
+        with _DESCENT:
+            machine.fit(rows, targets - center)
         return _Line(machine.coef_[:-1], center + bias * machine.coef_[-1], int(machine.n_iter_))
 
     # Its tolerance is of the sum of all violations, relative to that at the start.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.clusters.cluster_index import SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import MAX_CLUSTERS
 from gpytorch_partition.clusters.incidence import Incidence
@@ -188,6 +189,7 @@ class FeatureSpaceGP:
             total.level_weights = own
         return total
 
+    @all_or_nothing
     def fit(self, bounds: Bounds | None = None) -> Maximum:
         """
         Choose outputscale, noise and mean by maximum marginal likelihood, exactly; :attr:`level_weights` stay.
@@ -202,7 +204,7 @@ class FeatureSpaceGP:
         values = maximize(self._likelihood(), bounds)
         if values.noise <= bounds.noise[0] * (1 + _BOUND_TOLERANCE):
             message = f"the noise is at its lower bound, {bounds.noise[0]:g}: is the unit of the targets small?"
-            warnings.warn(message, ConvergenceWarning, stacklevel=2)
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
         self._forget(with_space=False)  # first: an interruption between the two must not leave the old solution
         self.values = values
         return values
@@ -261,6 +263,7 @@ class FeatureSpaceGP:
         models = (self._under(each) for each in progress(kernels, "fitting lifetimes"))
         return max(models, key=lambda model: model.fit(bounds).log_likelihood)
 
+    @all_or_nothing
     def fit_level_weights(self, bounds: Bounds | None = None, max_iterations: int = 100) -> Maximum:
         r"""
         Choose outputscale, noise and mean as :meth:`fit`, and the weights of all heights of a forest with them.
@@ -292,16 +295,11 @@ class FeatureSpaceGP:
         """
         layout, statistics, bounds = _forest_layout(self.kernel), self.statistics, bounds or _BOUNDS
         self._check_counted()
-        before = self.level_weights, self.values
-        try:
-            self.level_weights = start = height_average_levels(layout)
-            values = self.fit(bounds)
-            evidence = LevelEvidence(statistics.counts, statistics.sums, statistics.squares, layout)
-            self.level_weights = maximize_level_weights(evidence, values, start, bounds, max_iterations)
-            return self.fit(bounds)
-        except BaseException:
-            self.level_weights, self.values = before
-            raise
+        self.level_weights = start = height_average_levels(layout)
+        values = self.fit(bounds)
+        evidence = LevelEvidence(statistics.counts, statistics.sums, statistics.squares, layout)
+        self.level_weights = maximize_level_weights(evidence, values, start, bounds, max_iterations)
+        return self.fit(bounds)
 
     @property
     def level_weights(self) -> Tensor | None:
@@ -390,6 +388,7 @@ class FeatureSpaceGP:
         values = None if self.values is None else vars(self.values)
         return {"statistics": self.statistics.state_dict(), "values": values, "level_weights": self.level_weights}
 
+    @all_or_nothing
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """
         Restore what :meth:`state_dict` returned.
@@ -401,9 +400,9 @@ class FeatureSpaceGP:
         if values is not None:
             is_finite = all(isinstance(each, float) and abs(each) < torch.inf for each in vars(values).values())
             check_saved(is_finite and values.outputscale >= 0 and values.noise > 0, self, "finite fitted values")
+        self.statistics = copy(self.statistics)
         self.statistics.load_state_dict(state["statistics"])
-        self.values = values
-        self.level_weights = state["level_weights"]
+        self.values, self.level_weights = values, state["level_weights"]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """

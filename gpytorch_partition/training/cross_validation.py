@@ -22,6 +22,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
@@ -128,8 +129,9 @@ def fit_weights_by_cross_validation(
     outputscales = found.outputscales * variance / sizes
     if scaled is None:
         scaled = [ScaleKernel(deepcopy(_built(source, x, y))).to(x) for source in sources]
-    for term, outputscale in zip(scaled, outputscales):
-        term.outputscale = outputscale.to(term.raw_outputscale)
+    with unchanged_by_errors(*scaled):
+        for term, outputscale in zip(scaled, outputscales):
+            term.outputscale = outputscale.to(term.raw_outputscale)
     kernel = kernels if isinstance(kernels, Kernel) else reduce(add, scaled)
     log_density = found.log_density - 0.5 * math.log(variance)
     return CrossValidatedWeights(

@@ -11,6 +11,7 @@ from gpytorch.models import ExactGP
 from linear_operator import settings as linear_settings
 
 from gpytorch_partition import settings
+from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
 from gpytorch_partition.inference.evidence.profile_likelihood import Maximum, maximize
@@ -27,8 +28,8 @@ from gpytorch_partition.training.scaled_covariance import (
     NotApplicableError,
     ScaledCovariance,
     recognize,
-    unchanged_by_errors,
 )
+from gpytorch_partition.training.unsaid import METHOD, is_said
 
 METHODS = ("auto", "dense", "feature_space", "krylov", "l-bfgs")
 
@@ -65,7 +66,7 @@ def fit_exact_gp(
     why.
 
     :param model: The model; the values found are written into its own modules, and it is left in the mode (training or
-        evaluation) in which it came.
+        evaluation) in which it came. After an error or an interruption its parameters are what they were.
     :param likelihood: The model's likelihood.
     :param method: `"krylov"`; `"dense"`, one eigendecomposition of the covariance, O(N^3); `"feature_space"`, exact as
         well, one of the p x p matrix of clusters, :math:`O(N m^2 + p^3)`; `"l-bfgs"`; or `"auto"`: dense up to
@@ -103,12 +104,12 @@ def fit_exact_gp(
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     mode = model.training
     try:
-        with settings.iterative(), unchanged_by_errors(model):
+        with settings.iterative(), unchanged_by_errors(model, likelihood):
             return _fit(recognize(model, likelihood), method, num_probes)
     except NotApplicableError as reason:
-        warnings.warn(
-            f"the model is trained by L-BFGS rather than in one pass: {reason}.", stacklevel=level_of_caller()
-        )
+        if is_said(METHOD):
+            said = f"the model is trained by L-BFGS rather than in one pass: {reason}."
+            warnings.warn(said, stacklevel=level_of_caller())
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     finally:
         model.train(mode)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +16,11 @@ from sklearn.exceptions import ConvergenceWarning
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from gpytorch_partition import settings
+from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.progress import progress
+from gpytorch_partition.training.unsaid import CONVERGENCE, is_said
 
 # When L-BFGS-B stops: by the relative change of the likelihood, by the largest component of its gradient (both per
 # row), or when a line search of a few steps finds nothing better. Log determinants from probe vectors have gradients
@@ -59,7 +62,8 @@ def maximize_marginal_likelihood(
 
     Costs one likelihood and its gradient per evaluation, usually 10 to 30 evaluations for noise, outputscale and mean.
 
-    :param model: The model; it is left in the mode (training or evaluation) in which it came.
+    :param model: The model; it is left in the mode (training or evaluation) in which it came. After an error or an
+        interruption its parameters are what they were.
     :param likelihood: The model's likelihood.
     :param max_iterations: L-BFGS iterations at most.
     :return: The likelihood reached, and the values at a bound of their constraint.
@@ -83,11 +87,25 @@ def maximize_marginal_likelihood(
         (True, 0.1)
     """
     objective = _Objective(model, likelihood)
-    mode = model.training
-    model.train()
+    with unchanged_by_errors(model, likelihood):
+        found = _minimum(objective, max_iterations)
+        fit = MarginalLikelihoodFit(
+            log_marginal_likelihood=-float(found.fun) * model.train_targets.shape[-1],
+            num_iterations=int(found.nit),
+            converged=found.nit < max_iterations,
+            at_bounds=dict(values_at_bounds(model)),
+        )
+        warn_about(fit)
+    return fit
+
+
+def _minimum(objective: _Objective, max_iterations: int) -> Any:
+    """What L-BFGS finds, to which the parameters are moved; the model is left in its mode."""
+    mode = objective.model.training
     steps = iter(progress(range(max_iterations), "maximizing the marginal likelihood"))
     try:
         with settings.iterative():
+            objective.model.train()
             found = minimize_lbfgsb(
                 objective,
                 objective.position(),
@@ -95,16 +113,9 @@ def maximize_marginal_likelihood(
                 options={"maxiter": max_iterations, **_STOP},
             )
     finally:
-        model.train(mode)
+        objective.model.train(mode)
     objective.move_to(found.x)
-    fit = MarginalLikelihoodFit(
-        log_marginal_likelihood=-float(found.fun) * model.train_targets.shape[-1],
-        num_iterations=int(found.nit),
-        converged=found.nit < max_iterations,
-        at_bounds=dict(values_at_bounds(model)),
-    )
-    warn_about(fit)
-    return fit
+    return found
 
 
 class _Objective:
@@ -160,6 +171,8 @@ def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
 
 def warn_about(fit: MarginalLikelihoodFit) -> None:
     """Warn of values at a bound, and of iterations that ended before the likelihood stopped improving."""
+    if not is_said(CONVERGENCE):
+        return
     for name, value in fit.at_bounds.items():
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
         message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."

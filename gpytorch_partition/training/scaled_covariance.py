@@ -141,18 +141,6 @@ def _weighted(found: ScaledCovariance, weights: Tensor) -> ScaledCovariance:
 
 
 @contextmanager
-def unchanged_by_errors(model: ExactGP) -> Iterator[None]:
-    """Restore the model's parameters if an error is raised inside the context."""
-    before = [parameter.detach().clone() for parameter in model.parameters()]
-    try:
-        yield
-    except BaseException:
-        for parameter, value in zip(model.parameters(), before):
-            parameter.data.copy_(value)
-        raise
-
-
-@contextmanager
 def _perturbed(*modules: Any) -> Iterator[None]:
     """The trained values of modules, changed inside the context only."""
     parameters = [p for module in modules if module is not None for p in module.parameters(recurse=False)]

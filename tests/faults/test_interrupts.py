@@ -26,7 +26,7 @@ def test_an_interrupted_fit_leaves_the_old_model_or_none(name):
     old_y, new_y = case.targets(OLD), case.targets(NEW)
     fitted = case.make().fit(OLD, old_y)
     before, attributes = answers(case, fitted, OLD), dict(vars(case.make()))
-    count = num_entries(lambda: case.make().fit(NEW, new_y))
+    count = num_entries(partial(case.make().fit, NEW, new_y))
     for entry in places(count, 3):
         fresh, state = case.make(), process_state()
         assert stopped_at(entry, partial(fresh.fit, NEW, new_y)), entry

@@ -127,7 +127,7 @@ def maximize_level_weights(
     )
     if found.nit >= max_iterations:
         message = f"level weights were still improving after {found.nit} iterations: raise max_iterations."
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        warnings.warn(message, ConvergenceWarning, stacklevel=4)
     return space.values(torch.from_numpy(found.x))[0]
 
 

@@ -186,9 +186,8 @@ class ClusterStatistics:
         if isinstance(index, SeenClusterIndex):
             index = SeenClusterIndex.of_values(self._checked_values(state["values"]))
         self._check_tables(index, *(state[name] for name in _TENSORS))
-        self.index = index
-        for name in _TENSORS:
-            setattr(self, name, state[name].clone())
+        tensors = {name: state[name].clone() for name in _TENSORS}
+        self.__dict__.update(tensors, index=index)  # together and last, so that an error before changes nothing
 
     def _checked_values(self, values: Any) -> list[Tensor]:
         """The labels of each partition, distinct and sorted; none before rows were added."""
