@@ -28,6 +28,10 @@ _MIN_LANCZOS_STEPS = 20
 _MAX_RESTARTS = 3  # most restarts from the true residual, where rounding has made the recursively updated one too small
 
 
+class UnconvergedError(RuntimeError):
+    """A solve did not become as accurate as was asked for; the message says how far it came, and what to do."""
+
+
 class CGState(NamedTuple):
     """What a stopping rule is given; norms and quadratic forms are `*batch x 1 x t`."""
 
@@ -47,6 +51,7 @@ class CGResult(NamedTuple):
     tridiagonal: Tensor | None  # num_tridiag x *batch x k x k Lanczos matrices of P^{-1/2} A P^{-1/2}
     iterations: int
     converged: bool
+    residual: Tensor  # *batch x N x t, b - A x; computed anew where the iterations ended by the stopping rule
 
 
 def relative_residual(tolerance: float) -> Callable[[CGState], Tensor]:
@@ -72,6 +77,8 @@ def conjugate_gradients(
     max_iterations: int = 1000,
     num_tridiag: int = 0,
     max_tridiag_iterations: int = 0,
+    certain: Callable[[CGState], Tensor] | None = None,
+    warn: bool = True,
 ) -> CGResult:
     r"""
     Solve :math:`A X = B` for a symmetric positive definite A that is known by its products.
@@ -96,6 +103,9 @@ def conjugate_gradients(
         (Default: 0.)
     :param max_tridiag_iterations: Largest size of these matrices, 1 or more if any are wanted; they have at least 20
         rows where that and N allow it. (Default: 0.)
+    :param certain: What the stopping rule is for, where it also stops at what rounding allows: columns whose true
+        residual, halved, does not satisfy this have not converged. (Default: none.)
+    :param warn: Whether to warn of columns that are not finished. (Default: True.)
     :raises ValueError: If a right-hand side is not finite.
 
     Example:
@@ -111,10 +121,10 @@ def conjugate_gradients(
         run.iterate(max_iterations)
         if run.iterations >= max_iterations or run.is_solved():
             break
-    converged = bool(run.done.all())
-    if not converged:
-        _warn(run)
-    return CGResult(run.solution, run.quadratic_form, run.tridiagonal(), run.iterations, converged)
+    converged = bool(run.done.all()) and (certain is None or run.satisfies(certain))
+    if not converged and warn:
+        warnings.warn(_unfinished(run), NumericalWarning, stacklevel=2)
+    return CGResult(run.solution, run.quadratic_form, run.tridiagonal(), run.iterations, converged, run.residual)
 
 
 class _Run:
@@ -191,6 +201,12 @@ class _Run:
         state = CGState(self.residual_norm, self.rhs_norm, self.quadratic_form, self.solution, self.residual)
         return self.stop(state) | (self.residual_norm == 0)
 
+    def satisfies(self, rule: Callable[[CGState], Tensor]) -> bool:
+        """Whether half the residual of every column satisfies a rule: restarts let it grow to twice what it was."""
+        norm = 0.5 * self.residual.norm(dim=-2, keepdim=True)
+        state = CGState(norm, self.rhs_norm, self.quadratic_form, self.solution, 0.5 * self.residual)
+        return bool((rule(state) | (norm == 0)).all())
+
     def is_solved(self) -> bool:
         """Whether the true residual satisfies the stopping rule; if not, prepare a restart from it."""
         recursive_norm = self.residual_norm
@@ -233,13 +249,12 @@ def _ratio(numerator: Tensor, denominator: Tensor, where: Tensor) -> Tensor:
     return torch.where(safe, numerator / torch.where(safe, denominator, 1), 0)
 
 
-def _warn(run: _Run) -> None:
+def _unfinished(run: _Run) -> str:
+    """What to say of columns that are not finished."""
     relative = run.residual.norm(dim=-2, keepdim=True) / run.rhs_norm.clamp_min(torch.finfo(run.rhs.dtype).tiny)
     worst = float(torch.where(run.done, 0, relative).max())
-    warnings.warn(
+    return (
         f"conjugate gradients stopped after {run.iterations} iterations with {int((~run.done).sum())} of "
         f"{run.done.numel()} columns unfinished, the worst at a relative residual of {worst:.1e}: raise "
-        "max_cg_iterations, use float64, or ask for less accuracy.",
-        NumericalWarning,
-        stacklevel=3,
+        "max_cg_iterations, use float64, or ask for less accuracy."
     )

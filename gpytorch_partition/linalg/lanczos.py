@@ -155,6 +155,44 @@ class LanczosRun:
         nodes, vectors = torch.linalg.eigh(matrix)
         return nodes, vectors[:, 0].square()
 
+    def lower_probe_quadratures(self, num_probes: int) -> tuple[Tensor, Tensor]:
+        r"""
+        The same for the first few probes by Gauss-Radau quadrature, with a node at 0 (Golub & Meurant 2010, thm. 6.4).
+
+        Log determinants of K plus a positive number are never too large, where those of :meth:`probe_quadratures` are
+        never too small. Where K has a null space, its share is the weight of that node.
+        """
+        alphas, betas = (torch.stack(each, -1).double()[:num_probes] for each in (self._alphas, self._betas[1:]))
+        matrix = torch.diag_embed(torch.cat([alphas, alphas[:, -1:]], -1))
+        matrix = radau_matrix(matrix + torch.diag_embed(betas, -1) + torch.diag_embed(betas, 1), 0.0)
+        nodes, vectors = torch.linalg.eigh(matrix)
+        return nodes, vectors[:, 0].square()
+
+
+def radau_matrix(matrices: Tensor, least: float) -> Tensor:
+    r"""
+    Lanczos matrices (`*batch x k x k`) whose last diagonal entry makes `least` an eigenvalue.
+
+    After the end of a Krylov space there may be uncoupled numbers on the diagonal, which stay.
+
+    :param matrices: `*batch x k x k`, symmetric tridiagonal, float64.
+    :param least: At most their smallest eigenvalue.
+
+    Example:
+        >>> torch.linalg.eigvalsh(radau_matrix(torch.tensor([[3.0, 1.0], [1.0, 2.0]]), 0.5))
+        tensor([0.5000, 3.4000])
+    """
+    diagonal, below = matrices.diagonal(dim1=-2, dim2=-1), matrices.diagonal(-1, -2, -1).square()
+    length = (below > 0).long().cumprod(-1).sum(-1)  # of the Krylov space, less one
+    pivot, last = diagonal[..., 0] - least, diagonal[..., 0]
+    tiny = torch.finfo(matrices.dtype).eps * diagonal[..., 0].abs()
+    for step in range(below.shape[-1]):
+        ratio = below[..., step] / pivot.maximum(tiny)
+        last = torch.where(length == step + 1, least + ratio, last)
+        pivot = diagonal[..., step + 1] - least - ratio
+    is_end = torch.arange(diagonal.shape[-1], device=diagonal.device) == length.unsqueeze(-1)
+    return matrices + torch.diag_embed(torch.where(is_end, last.unsqueeze(-1) - diagonal, 0))
+
 
 def _block_tridiagonal(diagonal: list[Tensor], below: list[Tensor]) -> Tensor:
     """The symmetric matrix with these blocks on its diagonal and below it."""

@@ -15,6 +15,9 @@ LARGEST_TRAINING_RESIDUAL = 1e-2
 LARGEST_RESIDUAL = 1e-4
 FEWEST_LANCZOS_STEPS = 100
 
+# Iterations after which a factor, where there can be one, takes less time than more of them.
+FEWEST_ITERATIONS = 300
+
 
 def training_residual() -> float:
     """The relative residual of the solves that go with a log determinant: `cg_tolerance`, at most 1e-2."""

@@ -16,7 +16,13 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
-from gpytorch_partition.operators.accuracy import num_lanczos_steps, solve_residual, training_residual
+from gpytorch_partition.operators import quadrature
+from gpytorch_partition.operators.accuracy import (
+    FEWEST_ITERATIONS,
+    num_lanczos_steps,
+    solve_residual,
+    training_residual,
+)
 
 
 def check_dense(operator: LinearOperator, task: str) -> None:
@@ -73,16 +79,22 @@ class CovarianceOperator(LinearOperator):
         num_tridiag: int | None = 0,
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
+        is_fatal, most = bool(num_tridiag) and quadrature.is_fatal(), settings.max_cg_iterations.value()
+        most_steps = max(num_lanczos_steps(), quadrature.MOST_STEPS if quadrature.is_checked() else 0)
         result = conjugate_gradients(
             self._matmul,
             rhs.expand(*batch_shape, *rhs.shape[-2:]),
             relative_residual(training_residual() if num_tridiag else solve_residual()),
             preconditioner=preconditioner,
-            max_iterations=settings.max_cg_iterations.value(),
+            max_iterations=min(most, FEWEST_ITERATIONS) if is_fatal else most,
             num_tridiag=num_tridiag or 0,
-            max_tridiag_iterations=num_lanczos_steps(),
+            max_tridiag_iterations=most_steps,
+            warn=not is_fatal,
         )
-        return (result.solution, result.tridiagonal) if num_tridiag else result.solution
+        if not num_tridiag:
+            return result.solution
+        quadrature.check(result)
+        return result.solution, result.tridiagonal
 
     def _cholesky(self, upper: bool = False) -> LinearOperator:
         check_dense(self, "a Cholesky factorization")

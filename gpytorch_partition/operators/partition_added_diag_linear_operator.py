@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -16,11 +17,22 @@ from linear_operator.operators import (
 )
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
+from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.linalg.conjugate_gradients import (
+    CGResult,
+    CGState,
+    UnconvergedError,
+    conjugate_gradients,
+    relative_residual,
+)
 from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators import quadrature
+from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, solve_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
+from gpytorch_partition.operators.direct import MOST_ROWS, DirectSolver, direct_solver
 from gpytorch_partition.operators.few_clusters import FewClusters, few_clusters
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.independent_tasks import IndependentTasks, independent_tasks
@@ -30,6 +42,11 @@ from gpytorch_partition.operators.preconditioners import (
     partition_inverse,
 )
 from gpytorch_partition.operators.roots import exact_root, sum_of_roots
+
+# The least share of the noise in a prior variance with which dense algebra in float32 is right to a percent of what is
+# left of it, and the share that float64 resolves, in units of its roundoff and rows.
+_LEAST_SHARE = 1e-2
+_RESOLVED = 100.0
 
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
@@ -199,9 +216,130 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         preconditioner: Callable[[Tensor], Tensor] | None = None,
         num_tridiag: int | None = 0,
     ) -> Tensor | tuple[Tensor, Tensor | None]:
-        if self.independent_tasks is None or num_tridiag:
+        if num_tridiag:
             return super()._solve(rhs, preconditioner, num_tridiag)
-        return self.independent_tasks.solve(rhs)
+        if self.independent_tasks is not None:
+            return self.independent_tasks.solve(rhs)
+        batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
+        columns, rule = rhs.expand(*batch_shape, *rhs.shape[-2:]), relative_residual(solve_residual())
+        try:
+            return self.certain_solution(columns, rule, preconditioner=preconditioner).solution
+        except UnconvergedError:
+            return self.in_double.precise_solution(columns.double(), rule).solution.to(rhs.dtype)
+
+    # What conjugate gradients do not solve is solved in float64, by a factor where matrices are small enough.
+
+    is_hard = False  #: whether conjugate gradients have failed, so that they need not be tried again
+
+    @cached_property
+    @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
+    def in_double(self) -> PartitionAddedDiagLinearOperator:
+        """The same in float64, with its graph; itself if it is in float64 with all its parts."""
+        return self if self._is_double else self.evaluate_kernel().to(dtype=torch.float64)
+
+    @cached_property
+    def _is_double(self) -> bool:
+        return all(part.dtype in (torch.float64, torch.int32, torch.int64) for part in self.representation())
+
+    @cached_property
+    def has_direct(self) -> bool:
+        """Whether matrices are small enough for a factor."""
+        return DirectSolver.is_possible(self._linear_op.evaluate_kernel())
+
+    @cached_property
+    def direct(self) -> DirectSolver | None:
+        """Solves by a factor in float64; None where matrices are too large, or not positive definite."""
+        self.check_resolution()
+        return direct_solver(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
+
+    @property
+    def is_last_resort(self) -> bool:
+        """Whether there is nothing better than conjugate gradients with this operator."""
+        return self._is_double and not self.has_direct
+
+    @cached_property
+    @torch.no_grad()
+    def noise_share(self) -> float:
+        """The smallest noise over the largest prior variance."""
+        noise, prior = self._diag_tensor._diagonal(), self._linear_op.diagonal(dim1=-2, dim2=-1)
+        return float(noise.min()) / max(float(prior.max()), torch.finfo(torch.float64).tiny)
+
+    @property
+    def is_delicate(self) -> bool:
+        """Whether dense algebra in its own dtype may be wrong by more than a percent of what is left of a variance."""
+        return self.dtype != torch.float64 and self.noise_share < _LEAST_SHARE
+
+    def check_resolution(self) -> None:
+        """Warn of a noise so small beside the prior variance that rounding in float64 hides it."""
+        least = _RESOLVED * self.size(-1) * torch.finfo(torch.float64).eps
+        if self.noise_share < least:
+            warnings.warn(
+                f"the noise is {self.noise_share:.1e} of the prior variance, and {self.size(-1):,} rows resolve "
+                f"{least:.0e} of it in float64: means and variances may be wrong. Raise the noise (a constraint of "
+                "the likelihood), or make the outputscale smaller.",
+                NumericalWarning,
+                stacklevel=2,
+            )
+
+    def certain_solution(
+        self,
+        columns: Tensor,
+        stop: Callable[[CGState], Tensor],
+        certain: Callable[[CGState], Tensor] | None = None,
+        **options: Any,
+    ) -> CGResult:
+        r"""
+        :math:`A^{-1} V` by conjugate gradients in the operator's dtype, without a graph.
+
+        :param columns: `*batch x N x t` V.
+        :param stop: The stopping rule.
+        :param certain: What it is for, if rounding may stop it as well.
+        :param options: `preconditioner` or `initial_guess` of
+            :func:`~gpytorch_partition.linalg.conjugate_gradients.conjugate_gradients`.
+        :raises UnconvergedError: If they do not converge, and there is something better (:meth:`precise_solution`).
+        """
+        if self.is_last_resort:
+            return self.precise_solution(columns, stop, certain, **options)
+        most = linear_settings.max_cg_iterations.value()
+        options = {"preconditioner": None if self.is_hard else self.preconditioner_inverse(), **options}
+        if not self.is_hard:
+            found = conjugate_gradients(
+                self._matmul,
+                columns,
+                stop,
+                certain=certain,
+                max_iterations=min(most, FEWEST_ITERATIONS) if self.has_direct else most,
+                warn=False,
+                **options,
+            )
+            if found.converged:
+                return found
+            self.is_hard = True
+        raise UnconvergedError("conjugate gradients do not converge: solve in float64")
+
+    @torch.no_grad()
+    def precise_solution(
+        self,
+        columns: Tensor,
+        stop: Callable[[CGState], Tensor],
+        certain: Callable[[CGState], Tensor] | None = None,
+        **options: Any,
+    ) -> CGResult:
+        """
+        The same in float64, by a factor if possible; else by conjugate gradients, with a warning if they fail.
+
+        The operator is expected to be :meth:`in_double`, and so are columns and options.
+        """
+        if self.has_direct and self.direct is not None:
+            solution = self.direct.solve(columns)
+            form = (columns * solution).sum(-2, keepdim=True)
+            return CGResult(solution, form, None, 0, True, torch.zeros_like(solution))
+        options = {"preconditioner": self.preconditioner_inverse(), **options}
+        most = linear_settings.max_cg_iterations.value()
+        found = conjugate_gradients(self._matmul, columns, stop, certain=certain, max_iterations=most, **options)
+        if not found.converged:
+            self.check_resolution()
+        return found
 
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
@@ -211,9 +349,69 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         if parts is None and not self._has_dense_log_prob:
             parts = self.independent_tasks
         if parts is None or inv_quad_rhs is None or not logdet:
-            return super().inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
+            return self._general_inv_quad_logdet(inv_quad_rhs, logdet, reduce_inv_quad)
         forms = self._quadratic_forms(inv_quad_rhs, parts)
         return forms.sum(-1) if reduce_inv_quad else forms, parts.log_determinant()
+
+    def _general_inv_quad_logdet(
+        self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Dense for few rows, else by conjugate gradients and Lanczos quadrature, or a factor if they fail."""
+        if self._has_dense_log_prob:
+            return (
+                self._factored_inv_quad_logdet(rhs, logdet, reduce)
+                if self.is_delicate
+                else self._usual(rhs, logdet, reduce)
+            )
+        if not logdet:
+            return self._usual(rhs, logdet, reduce)
+        try:
+            with quadrature.checked(self._least_eigenvalue(), is_fatal=self.has_direct):
+                return self._usual(rhs, logdet, reduce)
+        except UnconvergedError:
+            return self._factored_inv_quad_logdet(rhs, logdet, reduce)
+
+    def _usual(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Any:
+        return super().inv_quad_logdet(rhs, logdet, reduce)
+
+    def _least_eigenvalue(self) -> float:
+        r"""
+        A lower bound of the eigenvalues of :math:`P^{-1/2} A P^{-1/2}`, or of A without a preconditioner.
+
+        :math:`A \succeq P - s \lambda_\ell I`, since a Nystrom approximation is at most K.
+        """
+        noise, preconditioner = self._diag_tensor._diagonal().detach(), self._nystrom()
+        if preconditioner is None:
+            return float(noise.min())
+        shift = (preconditioner.scale * preconditioner.factor.shift).detach().unsqueeze(-1)
+        return float((noise / (noise + shift)).min())
+
+    def _factored_inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Any:
+        """By a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
+        double, columns = self.in_double, None if rhs is None else rhs.double()
+        if self.shape.numel() <= MOST_ROWS**2:
+            self.check_resolution()
+            with linear_settings.max_cholesky_size(self.size(-1)), linear_settings.fast_computations(log_prob=False):
+                form, determinant = double._usual(columns, logdet, reduce)
+        else:
+            form, determinant = double._surrogates(columns, reduce)
+        return None if form is None else form.to(self.dtype), None if determinant is None else determinant.to(
+            self.dtype
+        )
+
+    def _surrogates(self, rhs: Tensor | None, reduce: bool | None) -> tuple[Tensor | None, Tensor]:
+        """Exact values; derivatives of the quadratic forms are exact as well, those of the other from probe vectors."""
+        direct = self.direct
+        assert direct is not None
+        generator = solver_generator(settings.probe_seed.value(), "probes", self.device)
+        size = (self.size(-1), linear_settings.num_trace_samples.value())
+        probes = torch.randn(size, generator=generator, dtype=self.dtype, device=self.device)
+        with torch.no_grad():
+            value, weights = direct.log_determinant(), direct.solve(probes)
+        trace = (weights * self.matmul(probes)).sum() / size[-1]
+        determinant = value + trace - trace.detach()
+        forms = None if rhs is None else self._quadratic_forms(rhs, direct)
+        return forms.sum(-1) if forms is not None and reduce else forms, determinant
 
     @property
     def _has_dense_log_prob(self) -> bool:
@@ -223,7 +421,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def _is_small(self) -> bool:
         return self.size(-1) <= linear_settings.max_cholesky_size.value()
 
-    def _quadratic_forms(self, rhs: Tensor, parts: FewClusters | IndependentTasks) -> Tensor:
+    def _quadratic_forms(self, rhs: Tensor, parts: FewClusters | IndependentTasks | DirectSolver) -> Tensor:
         r"""
         :math:`2 v^\top w - w^\top A w` (`*batch x t`) for each column v (`*batch x NT x t`), with a constant w.
 

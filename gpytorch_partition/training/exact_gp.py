@@ -18,6 +18,7 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Maximum, ma
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, SpectralMeasure, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import measure_of
 from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.operators.direct import MOST_ROWS
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
     maximize_marginal_likelihood,
@@ -34,6 +35,8 @@ from gpytorch_partition.training.unsaid import METHOD, is_said
 METHODS = ("auto", "dense", "feature_space", "krylov", "l-bfgs")
 
 _TOLERANCE = 1e-2  # relative change of the fitted values at which Lanczos steps stop
+_LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at which they stop
+_MOST_SECONDS = 120.0  # that an exact method may take where Lanczos steps do not suffice
 
 
 def fit_exact_gp(
@@ -116,20 +119,24 @@ def fit_exact_gp(
 
 
 def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> MarginalLikelihoodFit:
-    method = _fastest(scaled) if method == "auto" else method
+    is_free, method = method == "auto", _fastest(scaled) if method == "auto" else method
     maxima: list[Maximum] = []
     for measure in _measures(scaled, method, num_probes):
         before, maxima = maxima, _maxima(scaled, measure)
-        if _is_settled(before, maxima):
+        if _is_settled(before, maxima) and _is_unbiased(measure, maxima):
             break
+    is_settled = method != "krylov" or (_is_settled(before, maxima) and _is_unbiased(measure, maxima))
+    if is_free and not is_settled and (exact := _exact_method(scaled)) is not None:
+        return _fit(scaled, exact, num_probes)
     scaled.write(maxima)
     fit = MarginalLikelihoodFit(
         log_marginal_likelihood=sum(found.log_likelihood + scaled.log_jacobian for found in maxima),
         num_iterations=measure.trace_nodes.shape[1] if method == "krylov" else 0,
-        converged=method != "krylov" or _is_settled(before, maxima),
+        converged=is_settled,
         at_bounds=dict(values_at_bounds(scaled.model)),
         method=method,
         standard_error=_standard_error(measure, maxima),
+        bias=_bias(measure, maxima),
     )
     warn_about(fit)
     return fit
@@ -146,6 +153,13 @@ def _fastest(scaled: ScaledCovariance) -> str:
         rows.num_rows, rows.num_partitions, num_columns
     )
     return "feature_space" if is_faster else "krylov"
+
+
+def _exact_method(scaled: ScaledCovariance) -> str | None:
+    """The method for what Lanczos quadrature does not resolve; None where it would take too long."""
+    if scaled.level is None and costs.decomposition_seconds(scaled.covariance.left) <= _MOST_SECONDS:
+        return "feature_space"
+    return "dense" if scaled.num_rows <= MOST_ROWS else None
 
 
 def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Iterator[SpectralMeasure]:
@@ -166,6 +180,16 @@ def _standard_error(measure: SpectralMeasure, maxima: list[Maximum]) -> float:
     """The standard error of the sum over targets, which share the probe vectors."""
     likelihood = SpectralLikelihood(measure)
     return sum(likelihood.standard_error(found.outputscale, found.noise) for found in maxima)
+
+
+def _bias(measure: SpectralMeasure, maxima: list[Maximum]) -> float:
+    """A bound of how much larger the likelihood of all targets may be."""
+    likelihood = SpectralLikelihood(measure)
+    return sum(likelihood.bias(found.outputscale, found.noise) for found in maxima)
+
+
+def _is_unbiased(measure: SpectralMeasure, maxima: list[Maximum]) -> bool:
+    return _bias(measure, maxima) <= _LARGEST_BIAS * measure.num_rows * len(maxima)
 
 
 def _maxima(scaled: ScaledCovariance, measure: SpectralMeasure) -> list[Maximum]:

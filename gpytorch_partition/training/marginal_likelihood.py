@@ -47,6 +47,7 @@ class MarginalLikelihoodFit:
     at_bounds: dict[str, float]  #: the values at a bound of their constraint, by name
     method: str = "l-bfgs"  #: the method that was used
     standard_error: float | None = None  #: of the log marginal likelihood, in nats; 0 if exact, None if not estimated
+    bias: float = 0.0  #: how much larger the log marginal likelihood may be, in nats: part of the standard error
 
 
 def maximize_marginal_likelihood(
@@ -177,7 +178,14 @@ def warn_about(fit: MarginalLikelihoodFit) -> None:
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
         message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."
         warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
-    if not fit.converged:
+    if not fit.converged and fit.method == "krylov" and fit.bias > 0:
+        message = (
+            f"the likelihood is not known after {fit.num_iterations} Lanczos steps, the most there are: it may be "
+            f"larger by {fit.bias:.2g} nats, and the values found may not be the best. Fit by another method "
+            '("feature_space", "dense"), or keep the noise larger by a constraint.'
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
+    elif not fit.converged:
         remedy = "iterations: raise max_iterations" if fit.method == "l-bfgs" else "Lanczos steps, the most there are"
         message = f"the likelihood was still improving after {fit.num_iterations} {remedy}."
         warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())

@@ -19,6 +19,7 @@ _CHECKPOINTS = (20, 30, 40, 55, 75, 100, 130, 165, 200, 250, 300)
 _ROWS_TIMES_PROBES = 200_000
 _FEWEST_PROBES = 2
 _MOST_PROBES = 100
+_BIAS_PROBES = 10  # of these, the ones that tell how far quadratures have converged
 
 
 def default_num_probes(num_rows: int) -> int:
@@ -61,6 +62,7 @@ def krylov_measures(
 def _measure(run: LanczosRun, num_rows: int) -> SpectralMeasure:
     nodes, coefficients = run.block_quadrature()
     trace_nodes, trace_weights = run.probe_quadratures()
+    lower_nodes, lower_weights = run.lower_probe_quadratures(_BIAS_PROBES)
     # Rounding can push the smallest eigenvalues of a positive semidefinite matrix just below zero.
     return SpectralMeasure(
         nodes.cpu().numpy(),
@@ -69,4 +71,6 @@ def _measure(run: LanczosRun, num_rows: int) -> SpectralMeasure:
         num_rows * trace_weights.cpu().numpy(),
         num_rows,
         len(trace_nodes),
+        lower_nodes.cpu().numpy(),
+        num_rows * lower_weights.cpu().numpy(),
     )

@@ -34,6 +34,9 @@ class SpectralMeasure:
     :param trace_weights: `q x l` w; every row sums to N.
     :param num_rows: N.
     :param num_probes: Number of estimates that traces are the mean of. (Default: 0, they are exact.)
+    :param lower_nodes: `r x l'` eigenvalues for lower bounds of log determinants from the first r probe vectors, of
+        which the traces give upper ones. (Default: None, they are exact.)
+    :param lower_weights: `r x l'` their weights, as those of the traces.
     """
 
     nodes: Array
@@ -42,6 +45,8 @@ class SpectralMeasure:
     trace_weights: Array
     num_rows: int
     num_probes: int = 0
+    lower_nodes: Array | None = None
+    lower_weights: Array | None = None
 
     @property
     def num_targets(self) -> int:
@@ -117,7 +122,7 @@ class SpectralLikelihood:
 
     def standard_error(self, outputscale: float, noise: float) -> float:
         r"""
-        Standard error of :meth:`value`; 0 where traces are exact.
+        Standard error of :meth:`value`, its :meth:`bias` included; 0 where traces are exact.
 
         For L = log A and probe vectors uniform on the sphere, the variance of :math:`z^\top L z` is
         :math:`\tfrac{2 N}{N + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / N)`, whose traces the same probe vectors
@@ -128,7 +133,20 @@ class SpectralLikelihood:
         logs = np.log(outputscale * self.measure.trace_nodes + noise)
         trace, square = ((self.measure.trace_weights * powers).sum(-1).mean() for powers in (logs, logs**2))
         variance = 2 * self.num_rows / (self.num_rows + 2) * max(0.0, float(square - trace**2 / self.num_rows))
-        return 0.5 * (variance / self.measure.num_probes) ** 0.5
+        return float(np.hypot(0.5 * (variance / self.measure.num_probes) ** 0.5, self.bias(outputscale, noise)))
+
+    def bias(self, outputscale: float, noise: float) -> float:
+        """
+        How much larger :meth:`value` may be, because Lanczos quadrature has not resolved the small eigenvalues.
+
+        The difference of the upper and the lower bound of the log determinant, from the same probe vectors.
+        """
+        measure = self.measure
+        if measure.lower_nodes is None or measure.lower_weights is None:
+            return 0.0
+        upper = self._log_determinants(outputscale, noise)[: len(measure.lower_nodes)].mean()
+        logs = np.log(outputscale * measure.lower_nodes.clip(0) + noise)
+        return 0.5 * max(0.0, float(upper - (measure.lower_weights * logs).sum(-1).mean()))
 
     def best_mean(self, ratio: float) -> float:
         r"""

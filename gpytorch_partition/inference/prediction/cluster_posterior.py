@@ -26,7 +26,7 @@ from gpytorch_partition.inference.feature_space.feature_space import (
     summed_variances,
 )
 from gpytorch_partition.inference.prediction import costs
-from gpytorch_partition.linalg.conjugate_gradients import CGState, conjugate_gradients
+from gpytorch_partition.linalg.conjugate_gradients import CGState
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows
@@ -57,11 +57,13 @@ class ClusterPosterior:
         every term has clusters.
     :param points: For each term, the test points in the feature space of its training rows.
     :param is_ordered: Whether training rows are sorted by the clusters of a partition.
+    :param is_precise: Whether all is in float64, and solved by the last resorts.
     """
 
     noisy: PartitionAddedDiagLinearOperator
     points: tuple[LoadedRows, ...]
     is_ordered: bool = False
+    is_precise: bool = False
 
     @property
     def num_points(self) -> int:
@@ -111,6 +113,8 @@ class ClusterPosterior:
         r"""
         Latent variances (`N_test`) from pathwise samples (Matheron's rule), unbiased.
 
+        Raises `UnconvergedError` where a solve does not converge, and there is something better; so do samples.
+
         The posterior deviates from its mean as :math:`f_* - K_* A^{-1} (f + e)` does, for a joint draw of f at test
         and training points from the prior, and e from the noise: a solve for each, however many points there are.
         """
@@ -149,10 +153,12 @@ class ClusterPosterior:
         sums find them in the cache. Held by the result: 8 bytes per (row, partition), a copy of the loadings, and a
         preconditioner of four times the rank, 2 GiB at most, whose set-up takes three times its size.
         """
-        if num_samples < _MANY_SAMPLES or self._is_dense:
+        is_direct = self.is_precise and self.noisy.has_direct
+        if num_samples < _MANY_SAMPLES or self._is_dense or is_direct:
             return self
         rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
-        prepared = ClusterPosterior(self.noisy.restricted_to(order), self.points, is_ordered=True)
+        noisy = self.noisy.restricted_to(order)
+        prepared = ClusterPosterior(noisy, self.points, is_ordered=True, is_precise=self.is_precise)
         most = _MOST_BYTES // (order.numel() * self.noisy.dtype.itemsize)
         with preconditioner_rank(max(rank, min(_RANK_FACTOR * rank, most))):
             _ = prepared._inverse
@@ -186,17 +192,14 @@ class ClusterPosterior:
         """Weights w of the training rows, :math:`A w = f + e` for draws of f and e (`N x t`)."""
         if self._is_dense:
             return self.noisy.dense_solve(function + errors)
-        return conjugate_gradients(
-            self.noisy._matmul,
-            function + errors,
-            self._stopping_rule(function, errors),
-            preconditioner=self._inverse,
-            max_iterations=linear_settings.max_cg_iterations.value(),
-        ).solution
+        certain, least = self._stopping_rule(function, errors)
+        solve = self.noisy.precise_solution if self.is_precise else self.noisy.certain_solution
+        stop = lambda state: certain(state) | (self._weighted_norm(state.residual) <= least)  # noqa: E731
+        return solve(function + errors, stop, certain, preconditioner=self._inverse).solution
 
-    def _stopping_rule(self, function: Tensor, errors: Tensor) -> Callable[[CGState], Tensor]:
+    def _stopping_rule(self, function: Tensor, errors: Tensor) -> tuple[Callable[[CGState], Tensor], Tensor]:
         r"""
-        The rule to stop when the error of a sample has a small fraction of the variance of the sample.
+        The rule that the error of a sample has a small fraction of its variance, and the least norm of a residual.
 
         With the residual :math:`r = f + e - A w` the sample deviates from its mean by :math:`f - K w = D w + r - e` at
         the training rows, and by :math:`K A^{-1} r` from the exact one, where
@@ -209,9 +212,9 @@ class ClusterPosterior:
 
         def has_converged(state: CGState) -> Tensor:
             deviation = torch.addcmul(state.residual - errors, noise, state.solution)
-            return norm(state.residual) <= (share * norm(deviation)).maximum(smallest)
+            return norm(state.residual) <= share * norm(deviation)
 
-        return has_converged
+        return has_converged, smallest
 
     def _weighted_norm(self, columns: Tensor) -> Tensor:
         r""":math:`|D^{-1/2} v|` (`1 x t`), in units that make it :math:`|v|` where D is constant."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property, wraps
 from typing import Any
 
 import torch
 from linear_operator import settings as linear_settings
-from linear_operator.operators import LinearOperator, RootLinearOperator
+from linear_operator.operators import LinearOperator, RootLinearOperator, TriangularLinearOperator
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
@@ -16,7 +18,7 @@ from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPos
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
     CGState,
-    conjugate_gradients,
+    UnconvergedError,
     relative_residual,
 )
 from gpytorch_partition.operators.addition import structured_terms
@@ -46,6 +48,24 @@ class _RefusedGradient(torch.autograd.Function):
         )
 
 
+def _precisely_if_needed(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a predictive covariance whose result is computed again in float64 where its own dtype fails."""
+
+    @wraps(method)
+    def computed(self: PredictiveCovarianceLinearOperator, *args: Any, **kwargs: Any) -> Any:
+        if not self.is_precise and not self._needs_precision:
+            try:
+                return method(self, *args, **kwargs)
+            except UnconvergedError:
+                self.noisy.is_hard = True
+        if self.is_precise:
+            return method(self, *args, **kwargs)
+        args = tuple(arg.double() if torch.is_tensor(arg) else arg for arg in args)
+        return getattr(self._in_double, method.__name__)(*args, **kwargs).to(dtype=self.dtype)
+
+    return computed
+
+
 class PredictiveCovarianceLinearOperator(CovarianceOperator):
     r"""
     :math:`K_{12} - K_{1x} (K_{xx} + D)^{-1} K_{x2}` (`*batch x N1 x N2`): nothing is solved until it is used.
@@ -55,6 +75,11 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     stops when its variance is certain to be within `tolerance` of the exact one. The exact error of the quadratic form
     after k steps is :math:`r_k^\top A^{-1} r_k \le r_k^\top D^{-1} r_k`, so the rule is a guarantee, up to
     rounding, and the value is an upper bound.
+
+    Where conjugate gradients do not get there, because the noise is tiny beside the prior variance, or because rounding
+    of float32 does not let them, all is computed again in float64, by a factor for some thousands of rows
+    (:mod:`gpytorch_partition.operators.direct`); where that fails too, there is a `NumericalWarning`. So is dense
+    algebra in float32 where the noise is less than a hundredth of the prior variance.
 
     :param prior: `*batch x N1 x N2` prior covariance of the test points.
     :param left: `*batch x N1 x N` covariance of test and training points.
@@ -68,6 +93,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         (Default: none.)
     :param is_symmetric: Whether left and right points are the same. (Default: None, if they are one object, which they
         no longer are when linear_operator has taken an operator apart and built it anew, in sums and blocks.)
+    :param is_precise: Whether all parts are in float64, and solved by the last resorts. (Default: False.)
     """
 
     def __init__(
@@ -82,16 +108,38 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         is_dense: bool,
         left_out: tuple[Tensor, ...] = (),
         is_symmetric: bool | None = None,
+        is_precise: bool = False,
     ) -> None:
-        options = {"tolerance": tolerance, "residual": residual, "is_dense": is_dense, "left_out": left_out}
+        options = {
+            "tolerance": tolerance,
+            "residual": residual,
+            "is_dense": is_dense,
+            "left_out": left_out,
+            "is_precise": is_precise,
+        }
         is_symmetric = left is right if is_symmetric is None else is_symmetric
         super().__init__(prior, left, right, noisy, **options, is_symmetric=is_symmetric)
         self.prior, self.left, self.right, self.noisy = prior, left, left if is_symmetric else right, noisy
         self.tolerance, self.residual, self.is_dense, self.left_out = tolerance, residual, is_dense, left_out
+        self.is_precise = is_precise
 
     def _with(self, *parts: LinearOperator) -> PredictiveCovarianceLinearOperator:
         options = {**self._kwargs, "is_symmetric": parts[1] is parts[2]}
         return PredictiveCovarianceLinearOperator(*parts, **options)
+
+    @property
+    def _needs_precision(self) -> bool:
+        """Whether its own dtype, or conjugate gradients, are known not to suffice."""
+        return self.noisy.is_delicate if self.is_dense else self.noisy.is_hard
+
+    @cached_property
+    @torch.enable_grad()
+    def _in_double(self) -> PredictiveCovarianceLinearOperator:
+        """The same in float64, with its graph."""
+        prior, left = (part.to(dtype=torch.float64) for part in (self.prior, self.left))
+        right = left if self.left is self.right else self.right.to(dtype=torch.float64)
+        options = {**self._kwargs, "is_symmetric": left is right, "is_precise": True}
+        return PredictiveCovarianceLinearOperator(prior, left, right, self.noisy.in_double, **options)
 
     def _size(self) -> torch.Size:
         return self.prior.shape
@@ -136,6 +184,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         check_dense(self, "looking up single entries")
         return self.to_dense()[(*batch_indices, row_index, col_index)]
 
+    @_precisely_if_needed
     def _matmul(self, rhs: Tensor) -> Tensor:
         columns = rhs.unsqueeze(-1) if rhs.dim() == 1 else rhs
         prior = self.prior @ columns
@@ -143,19 +192,24 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     @cached(name="root_decomposition")
+    @_precisely_if_needed
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
         """
         A dense root: Cholesky's where solves are exact, else one of eigenvectors, which tolerates errors of solves.
 
+        Its rows have the lengths that the diagonal says, so that samples have the variances of the points.
+
         :raises RuntimeError: Above `max_cholesky_size` test points, where Lanczos roots would have large errors.
         """
         check_dense(self, "a root of the predictive covariance (for joint samples)")
-        if self.is_dense:
-            return super().root_decomposition(method=method)
         dense = self.to_dense()
-        values, vectors = torch.linalg.eigh(0.5 * (dense + dense.mT))
-        return RootLinearOperator(vectors * values.clamp_min(0).sqrt().unsqueeze(-2))
+        if self.is_dense:
+            factor, failed = torch.linalg.cholesky_ex(dense)
+            if not bool(failed.any()):
+                return RootLinearOperator(TriangularLinearOperator(factor))
+        return RootLinearOperator(_root_of_eigenvectors(dense.double()).to(dense.dtype))
 
+    @_precisely_if_needed
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """
         Joint samples (`num_samples x *batch x N`).
@@ -166,7 +220,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
         :raises RuntimeError: For more points in batches, and in sums with other terms.
         """
-        posterior, prior = cluster_posterior(self.noisy, self.left), structured_terms(self.prior)
+        posterior, prior = self._posterior, structured_terms(self.prior)
         have_clusters = all(isinstance(term, PartitionLinearOperator) for term in prior)
         if posterior is not None and have_clusters and self._are_many(num_samples):
             with torch.no_grad():
@@ -186,6 +240,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """The values, of which a gradient by what was left out is an error rather than zero."""
         return _RefusedGradient.apply(values, *self.left_out) if self.left_out else values
 
+    @_precisely_if_needed
     def to_dense(self) -> Tensor:
         """The whole matrix, solved for by blocks of test points; symmetric where rows and columns are the same."""
         if not self.shape.numel():
@@ -229,8 +284,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
         :param of_pairs: Whether covariances between the columns are certain as well.
         """
-        rule = self._variances_within(self.tolerance**2, prior, of_pairs)
-        return self._conjugate_gradients(columns, rule).solution
+        return self._certain(columns, self._variances_within(self.tolerance**2, prior, of_pairs)).solution
 
     @property
     def _carries_gradients(self) -> bool:
@@ -253,6 +307,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     def _diagonal(self) -> Tensor:
         return self._refusing_gradients(self._variances_by_the_cheapest_method())
 
+    @_precisely_if_needed
     def _variances_by_the_cheapest_method(self) -> Tensor:
         if not self.shape.numel():
             return torch.zeros(self.shape[:-1], dtype=self.dtype, device=self.device)
@@ -260,7 +315,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         if self.left is not self.right:
             return self._covariances(prior)
         needs_solves = self.is_dense or self._carries_gradients
-        posterior = None if needs_solves else cluster_posterior(self.noisy, self.left)
+        posterior = None if needs_solves else self._posterior
         method = "conjugate_gradients" if needs_solves else self._variance_method(posterior)
         if posterior is not None and method != "conjugate_gradients":
             return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
@@ -268,6 +323,12 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
             self._variances(prior[..., block], self._columns(block)) for block in self._blocks("predictive variances")
         ]
         return torch.cat(variances, -1)
+
+    @property
+    def _posterior(self) -> ClusterPosterior | None:
+        """The posterior of the effects of clusters; None where there are none."""
+        posterior = cluster_posterior(self.noisy, self.left)
+        return None if posterior is None else replace(posterior, is_precise=self.is_precise)
 
     def _variance_method(self, posterior: ClusterPosterior | None) -> str:
         """The method of the settings, or for `"auto"` the cheapest one."""
@@ -298,8 +359,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         if self._carries_gradients:
             weights = self._certain_weights(columns, prior, of_pairs=False)
             return prior - ((2 * columns - self.noisy.matmul(weights)) * weights).sum(-2)
-        rule = self._variances_within(self.tolerance, prior)
-        form = self._conjugate_gradients(columns, rule).quadratic_form.squeeze(-2)
+        form = self._certain(columns, self._variances_within(self.tolerance, prior)).quadratic_form.squeeze(-2)
         return (prior - form).clamp_min(0)
 
     def _variances_within(self, tolerance: float, prior: Tensor, of_pairs: bool = False) -> Callable[[CGState], Tensor]:
@@ -314,25 +374,24 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         def is_certain(state: CGState) -> Tensor:
             variance = (prior - state.quadratic_form).clamp_min(eps * prior)
             share = torch.where(prior > 0, variance / prior, 1.0).amin(-1, keepdim=True) if of_pairs else 1.0
-            is_within = (state.residual.square() / noise).sum(-2, keepdim=True) <= tolerance * share * variance
-            return is_within | (state.residual_norm <= _ROUNDOFFS * eps * state.rhs_norm)
+            return (state.residual.square() / noise).sum(-2, keepdim=True) <= tolerance * share * variance
 
         return is_certain
 
     def _training_solve(self, columns: Tensor) -> Tensor:
         if self.is_dense:
             return self.noisy.dense_solve(columns)
-        return self._conjugate_gradients(columns, relative_residual(self.residual)).solution
+        return self._solution(columns, relative_residual(self.residual)).solution
+
+    def _certain(self, columns: Tensor, certain: Callable[[CGState], Tensor]) -> CGResult:
+        """Solutions by conjugate gradients, until a rule holds; what rounding does not let hold is an error."""
+        least = _ROUNDOFFS * torch.finfo(columns.dtype).eps
+        return self._solution(columns, lambda state: certain(state) | relative_residual(least)(state), certain)
 
     @torch.no_grad()
-    def _conjugate_gradients(self, columns: Tensor, stop: Any) -> CGResult:
-        return conjugate_gradients(
-            self.noisy._matmul,
-            columns,
-            stop,
-            preconditioner=self.noisy.preconditioner_inverse(),
-            max_iterations=linear_settings.max_cg_iterations.value(),
-        )
+    def _solution(self, columns: Tensor, stop: Any, certain: Any = None) -> CGResult:
+        solve = self.noisy.precise_solution if self.is_precise else self.noisy.certain_solution
+        return solve(columns, stop, certain)
 
     def _columns(self, block: slice, cross: LinearOperator | None = None) -> Tensor:
         """Dense columns :math:`K_{x2}` (`*batch x N x block`) for a block of test points."""
@@ -345,3 +404,17 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         size = size if self.is_dense else min(_BLOCK_COLUMNS, size)
         starts = range(0, self.right.size(-2), size)
         return progress([slice(start, start + size) for start in starts], description)
+
+
+def _root_of_eigenvectors(dense: Tensor) -> Tensor:
+    """
+    A root (`*batch x N x N`) of a covariance of which errors may have made an eigenvalue negative, of its diagonal.
+
+    By the eigenvectors of the correlations, so that points of small variance are as accurate as others.
+    """
+    deviations = dense.diagonal(dim1=-2, dim2=-1).clamp_min(0).sqrt()
+    units = torch.where(deviations > 0, deviations, 1).unsqueeze(-1)
+    values, vectors = torch.linalg.eigh(0.5 * (dense + dense.mT) / units / units.mT)
+    root = vectors * values.clamp_min(0).sqrt().unsqueeze(-2)
+    lengths = root.norm(dim=-1, keepdim=True)
+    return root * (deviations.unsqueeze(-1) / torch.where(lengths > 0, lengths, 1))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -20,11 +21,20 @@ from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPos
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.task_predictive_covariance import TaskPredictiveCovarianceLinearOperator
-from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
+from gpytorch_partition.linalg.conjugate_gradients import (
+    CGState,
+    UnconvergedError,
+    conjugate_gradients,
+    relative_residual,
+)
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.direct import MOST_ROWS
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+
+_SHARE = 0.03  # of the noise's standard deviation, that the means of training rows may be off by
+_LARGEST_ERROR = 0.1  # the share above which means are refused
 
 
 class PartitionPredictionStrategy(DefaultPredictionStrategy):
@@ -50,7 +60,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         prior = _with_covariance(train_prior_dist, covariance)
         super().__init__(train_inputs, prior, train_labels, likelihood)
         self._effects: Tensor | None = None  # posterior means of cluster effects
-        self._tables = EffectTables()
+        self._tables, self._precise_tables = EffectTables(), EffectTables()
+        self._precise_weights: Tensor | None = None  # in float64 (`*batch x N x 1`), where those in the mean cache fail
 
     @property
     def _is_dense(self) -> bool:
@@ -63,7 +74,8 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         The mean comes first, from sums over clusters: dense products round differently with the number of rows.
         """
         mean = self.exact_predictive_mean(test_mean, test_train_covar)
-        if sum(test_train_covar.shape[-2:]) <= gpytorch_settings.max_eager_kernel_size.value():
+        is_small = sum(test_train_covar.shape[-2:]) <= gpytorch_settings.max_eager_kernel_size.value()
+        if is_small and not (self._is_dense and self._is_delicate):
             test_train_covar, test_test_covar = test_train_covar.to_dense(), test_test_covar.to_dense()
         return mean, self.exact_predictive_covar(test_test_covar, test_train_covar)
 
@@ -73,12 +85,14 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if posterior is not None:
             return test_mean + posterior.points[0].row_values(self._mean_effects(posterior)).squeeze(-1)
         alpha = self.mean_cache.unsqueeze(-1)
+        if self._precise_weights is not None:
+            return test_mean + self._precise_mean(test_train_covar).to(test_mean)
         if gpytorch_settings.observation_nan_policy.value() != "ignore":
             alpha = alpha.nan_to_num(nan=0)  # rows without a target have no weight
         if torch.is_tensor(test_train_covar) or alpha.requires_grad:
             return test_mean + (test_train_covar @ alpha).squeeze(-1)
         for place, term in enumerate(structured_terms(test_train_covar)):
-            test_mean = test_mean + self._mean_of(place, term, alpha).squeeze(-1)
+            test_mean = test_mean + self._mean_of(place, term, alpha, self._tables).squeeze(-1)
         return test_mean
 
     def _decomposed_posterior(self, test_train_covar: LinearOperator | Tensor) -> ClusterPosterior | None:
@@ -98,14 +112,50 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     @cached(name="mean_cache")
     def _mean_cache(self, nan_policy: str) -> Tensor:
         r"""The weights :math:`\alpha = (K + D)^{-1} (y - \mu)` (`*batch x N`); NaN where targets are missing."""
-        rows = self._rows_with_targets()
-        if rows is None:
+        rows, noisy = self._rows_with_targets(), self.lik_train_train_covar.evaluate_kernel()
+        if rows is None and not isinstance(noisy, PartitionAddedDiagLinearOperator):
             return super()._mean_cache("ignore")
-        noisy, labels = self.lik_train_train_covar.evaluate_kernel(), self.train_labels[..., rows]
-        offset = labels - self.train_prior_dist.loc[..., rows]
-        alpha = torch.full_like(self.train_labels, torch.nan)
-        alpha[..., rows] = noisy.restricted_to(rows).solve(offset.unsqueeze(-1)).squeeze(-1)
+        offset = (self.train_labels - self.train_prior_dist.loc).unsqueeze(-1)
+        if rows is None:
+            alpha = self._weights(self._noisy, offset).squeeze(-1)
+        else:
+            alpha = torch.full_like(self.train_labels, torch.nan)
+            alpha[..., rows] = self._weights(noisy.restricted_to(rows), offset[..., rows, :], rows).squeeze(-1)
         return alpha.detach() if gpytorch_settings.detach_test_caches.on() else alpha
+
+    def _weights(self, noisy: PartitionAddedDiagLinearOperator, offset: Tensor, rows: Tensor | None = None) -> Tensor:
+        r"""
+        :math:`(K + D)^{-1} (y - \mu)` (`*batch x N x 1`), so accurate that means at the training rows are within a few
+        hundredths of the noise's standard deviation; kept in float64 where its own dtype does not suffice.
+
+        :raises UnconvergedError: If means would be wrong by more than a tenth of it.
+        """
+        carries_gradients = gpytorch_settings.detach_test_caches.off() and torch.is_grad_enabled()
+        if carries_gradients or noisy.independent_tasks is not None:
+            return noisy.solve(offset)
+        if self._is_dense and not noisy.is_delicate:
+            return noisy.solve(offset)
+        with torch.no_grad():
+            if not self._is_dense:
+                try:
+                    return noisy.certain_solution(offset, _accurate_means(noisy)).solution
+                except UnconvergedError:
+                    noisy.is_hard = True
+            double = noisy.in_double
+            solution = (double.dense_solve if self._is_dense else partial(_checked, double))(offset.double())
+            self._precise_weights = solution if rows is None else _spread(solution, rows, self.num_train)
+            return solution.to(offset.dtype)
+
+    def _precise_mean(self, test_train_covar: LinearOperator | Tensor) -> Tensor:
+        """The predictive mean less the prior mean, in float64."""
+        alpha = self._precise_weights
+        assert alpha is not None
+        double = to_linear_operator(test_train_covar).to(dtype=torch.float64)
+        parts = [
+            self._mean_of(place, term, alpha, self._precise_tables)
+            for place, term in enumerate(structured_terms(double))
+        ]
+        return torch.stack(parts).sum(0).squeeze(-1)
 
     def _rows_with_targets(self) -> Tensor | None:
         """The training rows that a policy for missing targets keeps; None if all."""
@@ -120,18 +170,19 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             )
         return (~missing.any(0)).nonzero().squeeze(-1)
 
-    def _mean_of(self, place: int, term: LinearOperator, alpha: Tensor) -> Tensor:
+    def _mean_of(self, place: int, term: LinearOperator, alpha: Tensor, tables: EffectTables) -> Tensor:
         """One term's contribution to the mean, `*batch x N_test x 1`."""
         if not isinstance(term, PartitionLinearOperator) or term.cluster_operator.requires_grad:
             return term @ alpha  # with gradients of weights that are trained
-        return term.row_values(self._weights_of(place, term, alpha))
+        return term.row_values(self._effects_of(place, term, alpha, tables))
 
-    def _weights_of(self, place: int, term: PartitionLinearOperator, alpha: Tensor) -> Tensor:
+    @staticmethod
+    def _effects_of(place: int, term: PartitionLinearOperator, alpha: Tensor, tables: EffectTables) -> Tensor:
         r"""The table :math:`S Z^\top \alpha`, kept while the training rows have the same codes and loadings."""
         loadings = term.right_loadings
         if term.cluster_operator.requires_grad or (loadings is not None and loadings.requires_grad):
             return term.cluster_product(term.cluster_sums(alpha))
-        return self._tables.of(place, term, alpha)
+        return tables.of(place, term, alpha)
 
     def exact_predictive_covar(
         self, test_test_covar: LinearOperator | Tensor, test_train_covar: LinearOperator | Tensor
@@ -175,6 +226,11 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             )
         return noisy if gpytorch_settings.detach_test_caches.off() else noisy.detach()
 
+    @property
+    def _is_delicate(self) -> bool:
+        noisy = self.lik_train_train_covar.evaluate_kernel()
+        return isinstance(noisy, PartitionAddedDiagLinearOperator) and self._noisy.is_delicate
+
     def get_fantasy_strategy(
         self, inputs: Any, targets: Tensor, full_inputs: Any, full_targets: Tensor, full_output: Any, **kwargs: Any
     ) -> PartitionPredictionStrategy:
@@ -209,6 +265,45 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             initial_guess=guess,
             max_iterations=linear_settings.max_cg_iterations.value(),
         ).solution.squeeze(-1)
+
+
+def _accurate_means(noisy: PartitionAddedDiagLinearOperator, share: float = _SHARE) -> Callable[[CGState], Tensor]:
+    r"""
+    The rule for solves of targets: a small relative residual, and a share of the noise.
+
+    A residual r changes the means of the training rows by :math:`K A^{-1} r`, of which
+    :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`.
+    """
+    noise = noisy._diag_tensor._diagonal().detach().unsqueeze(-1)
+    noise, residual = noise.clamp_min(torch.finfo(noise.dtype).tiny), relative_residual(prediction_residual())
+
+    def is_accurate(state: CGState) -> Tensor:
+        return residual(state) & ((state.residual.square() / noise).mean(-2, keepdim=True) <= share**2)
+
+    return is_accurate
+
+
+def _checked(noisy: PartitionAddedDiagLinearOperator, offset: Tensor) -> Tensor:
+    """The weights by the last resort, unless means would be far off."""
+    found = noisy.precise_solution(offset, _accurate_means(noisy))
+    noise = noisy._diag_tensor._diagonal().unsqueeze(-1)
+    error = float((found.residual.square() / noise).mean(-2).max()) ** 0.5
+    if not found.converged and not error <= _LARGEST_ERROR:
+        raise UnconvergedError(
+            f"the predictive means would be wrong by up to {error:.2g} standard deviations of the noise, which is "
+            f"{noisy.noise_share:.1e} of the prior variance: conjugate gradients did not converge in "
+            f"{found.iterations} iterations of float64. Raise the noise (a constraint of the likelihood), lower the "
+            "outputscale, raise linear_operator.settings.max_cg_iterations, or take fewer rows or clusters: up to "
+            f"{MOST_ROWS:,} of either are factorized"
+        )
+    return found.solution
+
+
+def _spread(values: Tensor, rows: Tensor, num_rows: int) -> Tensor:
+    """Values of some of the rows (`*batch x n x 1`), with zeros for the others."""
+    spread = values.new_zeros(*values.shape[:-2], num_rows, 1)
+    spread[..., rows, :] = values
+    return spread
 
 
 def _carries_gradients(prior: LinearOperator | Tensor) -> bool:

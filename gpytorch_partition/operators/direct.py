@@ -1,0 +1,138 @@
+r"""
+Covariances plus noise that conjugate gradients do not converge on: a float64 factor of the smaller of two matrices.
+
+With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, and :math:`B = I + \Phi^\top D^{-1} \Phi`,
+
+.. math::
+
+    A^{-1} = D^{-1} (I - \Phi B^{-1} \Phi^\top D^{-1}), \qquad \log |A| = \log |D| + \log |B|
+
+(Rasmussen & Williams 2006, appendix A.3), where the eigenvalues that are the noise alone, at least N - q, are exact.
+Where N is smaller than q, or a term has no such root, it is A itself that is factorized.
+
+This is a last resort for some thousands of rows or columns: where the noise is a millionth of the outputscale,
+iterations number thousands, and a factor takes seconds.
+"""
+
+from __future__ import annotations
+
+import torch
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
+from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.stages import check_time
+
+MOST_ROWS = 6_000  # of a matrix that is factorized: 300 MB, and some seconds on one core
+_BLOCK_COLUMNS = 64  # columns of the root that are held at once
+
+
+class DirectSolver:
+    r"""
+    Solves and the log determinant of :math:`A = K + D` (`*batch x N x N`) by a Cholesky factor in float64.
+
+    :param covariance: K, float64.
+    :param noise: The diagonal of D, `*batch x N`, float64.
+    :raises torch.linalg.LinAlgError: If A is not positive definite in float64.
+
+    Example:
+        >>> from linear_operator.operators import DenseLinearOperator
+        >>> K = DenseLinearOperator(torch.tensor([[2.0, 1.0], [1.0, 2.0]]).double())
+        >>> solver = DirectSolver(K, torch.full((2,), 1e-9).double())
+        >>> solver.solve(torch.ones(2, 1).double()).squeeze(-1).round(decimals=6)
+        tensor([0.3333, 0.3333], dtype=torch.float64)
+    """
+
+    def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
+        self.covariance, self.noise = covariance, noise.unsqueeze(-1)
+        self.roots = _roots(covariance)
+        if self.roots is not None and sum(root.shape[-1] for root in self.roots) >= covariance.shape[-1]:
+            self.roots = None
+        matrix = self._dense() if self.roots is None else self._inner()
+        self.factor = torch.linalg.cholesky(matrix)
+
+    @staticmethod
+    def is_possible(covariance: LinearOperator) -> bool:
+        """Whether the smaller matrix is small enough."""
+        if covariance.shape.numel() <= MOST_ROWS**2:
+            return True
+        roots = _roots(covariance)
+        return roots is not None and sum(root.shape[-1] for root in roots) <= MOST_ROWS
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        r"""
+        :math:`A^{-1} V` (`*batch x N x t`), with one step of iterative refinement.
+
+        :param rhs: V, float64.
+        """
+        solution = self._solve(rhs)
+        return solution + self._solve(rhs - self.covariance.matmul(solution) - self.noise * solution)
+
+    def log_determinant(self) -> Tensor:
+        r""":math:`\log |A|` (`*batch`)."""
+        inner = 2 * self.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        return inner if self.roots is None else inner + self.noise.log().sum((-2, -1))
+
+    def _dense(self) -> Tensor:
+        dense = self.covariance.to_dense()
+        return dense + torch.diag_embed(self.noise.squeeze(-1).expand(dense.shape[:-1]))
+
+    def _inner(self) -> Tensor:
+        """B, a block of columns at a time."""
+        size = sum(root.shape[-1] for root in self._features)
+        blocks = []
+        for start in range(0, size, _BLOCK_COLUMNS):
+            check_time()
+            block = torch.zeros(size, min(_BLOCK_COLUMNS, size - start), dtype=self.noise.dtype)
+            block[start:].fill_diagonal_(1)
+            block = block.to(self.noise.device)
+            blocks.append(block + self._sums(self._values(block) / self.noise))
+        inner = torch.cat(blocks, -1)
+        return 0.5 * (inner + inner.mT)
+
+    def _solve(self, rhs: Tensor) -> Tensor:
+        if self.roots is None:
+            return torch.cholesky_solve(rhs, self.factor)
+        scaled = rhs / self.noise
+        return scaled - self._values(torch.cholesky_solve(self._sums(scaled), self.factor)) / self.noise
+
+    @property
+    def _features(self) -> list[IncidenceLinearOperator]:
+        assert self.roots is not None
+        return self.roots
+
+    def _values(self, table: Tensor) -> Tensor:
+        r""":math:`\Phi C`."""
+        parts = table.split([root.shape[-1] for root in self._features], -2)
+        return torch.stack([root._matmul(part) for root, part in zip(self._features, parts)]).sum(0)
+
+    def _sums(self, values: Tensor) -> Tensor:
+        r""":math:`\Phi^\top V`."""
+        return torch.cat([root._t_matmul(values) for root in self._features], -2)
+
+
+def _roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | None:
+    """The sparse roots of the terms of a covariance; None if one has none, or there are batch dimensions."""
+    terms = covariance.linear_ops if isinstance(covariance, PartitionSumLinearOperator) else [covariance]
+    if covariance.dim() > 2 or not all(isinstance(term, PartitionLinearOperator) for term in terms):
+        return None
+    if not all(term.is_symmetric and bool(term.scale >= 0) for term in terms):
+        return None
+    return [term.sparse_root() for term in terms]
+
+
+def direct_solver(covariance: LinearOperator, noise: Tensor) -> DirectSolver | None:
+    """
+    The solver, without a graph; None where matrices are too large, or not positive definite in float64.
+
+    :param covariance: K (`*batch x N x N`).
+    :param noise: The diagonal of D (`*batch x N`).
+    """
+    if not DirectSolver.is_possible(covariance) or not bool((noise > 0).all()):
+        return None
+    try:
+        with torch.no_grad():
+            return DirectSolver(covariance.to(torch.float64), noise.double())
+    except torch.linalg.LinAlgError:
+        return None

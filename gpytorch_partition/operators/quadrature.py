@@ -1,0 +1,99 @@
+r"""
+How far stochastic Lanczos quadrature can be off beside the variance of its probe vectors.
+
+Gauss quadrature of the logarithm is never too small, and Gauss-Radau quadrature with a node at a lower bound of the
+spectrum never too large (Golub & Meurant 2010, theorem 6.4: the signs of the logarithm's derivatives alternate). Their
+difference bounds the bias of both. Where the noise is tiny, and so are most eigenvalues, it is the larger error.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import torch
+from linear_operator.utils.warnings import NumericalWarning
+from torch import Tensor
+
+from gpytorch_partition.linalg.conjugate_gradients import CGResult, UnconvergedError
+from gpytorch_partition.linalg.lanczos import radau_matrix
+
+LARGEST_BIAS = 5e-3  # of the log marginal likelihood, in nats per datum, without a warning or an exact computation
+MOST_STEPS = 300  # of Lanczos, where it is checked
+
+_CHECK: ContextVar[tuple[float, bool] | None] = ContextVar("the check of quadratures", default=None)
+
+
+@contextmanager
+def checked(least: float, *, is_fatal: bool) -> Iterator[None]:
+    """
+    Check the log determinants inside.
+
+    :param least: A lower bound of the spectrum of the preconditioned matrix, above 0.
+    :param is_fatal: Whether what is inaccurate raises an `UnconvergedError`, rather than a warning.
+    """
+    token = _CHECK.set((least, is_fatal))
+    try:
+        yield
+    finally:
+        _CHECK.reset(token)
+
+
+def is_fatal() -> bool:
+    """Whether solves with a log determinant that do not converge are errors."""
+    check = _CHECK.get()
+    return check is not None and check[1]
+
+
+def is_checked() -> bool:
+    """Whether log determinants are checked."""
+    return _CHECK.get() is not None
+
+
+def check(result: CGResult) -> None:
+    """
+    Check the Lanczos matrices of probe vectors, and whether their solves converged.
+
+    :raises UnconvergedError: If they are inaccurate, and that is fatal.
+    """
+    found = _CHECK.get()
+    if found is None or result.tridiagonal is None:
+        return
+    least, fatal = found
+    if fatal and not result.converged:
+        raise UnconvergedError("conjugate gradients do not converge: solve in float64")
+    bias = 0.5 * float(log_bias(result.tridiagonal, least).mean(0).max())
+    if bias <= LARGEST_BIAS:
+        return
+    if fatal:
+        raise UnconvergedError(f"the log determinant may be off by {bias:.1e} nats per datum: factorize")
+    warnings.warn(
+        f"the log marginal likelihood may be off by up to {bias:.1e} nats per datum: Lanczos quadrature has not "
+        "converged at a noise so small. Raise the noise, or max_lanczos_quadrature_iterations and max_cg_iterations.",
+        NumericalWarning,
+        stacklevel=2,
+    )
+
+
+def log_bias(tridiagonal: Tensor, least: float) -> Tensor:
+    r"""
+    Bounds (`q x *batch`) of the error of :math:`e_1^\top \log(T) e_1` for probe vectors' Lanczos matrices.
+
+    :param tridiagonal: `q x *batch x k x k` T; after the end of a Krylov space, uncoupled ones on the diagonal.
+    :param least: A lower bound of the spectrum, above 0.
+
+    Example:
+        >>> T = torch.tensor([[[3.0, 1.0], [1.0, 2.0]]])
+        >>> log_bias(T, 0.1) > log_bias(T, 1.0)
+        tensor([True])
+    """
+    matrices = tridiagonal.detach().double()
+    upper, lower = (_first_log(each, least) for each in (matrices, radau_matrix(matrices, least)))
+    return (upper - lower).clamp_min(0)
+
+
+def _first_log(matrices: Tensor, least: float) -> Tensor:
+    values, vectors = torch.linalg.eigh(matrices)
+    return (vectors[..., 0, :].square() * values.clamp_min(least).log()).sum(-1)

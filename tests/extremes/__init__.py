@@ -1,0 +1,1 @@
+"""Every kernel at every size of outputscale and noise, against dense algebra in float64: docs/extremes.md."""
