@@ -138,7 +138,7 @@ def lifetime_sweep(
     validation: tuple[Tensor, Tensor] | None = None,
 ) -> LifetimeSweep:
     r"""
-    The marginal likelihood of :math:`y \sim N(0, s K_\lambda + \sigma^2 I)` at every lifetime, from one set of trees,
+    The marginal likelihood of :math:`y - \bar y \sim N(0, s K_\lambda + \sigma^2 I)` at every lifetime, from one set of trees,
     and the best lifetime set in the kernel (Balog et al. 2016, section 4).
 
     Rows are sorted into the trees once. At a lifetime with p cells the likelihood is exact, by a p x p Cholesky factor
@@ -165,7 +165,7 @@ def lifetime_sweep(
     :param kernel: The kernel, whose `max_lifetime` is the longest that is tried; its :attr:`~MondrianKernel.lifetime`
         is set to the best.
     :param x: `N x D` training points.
-    :param y: `N` training targets, centered: their prior mean is 0, and a mean far from it costs digits to rounding.
+    :param y: `N` training targets; their prior mean is their own mean.
     :param outputscale: s. (Default: None; it and the noise are the most likely ones at each lifetime, at the cost of
         an eigendecomposition in place of a Cholesky factor, some ten times as long.)
     :param noise: :math:`\sigma^2`; given together with the outputscale, or neither.
@@ -196,7 +196,7 @@ def lifetime_sweep(
     if chosen is None and noise is None:
         raise ValueError('expected outputscale and noise with lifetimes="cuts": only given lifetimes choose them')
     data = _Data.of(kernel, x, y, outputscale, noise)
-    held_out = None if validation is None else _Validation.of(kernel, data.rows, *validation)
+    held_out = None if validation is None else _Validation.of(kernel, data, *validation)
     with torch.no_grad(), settings.iterative():
         sweep = _at_cuts(data, held_out) if chosen is None else _at_lifetimes(data, held_out, chosen)
     kernel.lifetime = sweep.best_lifetime
@@ -205,13 +205,14 @@ def lifetime_sweep(
 
 class _Data(NamedTuple):
     """
-    The data of a sweep: a copy of the kernel, training data, the trees over these rows, outputscale and noise (1 and 1
-    if they are to be chosen), and whether these are given.
+    The data of a sweep: a copy of the kernel, training data (targets in float64, less their mean), the trees over these
+    rows, outputscale and noise (1 and 1 if they are to be chosen), and whether these are given.
     """
 
     kernel: MondrianKernel
     x: Tensor
     y: Tensor
+    mean: Tensor
     rows: GrownRows
     regression: Regression
     is_given: bool
@@ -220,9 +221,11 @@ class _Data(NamedTuple):
     def of(cls, kernel: MondrianKernel, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None) -> _Data:
         rows = _partition(kernel).grown(kernel.columns.select(x))
         kernel = kernel.cut(kernel.lifetime)
-        squares = float(y.double().square().sum())
+        mean = y.double().mean()
+        y = y.double() - mean
+        squares = float(y.square().sum())
         regression = Regression(outputscale or 1.0, noise or 1.0, kernel.num_partitions, len(y), squares)
-        return cls(kernel, x, y, rows, regression, noise is not None)
+        return cls(kernel, x, y, mean, rows, regression, noise is not None)
 
     def covariance(self, cells: Cells) -> PartitionLinearOperator:
         """The covariance K at the lifetime of these cells, in float64 whatever the dtype of the rows."""
@@ -247,18 +250,18 @@ class _Data(NamedTuple):
         likelihood.noise, model.covar_module.outputscale = regression.noise, regression.outputscale
         with torch.no_grad(), settings.iterative():
             predicted = model(x)
-            return predicted.mean, predicted.variance
+            return predicted.mean.double() + self.mean, predicted.variance
 
 
 class _Validation(NamedTuple):
-    """Held-out rows: where they leave the trees of the training rows, and their targets."""
+    """Held-out rows: where they leave the trees of the training rows, and their targets, less the training mean."""
 
     events: Attachments
     y: Tensor
 
     @classmethod
-    def of(cls, kernel: MondrianKernel, rows: GrownRows, x: Tensor, y: Tensor) -> _Validation:
-        return cls(_partition(kernel).attached(rows, kernel.columns.select(x)), y.double())
+    def of(cls, kernel: MondrianKernel, data: _Data, x: Tensor, y: Tensor) -> _Validation:
+        return cls(_partition(kernel).attached(data.rows, kernel.columns.select(x)), y.double() - data.mean)
 
     def error(self, rows: GrownRows, cells: Cells, lifetime: float, effects: Tensor) -> float:
         """The root mean squared error, given the effects of the cells at a lifetime."""

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator
 from copy import copy, deepcopy
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -59,7 +60,8 @@ class FeatureSpaceGP:
     p clusters, 64 for all heights of a forest (seconds for p = 3,000 on two cores, half a minute for 5,000); a mean
     then :math:`O(m)` per point, a variance :math:`O(m p)`.
 
-    Targets should have a mean and a standard deviation not too far from 0 and 1, since their squares are summed.
+    Targets may have any mean: they are counted less the mean of the first rows. Their standard deviation should not be
+    far from 1, since the noise is 1e-4 at least.
 
     Of a forest, :meth:`fit_level_weights` learns how much each depth of the trees counts; of Mondrian trees,
     :meth:`fit_lifetime` how early they are best cut. Both need the counts only.
@@ -116,8 +118,8 @@ class FeatureSpaceGP:
         when it is needed.
 
         :param x: `n x D` points.
-        :param y: `n` targets. Centre them first where their mean is 10,000 standard deviations or more from zero: what
-            is left of their squares is rounding.
+        :param y: `n` targets. Those of later rows may be anywhere; a mean that is 10,000 standard deviations or more
+            from that of the first rows costs digits.
         :raises ValueError: If they do not match, hold NaN or infinity, or open more clusters than there may be.
 
         Example:
@@ -146,7 +148,8 @@ class FeatureSpaceGP:
 
         :param x: `n x D` points.
         :param y: `n` targets.
-        :raises ValueError: If they do not match, or cannot have been added.
+        :raises ValueError: If they do not match, or cannot have been added with these targets, as far as what would be
+            left can tell; nothing changes then.
         """
         x, y = self._checked(x, y)
         self._forget()
@@ -201,7 +204,8 @@ class FeatureSpaceGP:
         A :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its lower bound.
         """
         bounds = bounds or _BOUNDS
-        values = maximize(self._likelihood(), bounds)
+        found = maximize(self._likelihood(), self._centered(bounds))
+        values = replace(found, mean=found.mean + self.statistics.center)
         if values.noise <= bounds.noise[0] * (1 + _BOUND_TOLERANCE):
             message = f"the noise is at its lower bound, {bounds.noise[0]:g}: is the unit of the targets small?"
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
@@ -298,7 +302,8 @@ class FeatureSpaceGP:
         self.level_weights = start = height_average_levels(layout)
         values = self.fit(bounds)
         evidence = LevelEvidence(statistics.counts, statistics.sums, statistics.squares, layout)
-        self.level_weights = maximize_level_weights(evidence, values, start, bounds, max_iterations)
+        centered = self._centered(bounds)
+        self.level_weights = maximize_level_weights(evidence, values, start, centered, max_iterations)
         return self.fit(bounds)
 
     @property
@@ -322,7 +327,11 @@ class FeatureSpaceGP:
 
     def log_marginal_likelihood(self, outputscale: float, noise: float, mean: float) -> float:
         """The exact log marginal likelihood of all rows together at other values, in nats."""
-        return self._likelihood().value(outputscale, noise, mean)
+        return self._likelihood().value(outputscale, noise, mean - self.statistics.center)
+
+    def _centered(self, bounds: Bounds) -> Bounds:
+        """Bounds of the mean of what is counted: targets less the reference value."""
+        return bounds if bounds.mean is None else replace(bounds, mean=bounds.mean - self.statistics.center)
 
     def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """
@@ -496,7 +505,7 @@ class FeatureSpaceGP:
     @cached_property
     def _posterior(self) -> EffectsPosterior:
         values, sums = self._fitted_values, self.statistics.sums
-        residual_sums = sums[:, :1] - values.mean * sums[:, 1:]
+        residual_sums = sums[:, :1] - (values.mean - self.statistics.center) * sums[:, 1:]
         mean = self._space.mean_weights(residual_sums, values.outputscale, values.noise)
         return EffectsPosterior(mean, self._space.covariance_root(values.outputscale, values.noise))
 

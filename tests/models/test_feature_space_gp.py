@@ -215,3 +215,30 @@ def test_a_state_does_not_follow_the_model(kernel):
     model.load_state_dict(state)
     assert model.num_rows == 100
     torch.testing.assert_close(model.predict(TEST)[0], before)
+
+
+@pytest.mark.parametrize("level", [1e6, 1e8])
+@pytest.mark.parametrize("make", ["clusters", "cells", "forest"])
+def test_targets_far_from_zero(make, level):
+    """Shifting the targets shifts means, and changes nothing else up to rounding; the noise was 10.3 for .09."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(400, 2, generator=generator, dtype=torch.float64)
+    y = 4 * x[:, 0] + 0.3 * torch.randn(400, generator=generator, dtype=torch.float64)
+    kernels = {
+        "clusters": lambda: FastClusterKernel(x, 6, height=4, random_state=0),
+        "cells": lambda: MondrianKernel(x, 5, lifetime=2.0, random_state=0),
+        "forest": lambda: RandomForestKernel(x, y, 4, min_samples_leaf=20, random_state=0),
+    }
+
+    def results(shift):
+        model = FeatureSpaceGP(kernels[make]())
+        model.add_chunks(zip(x.split(150), (y + shift).split(150)))
+        values = model.fit()
+        model.add_rows(x[:3] + 0.01, y[:3] + shift)  # updates the solution
+        model.remove_rows(x[7:9], y[7:9] + shift)
+        mean, variance = model.predict(x[:9])
+        numbers = [values.outputscale, values.noise, values.mean - shift, values.log_likelihood]
+        numbers.append(model.log_marginal_likelihood(1.0, 0.1, shift + 2.0))
+        return torch.cat([torch.tensor(numbers).double(), mean - shift, variance])
+
+    torch.testing.assert_close(results(level), results(0.0), rtol=1e-5, atol=level * 1e-14 + 1e-6)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import unittest
 
 import linear_operator
-import linear_operator
 import torch
 from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
@@ -46,10 +45,11 @@ class TestAddedDiagBatch(_Suite, unittest.TestCase):
 
 
 class TestSum(_Suite, unittest.TestCase):
-    def test_root_decomposition(self, cholesky=False):
+    def test_root_decomposition(self, **options):
         """Of a sum with a dense term none is known but a dense one."""
-        if cholesky:
-            return super().test_root_decomposition(cholesky)
+        if options:
+            super().test_root_decomposition(**options)
+            return
         with linear_operator.settings.max_cholesky_size(0), self.assertRaisesRegex(RuntimeError, "a root .*dense"):
             self.create_linear_op().root_decomposition()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any, cast
 
 import torch
@@ -19,13 +20,17 @@ from gpytorch_partition.clusters.co_occurrence import (
 from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.partitions.partition import Partition
 
-_ROUNDING = 1e-6  # of sums of squares, relatively, after rows were added and removed
+_ROUNDING = 1e-10  # of sums of squares, as a share of these, over many additions and removals
+_ROUNDING_OF_SAVED = 1e-6  # of those of saved statistics
 _TENSORS = ("counts", "sums", "squares", "examples")  # the attributes that are saved, beside the labels
 
 
 class ClusterStatistics:
     r"""
-    :math:`G = Z^\top Z`, :math:`Z^\top [y, 1]` and :math:`[y, 1]^\top [y, 1]` of the rows seen so far.
+    :math:`G = Z^\top Z`, :math:`Z^\top [y - c, 1]` and :math:`[y - c, 1]^\top [y - c, 1]` of the rows seen so far.
+
+    The reference value c (:attr:`center`) is near the mean target of the first rows: in squares of targets far from
+    zero nothing would be left of what clusters explain. Statistics with other reference values add up.
 
     Rows are added, and removed again, a chunk at a time; counts are exact, so that removing undoes adding. The
     statistics of two shards add up to those of both. This is the online learning of Balog et al. 2016, section 5.
@@ -45,10 +50,11 @@ class ClusterStatistics:
         >>> a, b = ClusterStatistics(stripes), ClusterStatistics(stripes)
         >>> _ = a.add(torch.tensor([[0.5], [0.7]]), torch.tensor([1.0, 3.0]))
         >>> _ = b.add(torch.tensor([[0.1], [5.0]]), torch.tensor([5.0, 7.0]))
-        >>> (a + b).sums
-        tensor([[9., 3.],
-                [7., 1.],
-                [0., 0.]], dtype=torch.float64)
+        >>> total = a + b
+        >>> total.sums, total.center  # 9 and 7, less 2 for each row
+        (tensor([[3., 3.],
+                [5., 1.],
+                [0., 0.]], dtype=torch.float64), 2.0)
     """
 
     def __init__(self, partition: Partition, max_clusters: int = MAX_CLUSTERS) -> None:
@@ -60,6 +66,7 @@ class ClusterStatistics:
         self.counts = zero_counts(size, most=max_clusters)
         self.sums = torch.zeros(size, 2, dtype=torch.float64)
         self.squares = torch.zeros(2, 2, dtype=torch.float64)
+        self.center = 0.0  # c
         self.examples = torch.zeros(size, 0, dtype=torch.float64)  # p x D; null clusters have zeros, bounded ones none
 
     def check_partition(self) -> None:
@@ -103,7 +110,7 @@ class ClusterStatistics:
 
         :param x: `n x D` points.
         :param y: `n` finite targets.
-        :raises ValueError: If such rows were not added, as far as counts can tell.
+        :raises ValueError: If such rows were not added, as far as counts and sums can tell; nothing changes then.
         """
         self.check_partition()
         self._count(self.codes(self.partition.labels(x)), y, -1)
@@ -150,10 +157,10 @@ class ClusterStatistics:
             >>> from gpytorch_partition.partitions import CallablePartition
             >>> fine = ClusterStatistics(CallablePartition(lambda x: x.floor().long()))
             >>> _ = fine.add(torch.tensor([[0.5], [1.7], [8.2]]), torch.tensor([1.0, 3.0, 5.0]))
-            >>> fine.coarsened(CallablePartition(lambda x: (x / 4).floor().long())).sums
-            tensor([[4., 2.],
-                    [5., 1.],
-                    [0., 0.]], dtype=torch.float64)
+            >>> fine.coarsened(CallablePartition(lambda x: (x / 4).floor().long())).sums  # less 4 for each row
+            tensor([[-4.,  2.],
+                    [ 1.,  1.],
+                    [ 0.,  0.]], dtype=torch.float64)
         """
         if not isinstance(self.index, SeenClusterIndex):
             raise ValueError("expected statistics of unbounded labels, as of Mondrian trees: others have no examples")
@@ -171,6 +178,7 @@ class ClusterStatistics:
         return {
             "partition": fingerprint(self.partition),
             "values": values,
+            "center": self.center,
             **{name: getattr(self, name).clone() for name in _TENSORS},
         }
 
@@ -186,8 +194,12 @@ class ClusterStatistics:
         if isinstance(index, SeenClusterIndex):
             index = SeenClusterIndex.of_values(self._checked_values(state["values"]))
         self._check_tables(index, *(state[name] for name in _TENSORS))
+        center = state.get("center", 0.0)  # which earlier versions had not
+        check_saved(isinstance(center, float) and abs(center) < math.inf, self, "a finite reference value")
         tensors = {name: state[name].clone() for name in _TENSORS}
-        self.__dict__.update(tensors, index=index)  # together and last, so that an error before changes nothing
+        self.__dict__.update(
+            tensors, index=index, center=center
+        )  # together and last, so that an error before changes nothing
 
     def _checked_values(self, values: Any) -> list[Tensor]:
         """The labels of each partition, distinct and sorted; none before rows were added."""
@@ -214,7 +226,7 @@ class ClusterStatistics:
         check_saved((totals == num_rows).all(), self, "as many rows in each partition")
         shared = torch.stack([part.sum(1) for part in counts.split(sizes, 1)], 1) if sizes else counts
         check_saved((shared == counts.diagonal().unsqueeze(1)).all(), self, "each row once in each partition")
-        slack = _ROUNDING * (1 + float(squares[0, 0].abs()))
+        slack = _ROUNDING_OF_SAVED * (1 + float(squares[0, 0].abs()))
         is_moment = float(squares[0, 1]) ** 2 <= (float(squares[0, 0]) + slack) * num_rows + slack
         check_saved(is_moment and torch.equal(squares, squares.mT), self, "sums of squares of targets")
 
@@ -230,17 +242,23 @@ class ClusterStatistics:
         count_co_occurrences(counts, codes, sign)
         if sign < 0 and bool((counts < 0).any()):
             raise ValueError("expected rows that were added before: too few rows lie where some of these do")
-        columns = torch.stack([y.double(), torch.ones_like(y, dtype=torch.float64)], -1)
+        center = self.center if self.num_rows or not len(y) else _near_mean(y.double())
+        columns = torch.stack([y.double() - center, torch.ones_like(y, dtype=torch.float64)], -1)
         sums = self.sums + sign * streamed_cluster_sums(codes, columns, self.sums.shape[0])
         squares = self.squares + sign * (columns.mT @ columns)
-        self.counts, self.sums, self.squares = counts, sums, squares
+        if sign < 0:
+            sums, squares = _checked_remainder(sums, squares, float(self.squares[0, 0]))
+        self.counts, self.sums, self.squares, self.center = counts, sums, squares, center
 
     def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
         """Add other statistics; `places` are the numbers of the clusters here that contain each of theirs."""
         self._keep_examples(other.examples, places.unsqueeze(-1))
+        if not self.num_rows:
+            self.center = other.center
+        shift = torch.tensor([[1.0, 0.0], [other.center - self.center, 1.0]], dtype=torch.float64)
         self.counts += coarsened(other.counts, places, len(self.counts))
-        self.sums.index_add_(0, places, other.sums)
-        self.squares += other.squares
+        self.sums.index_add_(0, places, other.sums @ shift)
+        self.squares += shift.mT @ other.squares @ shift
 
     def _keep_examples(self, rows: Tensor, codes: Tensor) -> None:
         """Take as the example of each cluster without one the first of the rows (`n x D`) in it."""
@@ -270,6 +288,40 @@ class ClusterStatistics:
             # Assigned together and last, so that an error before changes nothing.
             self.index, self.counts, self.sums, self.examples = index, counts, sums, examples
         return places
+
+
+def _near_mean(y: Tensor) -> float:
+    """A number within a standard deviation of the mean, with few digits: whole numbers less it are whole numbers."""
+    mean, deviation = float(y.mean()), float(y.std(correction=0))
+    if not deviation > abs(mean) * torch.finfo(y.dtype).eps:
+        return float(y[0])
+    unit = 2.0 ** math.ceil(math.log2(deviation))
+    return round(mean / unit) * unit
+
+
+def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Tensor, Tensor]:
+    """
+    The sums and squares that are left after rows were removed, zero where no rows are.
+
+    :param before: The sum of squares of the targets before, whose rounding is in what is left.
+    :raises ValueError: If no targets have these: sums of no rows, or less squares than any partition explains.
+    """
+    totals, counts = sums.unbind(-1)
+    num_rows, rounding = round(float(squares[1, 1])), _ROUNDING * before
+    is_empty = counts == 0
+    strays = totals[is_empty].square().sum()
+    first_row = (counts.cumsum(0) - counts)[~is_empty]  # of a cluster, where rows are numbered in each partition
+    partitions = (first_row / max(1, num_rows)).round(decimals=12).floor().long()
+    explained = torch.zeros(int(partitions.max()) + 1 if num_rows else 1, dtype=torch.float64)
+    explained.index_add_(0, partitions, totals[~is_empty].square() / counts[~is_empty])
+    if float(strays) > rounding or float(explained.max() - squares[0, 0]) > rounding:
+        raise ValueError(
+            "expected rows with the targets that they were added with, got others: what would be left, "
+            f"{num_rows:,} rows, cannot be from any targets"
+        )
+    if not num_rows:
+        return torch.zeros_like(sums), torch.zeros_like(squares)
+    return torch.where(is_empty.unsqueeze(-1), 0, sums), squares
 
 
 def fingerprint(partition: Partition) -> str:

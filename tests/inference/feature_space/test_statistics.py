@@ -192,3 +192,68 @@ def test_too_many_clusters_are_refused_before_any_work():
     with pytest.raises(ValueError, match="fewer partitions, or coarser ones"):
         cells.add(torch.rand(70_000, 1, dtype=torch.float64), torch.rand(70_000))
     assert cells.num_rows == 0
+
+
+@pytest.mark.parametrize("level", [1e3, 1e8])
+def test_targets_far_from_zero(level):
+    """What is counted is the same, less a reference value near the targets; whole numbers stay exact."""
+    near, far = (ClusterStatistics(TREES) for _ in range(2))
+    for statistics, shift in ((near, 0.0), (far, level)):
+        for x, y in zip(X.split(30), Y.split(30)):
+            statistics.add(x, y + shift)
+        statistics.remove(X[40:60], Y[40:60] + shift)
+    assert abs(far.center - near.center - level) <= 64
+    shift = torch.tensor([[1.0, 0.0], [far.center - near.center - level, 1.0]]).double()
+    assert torch.equal(far.sums @ shift, near.sums)
+    assert torch.equal(shift.mT @ far.squares @ shift, near.squares)
+
+
+def test_statistics_with_other_reference_values_add_up():
+    parts = [ClusterStatistics(TREES) for _ in range(3)]
+    for statistics, x, y in zip(parts, X.split(30), (Y + 10_000).split(30)):
+        statistics.add(x, y if statistics is not parts[1] else y + 5_000)
+    whole = ClusterStatistics(TREES)
+    whole.add(X, torch.cat([Y[:30], Y[30:60] + 5_000, Y[60:]]) + 10_000)
+    total = parts[0] + parts[1] + parts[2]
+    shift = torch.tensor([[1.0, 0.0], [total.center - whole.center, 1.0]]).double()
+    torch.testing.assert_close(total.sums @ shift, whole.sums, rtol=0, atol=1e-7)
+    torch.testing.assert_close(shift.mT @ total.squares @ shift, whole.squares, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [lambda y: y + 1_000, lambda y: y * -1e3, lambda y: y.roll(1) * 50, lambda y: torch.zeros_like(y) + 1e12],
+)
+def test_wrong_targets_are_not_removed(wrong):
+    """What would be left is impossible: less squares than a partition explains, or sums of no rows."""
+    statistics = ClusterStatistics(TREES)
+    statistics.add(X, Y)
+    before = statistics.state_dict()
+    for rows in (slice(0, 45), slice(0, 90)):
+        with pytest.raises(ValueError, match="with the targets that they were added with"):
+            statistics.remove(X[rows], wrong(Y[rows]))
+    for name, value in statistics.state_dict().items():
+        assert torch.equal(value, before[name]) if torch.is_tensor(value) else True
+    statistics.remove(X, Y)
+    assert not statistics.sums.any() and not statistics.squares.any()
+
+
+def test_rows_may_come_back_at_another_level():
+    statistics = ClusterStatistics(TREES)
+    statistics.add(X, Y)
+    statistics.remove(X, Y)
+    statistics.add(X, Y + 1e8)
+    assert abs(statistics.center - 1e8) < 64
+
+
+def test_three_hundred_cycles_keep_ten_digits():
+    statistics = ClusterStatistics(TREES)
+    targets = Y + 1e6 + torch.rand(90, generator=GENERATOR).double()
+    statistics.add(X, targets)
+    before = statistics.squares.clone(), statistics.sums.clone()
+    for cycle in range(300):
+        rows = slice(cycle % 60, cycle % 60 + 30)
+        statistics.remove(X[rows], targets[rows])
+        statistics.add(X[rows], targets[rows])
+    for found, wanted in zip((statistics.squares, statistics.sums), before):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10 * float(wanted.abs().max()))
