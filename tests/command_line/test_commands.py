@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import signal
 import subprocess
@@ -418,6 +419,18 @@ class TestMistakes:
         finally:
             signal.signal(signal.SIGINT, before)
         assert capsys.readouterr().err == "\ninterrupted\n"
+
+
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_logged_forecasts_are_notes(folder, capsys, monkeypatch, is_quiet):
+    def long(options):
+        logging.getLogger("gpytorch_partition.progress").warning("posterior samples: up to 9 minutes to go")
+
+    monkeypatch.setattr(parser, "fit", long)
+    assert fit(*["--quiet"] * is_quiet) == 0
+    said = "gpytorch_partition: note: posterior samples: up to 9 minutes to go\n"
+    assert capsys.readouterr().err == ("" if is_quiet else said)
+    assert not logging.getLogger("gpytorch_partition").handlers
 
 
 @pytest.mark.parametrize("command", ["", "compare", "fit", "predict"])
