@@ -311,11 +311,11 @@ class TestCompare:
         assert (folder / "compare/plot.png").exists()
 
     def test_if_all_fail_nothing_is_written(self, folder, capsys, monkeypatch):
-        def failing(*_):
+        def failing(*_, **__):
             raise RuntimeError("no")
 
-        for name in ("random_forest", "rbf_ard", "judged"):
-            monkeypatch.setattr(compare, name, failing)
+        monkeypatch.setattr(PartitionGPRegressor, "fit", failing)
+        monkeypatch.setattr(compare, "random_forest", failing)
         command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
         assert main(command) == 2
         assert "no model could be fitted" in capsys.readouterr().err
@@ -451,7 +451,8 @@ class TestBudgets:
             return self
 
         monkeypatch.setattr(PartitionGPRegressor, "fit", fit_less)
-        monkeypatch.setattr(compare, "judged", lambda model, X, y: Judgement.gaussian(y, np.zeros(12), np.ones(12)))
+        distributions = Judgement.gaussian(np.zeros(12), np.zeros(12), np.ones(12))
+        monkeypatch.setattr(PartitionGPRegressor, "judge", lambda self, X, y: distributions)
         monkeypatch.setattr(PartitionGPRegressor, "predict", lambda self, X, **_: (np.zeros(12), np.ones(12)))
         assert main(["compare", "data.csv", "--target", "y", "--budget", "7", "--kernels", "auto", "forest"]) == 0
         assert "note: left out for the budget of 7 seconds: half of the trees; 5 of 10 rows" in capsys.readouterr().err
