@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from gpytorch_partition.command_line.errors import CommandError
@@ -24,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :raises SystemExit: If the arguments cannot be parsed, with status 2.
     """
     options = new_parser().parse_args(arguments)
-    with warnings.catch_warnings(), quiet(options.quiet):
+    with warnings.catch_warnings(), quiet(options.quiet), _log_as_notes(options.quiet):
         warnings.showwarning = _show_warning
         warnings.simplefilter("ignore", MisreadColumnWarning)  # what columns are, files and options have said
         try:
@@ -36,6 +38,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print("\ninterrupted", file=sys.stderr)
             return 130
     return 0
+
+
+@contextmanager
+def _log_as_notes(is_quiet: bool) -> Iterator[None]:
+    """What the package logs of work that takes minutes, as notes of this program, unless it is to be quiet."""
+    handler = logging.NullHandler() if is_quiet else logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("gpytorch_partition: note: %(message)s"))
+    handler.setLevel(logging.WARNING)
+    logger = logging.getLogger("gpytorch_partition")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _failure(error: Exception) -> int:

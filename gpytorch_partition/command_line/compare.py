@@ -29,7 +29,6 @@ from gpytorch_partition.command_line.roles import Roles, Table, TrainingData, re
 from gpytorch_partition.command_line.tables import save_table
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
-from gpytorch_partition.estimators.uncertainty import judged
 from gpytorch_partition.files import replacing
 from gpytorch_partition.plots import plot_comparison
 from gpytorch_partition.progress import ticking
@@ -171,7 +170,7 @@ def _fitted_by(regressor: PartitionGPRegressor, quiet: bool) -> Model:
     def distributions(split: Split) -> Judgement:
         regressor.fit(split.train_X, split.train_y, split.train_weights)
         say(left_out(regressor), quiet)
-        return judged(regressor, split.test_X, split.test_y)
+        return regressor.judge(split.test_X, split.test_y)
 
     return distributions
 

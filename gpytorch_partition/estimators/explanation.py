@@ -14,7 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from gpytorch_partition.estimators.importance import Importance, column_shares, column_shares_of_targets
 from gpytorch_partition.estimators.nearest_rows import nearest_rows
 from gpytorch_partition.estimators.partial_dependence import PartialDependence, partial_dependence, table_of
+from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.estimators.summary import ModelSummary, summary_of, summary_of_targets
+from gpytorch_partition.estimators.uncertainty import judged
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.progress import ticking
@@ -161,6 +163,43 @@ class Explanation(NamesColumns, BaseEstimator):
         :param options: `grid`, `grid_resolution` and, of several targets, `target`.
         """
         return partial_dependence(self, X, column, **options)
+
+    def judge(self, X: Any, y: Any) -> Judgement:
+        """
+        Predictive distributions of new observations beside the observations: what scores are computed from.
+
+        They are Gaussian, or where `"auto"` has found outliers those of a Gaussian function with Student-t noise, whose
+        log density no Gaussian of the same standard deviation has.
+
+        :param X: `N x D` rows, best those that the model has not seen.
+        :param y: `N` targets.
+        :return: Means, standard deviations, ends of 90 % intervals, log densities in nats (their mean with the sign
+            changed is the NLPD), and the levels of central intervals, by which `coverage()` counts.
+        :raises ValueError: If the model has several targets, or X or y cannot be used.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> from gpytorch_partition.estimators import PartitionGPRegressor
+            >>> X = np.random.RandomState(0).rand(200, 2)
+            >>> y = X[:, 0] + 0.1 * np.random.RandomState(1).randn(200)
+            >>> found = PartitionGPRegressor("forest", 50, random_state=0).fit(X[:150], y[:150]).judge(X[150:], y[150:])
+            >>> bool(0.8 < found.coverage(0.9) <= 1.0)
+            True
+        """
+        check_is_fitted(self, "model_")
+        if self._has_several:
+            names = self.target_names_.tolist()
+            raise ValueError(
+                f"expected a model of one target, got one of {len(names)}: judge each by a model of its own"
+            )
+        y = np.asarray(y, dtype=np.float64)
+        num_rows = len(next(iter(X.values())) if isinstance(X, Mapping) else X)
+        if y.shape != (num_rows,) or not np.isfinite(y).all():
+            raise ValueError(
+                f"expected a known target for each of the {num_rows} rows of X, got targets of shape {y.shape} with "
+                f"{int((~np.isfinite(y)).sum())} missing"
+            )
+        return judged(self, X, y)
 
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         r"""

@@ -63,7 +63,7 @@ def plot_comparison(
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     limits = _limits(y, list(predictions.values()))
     for panel, (name, prediction), color in zip(panels, predictions.items(), cycle(COLORS)):
-        _plot_intervals(panel, y, _judged(y, prediction), color)
+        plot_intervals(panel, y, _judged(y, prediction), color)
         set_title(panel, f"{name}: RMSE {root_mean_squared_error(y, prediction[0]):.4g}")
         panel.set(xlabel=f"true {target}", ylabel=f"predicted {target}", ylim=limits)
     plot_calibration(panels[num_panels - 1], y, predictions, references)
@@ -91,14 +91,22 @@ def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarra
         >>> [text.get_text() for text in panel.get_legend().get_texts()]
         ['within its 90 % interval: 100 %', 'outside: 0 %']
     """
-    _plot_intervals(panel, y, Judgement.gaussian(y, mean, std), color)
+    plot_intervals(panel, y, Judgement.gaussian(y, mean, std), color)
 
 
 def _judged(y: np.ndarray, prediction: Prediction) -> Judgement:
     return prediction if isinstance(prediction, Judgement) else Judgement.gaussian(y, *prediction)
 
 
-def _plot_intervals(panel: Any, y: np.ndarray, found: Judgement, color: str) -> None:
+def plot_intervals(panel: Any, y: np.ndarray, found: Judgement, color: str = COLORS[0]) -> None:
+    """
+    The same of distributions of any kind.
+
+    :param panel: A matplotlib `Axes`.
+    :param y: `N` targets.
+    :param found: Their predictive distributions.
+    :param color: Color of the points. (Default: blue.)
+    """
     shown, mean = spread(y), found.mean
     missed = (y < found.lower) | (y > found.upper)
     panel.axline((float(y.mean()), float(y.mean())), slope=1, color=GRAY, linewidth=1, zorder=1)

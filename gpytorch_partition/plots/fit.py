@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.plots import comparison
 from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, axes, legend_above, name, percent, set_title
 
@@ -14,7 +15,8 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "tar
     """
     Predicted against true targets, with central 90 % intervals of new observations.
 
-    :param model: A fitted regressor whose `predict` has `return_std`.
+    :param model: A fitted regressor whose `predict` has `return_std`; of one that has a method `judge`, as this
+        package's has, intervals are those of its own distributions.
     :param X: `N x D` rows, best those that the model has not seen.
     :param y: `N` targets.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
@@ -29,8 +31,8 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "tar
         >>> plot_truth(model, X, X[:, 0], ax=Figure().subplots()).get_xlabel()
         'true target'
     """
-    (y, mean, std), ax = _moments(model, X, y), axes(ax)
-    comparison.plot_predictions(ax, y, mean, std)
+    (y, found), ax = _judged(model, X, y), axes(ax)
+    comparison.plot_intervals(ax, y, found)
     set_title(ax, "Predictions")
     ax.set(xlabel=f"true {name(target)}", ylabel=f"predicted {name(target)}")
     return ax
@@ -45,8 +47,8 @@ def plot_coverage(model: Any, X: Any, y: Any, *, ax: Any = None, label: str = "t
     :param label: What the curve is called. (Default: `"the model"`.)
     :return: The axes.
     """
-    (y, mean, std), ax = _moments(model, X, y), axes(ax)
-    comparison.plot_calibration(ax, y, {label: (mean, std)}, {})
+    (y, found), ax = _judged(model, X, y), axes(ax)
+    comparison.plot_calibration(ax, y, {label: found}, {})
     return ax
 
 
@@ -58,11 +60,12 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = 
 
     :return: The axes.
     """
-    (y, mean, std), ax = _moments(model, X, y), axes(ax)
-    shown, half, residuals = comparison.spread(mean), comparison.HALF_WIDTH * std, y - mean
+    (y, found), ax = _judged(model, X, y), axes(ax)
+    mean, low, high = found.mean, found.lower - found.mean, found.upper - found.mean
+    shown, residuals = comparison.spread(mean), y - mean
     ax.axhline(0, color=GRAY, linewidth=1)
-    ax.vlines(mean[shown], -half[shown], half[shown], color=GRAY, alpha=0.25, linewidth=2.2, label="90 % interval")
-    missed = np.abs(residuals) > half
+    ax.vlines(mean[shown], low[shown], high[shown], color=GRAY, alpha=0.25, linewidth=2.2, label="90 % interval")
+    missed = (residuals < low) | (residuals > high)
     for rows, color, label in (
         (shown[~missed[shown]], COLORS[0], f"inside: {percent(1 - missed.mean())}"),
         (shown[missed[shown]], "black", f"outside: {percent(missed.mean())}"),
@@ -77,17 +80,20 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = 
     return ax
 
 
-def _moments(model: Any, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _judged(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
+    """Targets, and their distributions: the model's own if it knows them, else Gaussians."""
+    y = np.asarray(y, dtype=float)
+    if hasattr(model, "judge") and y.ndim == 1 and not np.isnan(y).any():
+        return y, model.judge(X, y)
     mean, std = model.predict(X, return_std=True)
     if mean.ndim > 1:
         raise ValueError(
             f"expected a model of one target, got one of {mean.shape[1]}: draw one of them by plot_predictions or "
             "plot_calibration of gpytorch_partition.plots.comparison, with y[:, t], mean[:, t] and std[:, t]"
         )
-    y = np.asarray(y, dtype=float)
     if y.shape != mean.shape or np.isnan(y).any():
         raise ValueError(
             f"expected a known target for each of the {len(mean)} rows of X, got targets of shape {y.shape} with "
             f"{int(np.isnan(y).sum())} missing"
         )
-    return y, mean, std
+    return y, Judgement.gaussian(y, mean, std)

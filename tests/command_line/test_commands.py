@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import os
 import signal
 import subprocess
@@ -310,11 +311,11 @@ class TestCompare:
         assert (folder / "compare/plot.png").exists()
 
     def test_if_all_fail_nothing_is_written(self, folder, capsys, monkeypatch):
-        def failing(*_):
+        def failing(*_, **__):
             raise RuntimeError("no")
 
-        for name in ("random_forest", "rbf_ard", "judged"):
-            monkeypatch.setattr(compare, name, failing)
+        monkeypatch.setattr(PartitionGPRegressor, "fit", failing)
+        monkeypatch.setattr(compare, "random_forest", failing)
         command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
         assert main(command) == 2
         assert "no model could be fitted" in capsys.readouterr().err
@@ -420,6 +421,18 @@ class TestMistakes:
         assert capsys.readouterr().err == "\ninterrupted\n"
 
 
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_logged_forecasts_are_notes(folder, capsys, monkeypatch, is_quiet):
+    def long(options):
+        logging.getLogger("gpytorch_partition.progress").warning("posterior samples: up to 9 minutes to go")
+
+    monkeypatch.setattr(parser, "fit", long)
+    assert fit(*["--quiet"] * is_quiet) == 0
+    said = "gpytorch_partition: note: posterior samples: up to 9 minutes to go\n"
+    assert capsys.readouterr().err == ("" if is_quiet else said)
+    assert not logging.getLogger("gpytorch_partition").handlers
+
+
 @pytest.mark.parametrize("command", ["", "compare", "fit", "predict"])
 def test_help_explains(capsys, command):
     with pytest.raises(SystemExit) as stop:
@@ -438,7 +451,8 @@ class TestBudgets:
             return self
 
         monkeypatch.setattr(PartitionGPRegressor, "fit", fit_less)
-        monkeypatch.setattr(compare, "judged", lambda model, X, y: Judgement.gaussian(y, np.zeros(12), np.ones(12)))
+        distributions = Judgement.gaussian(np.zeros(12), np.zeros(12), np.ones(12))
+        monkeypatch.setattr(PartitionGPRegressor, "judge", lambda self, X, y: distributions)
         monkeypatch.setattr(PartitionGPRegressor, "predict", lambda self, X, **_: (np.zeros(12), np.ones(12)))
         assert main(["compare", "data.csv", "--target", "y", "--budget", "7", "--kernels", "auto", "forest"]) == 0
         assert "note: left out for the budget of 7 seconds: half of the trees; 5 of 10 rows" in capsys.readouterr().err

@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from gpytorch_partition import plots
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.estimators.uncertainty import judged
 from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
 from gpytorch_partition.presets import Options
 
@@ -67,7 +68,7 @@ def test_intervals_are_those_of_heavy_tails(fitted):
 def test_judgements_are_those_of_the_distribution_itself(fitted):
     """Densities by numerical convolution of the Gaussian function with Student-t noise, levels by its quantiles."""
     y = TRUTH + 0.1 * RANDOM.randn(400)
-    found = judged(fitted, NEW, y)
+    found = fitted.judge(NEW, y)
     probabilities = (1 - found.level[:5]) / 2
     for row, tail in enumerate(probabilities):
         _, ends = fitted.predict(NEW[row : row + 1], quantiles=(tail, 1 - tail))
@@ -85,6 +86,9 @@ def test_judgements_are_those_of_the_distribution_itself(fitted):
     np.testing.assert_allclose(np.stack([found.lower, found.upper], 1), ends, rtol=1e-6)
     inside = (y > ends[:, 0]) & (y < ends[:, 1])
     assert abs(found.coverage() - inside.mean()) <= 1 / 400
+    ax = plots.plot_residuals(fitted, NEW, y, ax=Figure().subplots())
+    share = f"inside: {100 * inside.mean():.0f} %"
+    assert share in [text.get_text() for text in ax.get_legend().get_texts()]
     gaussian = Judgement.gaussian(y, found.mean, found.std)
     assert found.log_density.mean() > gaussian.log_density.mean() + 0.1  # a Gaussian as wide would be worse
 
