@@ -30,7 +30,7 @@ from gpytorch_partition.estimators.given_kernels import (
 )
 from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
-from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
+from gpytorch_partition.estimators.missing_cells import UnknownCells, refuse_holes, unknown_cells
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
 from gpytorch_partition.estimators.several_targets import SeveralTargets
 from gpytorch_partition.estimators.summary import noise_variances
@@ -60,6 +60,7 @@ from gpytorch_partition.presets.options import some_rows
 from gpytorch_partition.progress import progress, ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
 from gpytorch_partition.tables import NumberView, TableEncoder
+from gpytorch_partition.tables.encoder import is_table
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 NAMES = ("auto", *KERNELS)
@@ -240,6 +241,8 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
+        if self.categorical_features is None and not is_table(X):
+            self._refuse_holes(X)
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         if has_several(y):
             self._check_one_target_only(weights)
@@ -603,6 +606,8 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
 
     def _checked_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
+        if self.encoder_ is None:
+            self._refuse_holes(X)
         rows = self._read(X, reset=False, ensure_all_finite=self._finiteness)
         if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
@@ -611,6 +616,10 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         if is_blind(model.covar_module, self.likelihood_):
             self._warn_of_rows_outside(self._columns.apply_array(rows), model.train_inputs[0], remedy, stacklevel=3)
         return rows
+
+    def _refuse_holes(self, X: Any) -> None:
+        if self._finiteness is True:
+            refuse_holes(X, f"kernel={self.kernel!r}" if isinstance(self.kernel, str) else "a kernel of numbers")
 
     @property
     def _finiteness(self) -> bool | str:
@@ -625,8 +634,8 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         return self._filled(x)
 
     def _filled(self, x: Tensor) -> Tensor:
-        """Standardized rows of a table, without holes where the model knows none."""
-        if self.encoder_ is not None and not self._knows_missing_cells:
+        """Standardized rows, without holes where the model knows none."""
+        if not self._knows_missing_cells:
             return torch.where(x.isnan(), self.model_.train_inputs[0].median(0).values, x)
         return x
 
