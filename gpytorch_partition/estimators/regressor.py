@@ -228,7 +228,8 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
             observations, and `noise_`, are those of weight 1; twice the weights have the same means, and twice that
             noise. Rows of weight 0 are left out. Trees that learn from targets count squared errors by weights, and
             mean targets and medians of tables a row of weight w as w rows, but none for more than that which nine
-            tenths of the rows weigh at most; a function's kernel does not know them, nor do clones of an ensemble. For one target only. (Default: None, 1.)
+            tenths of the rows weigh at most; a function's kernel does not know them, nor do clones of an ensemble.
+            For one target only. (Default: None, 1.)
         :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
             4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function is given all rows, the
