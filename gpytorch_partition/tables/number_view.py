@@ -294,7 +294,7 @@ def _weighted_mean_targets(
     """What the same encoder, which takes no weights, makes of w copies of each row (Micci-Barreca 2001, section 3)."""
 
     def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(places, weights * values, minlength=size)
+        return np.asarray(np.bincount(places, weights * values, minlength=size), dtype=np.float64)
 
     counts = sums(np.ones_like(target))
     mean = np.average(target, weights=weights)
