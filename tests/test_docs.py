@@ -54,7 +54,16 @@ def run(program):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", ["explaining.md", "kernels_you_give.md", "kernels.md", "lifetimes.md", "many_rows.md", "rare_classes.md"]
+    "page",
+    [
+        "explaining.md",
+        "kernels_you_give.md",
+        "kernels.md",
+        "lifetimes.md",
+        "many_rows.md",
+        "rare_classes.md",
+        "several_targets.md",
+    ],
 )
 def test_the_examples_run_one_after_another(page):
     run(example(page))

@@ -63,7 +63,8 @@ def resolved_kernel(
     :param n_jobs: Trees of a named kernel that are grown at once. (Default: None, one.)
     :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
         sets; other kernels are built on a :class:`~gpytorch_partition.tables.NumberView`. (Default: none.)
-    :param sample_weight: `N` weights of the rows, with which `"forest"` is grown. (Default: None, 1.)
+    :param sample_weight: `N` weights of the rows, with which `"forest"` is grown, and medians and mean targets of views
+        are taken. (Default: None, 1.)
     :raises ValueError: If the name is unknown, targets are missing, the kernel has a batch shape, or the rows cannot be
         used.
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
@@ -111,7 +112,7 @@ def new_kernel(
     """
     categories = categories or {}
     if kernel != "forest" and needs_view(x, categories):
-        view = NumberView(x if y is None else x[: len(y)], categories, y)
+        view = NumberView(x if y is None else x[: len(y)], categories, y, weights=sample_weight)
         options = {"num_partitions": num_partitions, "random_state": random_state, "n_jobs": n_jobs}
         return EncodedKernel(new_kernel(kernel, view(x), y, **options), view)
     if callable(kernel):
@@ -162,7 +163,7 @@ def kernel_and_rows(
     options = {**options, "random_state": random_state}
     if kernel == "forest" or not needs_view(points, categories):
         return new_kernel(kernel, points, y, categories=categories, **options), x
-    view, rows = view_in_folds(x, categories, y, random_state_of(random_state))
+    view, rows = view_in_folds(x, categories, y, random_state_of(random_state), options.get("sample_weight"))
     seen = view(torch.cat([rows, points[len(x) :]]))
     return EncodedKernel(new_kernel(kernel, seen, y, **options), view), rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,6 +66,34 @@ class UnknownCells:
         shift = np.where(self.is_new, mean - self.own, 0.0)
         found[self.rows] += shift[:, None] + (drawn - mean[:, None]) * scale[:, None]
         return found
+
+
+def refuse_holes(X: Any, kernel: str) -> None:
+    """
+    Refuse arrays with missing values for a kernel that compares numbers; other faults are left to scikit-learn.
+
+    :param X: `N x D` rows that are no table.
+    :param kernel: What the kernel is called.
+    :raises ValueError: With the first such cell, and what to do.
+
+    Example:
+        >>> refuse_holes([[1.0, 2.0], [np.nan, 0.0]], "mondrian")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: Input X contains NaN: 1 of 2 rows miss values, the first of them row 1, in column 0. ...
+    """
+    try:
+        values = np.asarray(X)
+    except (TypeError, ValueError, RuntimeError):  # for scikit-learn to refuse
+        return
+    if values.dtype.kind != "f" or values.ndim != 2 or not np.isnan(values).any():
+        return
+    row, column = np.argwhere(np.isnan(values))[0]
+    raise ValueError(
+        f"Input X contains NaN: {int(np.isnan(values).any(1).sum())} of {len(values)} rows miss values, the first of "
+        f"them row {row}, in column {column}. Missing values of arrays are for kernel='auto' and 'forest', not for "
+        f"{kernel}: fit and predict data frames, pandas.DataFrame(X), whose missing cells every kernel takes; or drop "
+        "or impute these rows"
+    )
 
 
 def unknown_cells(

@@ -31,7 +31,7 @@ from gpytorch_partition.estimators.given_kernels import (
 )
 from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
-from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
+from gpytorch_partition.estimators.missing_cells import UnknownCells, refuse_holes, unknown_cells
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
 from gpytorch_partition.estimators.saved_state import check_encoder_fits, check_parts_fit, check_state
 from gpytorch_partition.estimators.several_targets import SeveralTargets
@@ -63,6 +63,7 @@ from gpytorch_partition.presets.options import some_rows
 from gpytorch_partition.progress import progress, ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
 from gpytorch_partition.tables import NumberView, TableEncoder, needs_view
+from gpytorch_partition.tables.encoder import is_table
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 NAMES = ("auto", *KERNELS)
@@ -229,9 +230,10 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
             row is :math:`\sigma^2 / w`, as of a mean of w measurements. Weights are not normalized: the noise of new
             observations, and `noise_`, are those of weight 1; twice the weights have the same means, and twice that
-            noise. Rows of weight 0 are left out. Trees that learn from targets count squared errors by weights
-            too, but none for more than that which nine tenths of the rows weigh at most; a function's kernel does not
-            know them, nor do clones of an ensemble. For one target only. (Default: None, 1.)
+            noise. Rows of weight 0 are left out. Trees that learn from targets count squared errors by weights, and
+            mean targets and medians of tables a row of weight w as w rows, but none for more than that which nine
+            tenths of the rows weigh at most; a function's kernel does not know them, nor do clones of an ensemble.
+            For one target only. (Default: None, 1.)
         :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
             4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function is given all rows, the
@@ -244,6 +246,8 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
+        if self.categorical_features is None and not is_table(X):
+            self._refuse_holes(X)
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
         if has_several(y):
             self._check_one_target_only(weights)
@@ -614,6 +618,8 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
 
     def _checked_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
+        if self.encoder_ is None:
+            self._refuse_holes(X)
         rows = self._read(X, reset=False, ensure_all_finite=self._finiteness)
         if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
@@ -622,6 +628,10 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         if is_blind(model.covar_module, self.likelihood_):
             self._warn_of_rows_outside(self._columns.apply_array(rows), model.train_inputs[0], remedy)
         return rows
+
+    def _refuse_holes(self, X: Any) -> None:
+        if self._finiteness is True:
+            refuse_holes(X, f"kernel={self.kernel!r}" if isinstance(self.kernel, str) else "a kernel of numbers")
 
     @property
     def _finiteness(self) -> bool | str:
@@ -636,8 +646,8 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         return self._filled(x)
 
     def _filled(self, x: Tensor) -> Tensor:
-        """Standardized rows of a table, without holes where the model knows none."""
-        if self.encoder_ is not None and not self._knows_missing_cells:
+        """Standardized rows, without holes where the model knows none."""
+        if not self._knows_missing_cells:
             return torch.where(x.isnan(), self.model_.train_inputs[0].median(0).values, x)
         return x
 

@@ -142,9 +142,7 @@ def _factor(covariance: LinearOperator, rank: int) -> tuple[Tensor, Tensor]:
 
 
 def _own_blocks(entries: Entries, shift: float) -> tuple[Tensor, Tensor]:
-    r"""
-    Inverses of :math:`\lambda B + D` among the entries of each pattern (`u x T x T`, float64), and the rows' patterns.
-    """
+    r"""Inverses of :math:`\lambda B + D` in each pattern of entries (`u x T x T`, float64), and the rows' patterns."""
     known = entries.to_grid(torch.ones_like(entries.rows, dtype=torch.float64).unsqueeze(-1)).squeeze(-1)
     patterns, numbers = torch.unique(known, dim=0, return_inverse=True)
     both = patterns.unsqueeze(-1) * patterns.unsqueeze(-2)

@@ -113,7 +113,8 @@ def _unspanned(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -
     some = setup.random.permutation(fold[1])[: setup.options.most_variances]
     rows, points = data.x[fold[0]], data.x[some]
     if data.has_view:
-        view = NumberView(rows, data.categories, data.y[fold[0]])
+        weights = None if data.weights is None else data.weights.of_rows(fold[0]).capped
+        view = NumberView(rows, data.categories, data.y[fold[0]], weights=weights)
         rows, points = view(rows), view(points)
     with torch.no_grad():
         return 1 - smooth_part(rows, choice.lengthscales, setup)(points, diag=True)

@@ -211,7 +211,8 @@ def needs_calibration(num_rows: int, options: Options) -> bool:
 def _lengthscales(inputs: PartInputs) -> Tensor:
     """Those of the columns that the smooth part sees, which may tell a row's own target only by other rows."""
     x, y = inputs.x, inputs.y
-    seen = cross_fitted(x, inputs.categories, y, inputs.setup.random) if inputs.has_view else x
+    weights = inputs.tree_weights
+    seen = cross_fitted(x, inputs.categories, y, inputs.setup.random, weights) if inputs.has_view else x
     return learn_lengthscales(seen, y, None if inputs.weights is None else noise_factors(inputs.weights, len(y)))
 
 

@@ -94,7 +94,7 @@ class PartInputs:
 
     @property
     def tree_weights(self) -> Tensor | None:
-        """The weights of the rows that trees are grown with (`N`)."""
+        """The weights of the rows that trees are grown with, and views made of (`N`)."""
         return None if self.weights is None else self.weights.capped
 
     @property
@@ -104,7 +104,7 @@ class PartInputs:
 
     def seen(self, view: NumberView) -> PartInputs:
         """The same for parts that see a view."""
-        learned = cross_fitted(self.x, self.categories, self.y, self.setup.random)
+        learned = cross_fitted(self.x, self.categories, self.y, self.setup.random, self.tree_weights)
         return replace(self, x=view(self.x), cross_fitted=learned, categories={}, has_view=False)
 
 
@@ -146,7 +146,7 @@ def new_parts(inputs: PartInputs, names: Collection[str] | None = None) -> dict[
     with sklearn.config_context(assume_finite=True):
         if not inputs.has_view:
             return {part.name: part.build(inputs) for part in wanted}
-        view = NumberView(inputs.x, inputs.categories, inputs.y)
+        view = NumberView(inputs.x, inputs.categories, inputs.y, weights=inputs.tree_weights)
         seen = inputs.seen(view)
         return {
             part.name: EncodedKernel(part.build(seen), view) if part.compares_numbers else part.build(inputs)

@@ -54,6 +54,8 @@ class NumberView(torch.nn.Module):
         the rows have them all. (Default: none.)
     :param y: `N` (or `N x k`) targets. (Default: None.)
     :param folds: `N` numbers of folds from 0 on, for :meth:`in_folds`. (Default: None, no folds.)
+    :param weights: `N` weights of the rows, above 0: in medians and mean targets a row of weight w counts as w rows.
+        (Default: None, 1.)
 
     Example:
         >>> x = torch.tensor([[0.5, 0.0], [torch.nan, 2.0], [1.5, 1.0], [2.5, 1.0]], dtype=torch.float64)
@@ -77,28 +79,41 @@ class NumberView(torch.nn.Module):
         categories: Mapping[int, int] | None = None,
         y: Tensor | None = None,
         folds: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> None:
         super().__init__()
         for name in _BUFFERS:
             self.register_buffer(name, torch.empty(0, dtype=torch.int64))
         if x is not None:
-            self._fit(x, categories or {}, y, folds)
+            self._fit(x, categories or {}, y, folds, weights)
 
-    def _fit(self, x: Tensor, categories: Mapping[int, int], y: Tensor | None, folds: Tensor | None) -> None:
+    def _fit(
+        self,
+        x: Tensor,
+        categories: Mapping[int, int],
+        y: Tensor | None,
+        folds: Tensor | None,
+        weights: Tensor | None,
+    ) -> None:
         rows = decode_missing(x.detach()).cpu().double()
         targets = None if y is None else y.detach().cpu().double().numpy().reshape(len(rows), -1)
+        counted = None if weights is None else weights.detach().cpu().double().numpy()
         kept = [] if folds is None or y is None else [(folds != fold).cpu().numpy() for fold in folds.unique()]
         counts, widths, num_folds = (torch.full((rows.shape[1],), each) for each in (0, 1, 0))
         tables: list[NDArray[np.float64]] = []
         for column in sorted(categories):
             cells, size = rows[:, column].numpy(), categories[column]
             is_one_hot = size <= _most_one_hot(categories)
-            found = [_table(cells, targets, size, is_one_hot)]
+            found = [_table(cells, targets, size, is_one_hot, counted)]
             if targets is not None and not is_one_hot:
-                found += [_table(cells[some], targets[some], size, False) for some in kept]
+                found += [
+                    _table(cells[some], targets[some], size, False, None if counted is None else counted[some])
+                    for some in kept
+                ]
             counts[column], widths[column], num_folds[column] = size, found[0].shape[1], len(found) - 1
             tables += map(np.ravel, found)
-        self.medians = bits_of(rows.nanmedian(0).values.nan_to_num()).to(x.device)
+        medians = rows.nanmedian(0).values if counted is None else _weighted_medians(rows, torch.from_numpy(counted))
+        self.medians = bits_of(medians.nan_to_num()).to(x.device)
         self.level_counts, self.widths, self.fold_counts = (each.to(x.device) for each in (counts, widths, num_folds))
         self.values = bits_of(torch.from_numpy(np.concatenate([np.empty(0), *tables]))).to(x.device)
 
@@ -180,7 +195,13 @@ class NumberView(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def cross_fitted(x: Tensor, categories: Mapping[int, int], y: Tensor, random: np.random.RandomState) -> Tensor:
+def cross_fitted(
+    x: Tensor,
+    categories: Mapping[int, int],
+    y: Tensor,
+    random: np.random.RandomState,
+    weights: Tensor | None = None,
+) -> Tensor:
     """
     The view of training rows, with mean targets of the rows of other folds, for what is then learned from the same
     targets: a level of few rows would else tell their noise.
@@ -189,14 +210,19 @@ def cross_fitted(x: Tensor, categories: Mapping[int, int], y: Tensor, random: np
     :param categories: As for :class:`NumberView`.
     :param y: `N` targets.
     :param random: Source of the folds.
+    :param weights: As for :class:`NumberView`.
     :return: `N x k`.
     """
-    view, rows = view_in_folds(x, categories, y, random)
+    view, rows = view_in_folds(x, categories, y, random, weights)
     return view(rows)
 
 
 def view_in_folds(
-    x: Tensor, categories: Mapping[int, int], y: Tensor, random: np.random.RandomState
+    x: Tensor,
+    categories: Mapping[int, int],
+    y: Tensor,
+    random: np.random.RandomState,
+    weights: Tensor | None = None,
 ) -> tuple[NumberView, Tensor]:
     """
     A view, and its training rows as a model is to hold them: :meth:`NumberView.in_folds` for five random folds.
@@ -205,13 +231,14 @@ def view_in_folds(
     :param categories: As for :class:`NumberView`.
     :param y: `N` (or `N x k`) targets.
     :param random: Source of the folds; nothing is drawn where no level becomes a mean target, or rows are too few.
+    :param weights: As for :class:`NumberView`.
     """
     if len(x) < _NUM_FOLDS or max(categories.values(), default=0) <= _most_one_hot(categories):
-        return NumberView(x, categories, y), x
+        return NumberView(x, categories, y, weights=weights), x
     folds = torch.empty(len(x), dtype=torch.int64, device=x.device)
     for number, (_, held_out) in enumerate(KFold(_NUM_FOLDS, shuffle=True, random_state=random).split(x)):
         folds[held_out] = number
-    view = NumberView(x, categories, y, folds)
+    view = NumberView(x, categories, y, folds, weights)
     return view, view.in_folds(x, folds)
 
 
@@ -234,15 +261,33 @@ def _places(cells: Tensor, count: int, num_folds: int) -> Tensor:
     return torch.where(in_fold, count + 1 + of_folds, places).long()
 
 
+def _weighted_medians(rows: Tensor, weights: Tensor) -> Tensor:
+    """The lower medians (`D`) of columns in which a row of weight w is w rows; NaN of columns without numbers."""
+    values, order = rows.sort(0)  # NaN comes last
+    sums = torch.where(values.isnan(), 0.0, weights[order]).cumsum(0)
+    places = (sums >= 0.5 * sums[-1]).to(torch.uint8).argmax(0)
+    return values.gather(0, places.unsqueeze(0)).squeeze(0)
+
+
 def _table(
-    codes: NDArray[np.float64], targets: NDArray[np.float64] | None, size: int, is_one_hot: bool
+    codes: NDArray[np.float64],
+    targets: NDArray[np.float64] | None,
+    size: int,
+    is_one_hot: bool,
+    weights: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
     """A row of numbers for each level of a category, and one for missing cells."""
     levels = np.append(np.arange(size, dtype=np.float64), np.nan)[:, None]
     if is_one_hot:
         return _one_hot(levels)
-    found = _counts(codes, size) if targets is None else _mean_targets(codes[:, None], targets, levels)
-    seen = found[np.where(np.isnan(codes), size, codes).astype(np.int64)]
+    places = np.where(np.isnan(codes), size, codes).astype(np.int64)
+    if targets is None:
+        found = _counts(codes, size)
+    elif weights is None:
+        found = _mean_targets(codes[:, None], targets, levels)
+    else:
+        found = np.stack([_weighted_mean_targets(places, target, size + 1, weights) for target in targets.T], 1)
+    seen = found[places]
     scale = seen.std(0)
     return (found - seen.mean(0)) / np.where(scale > 0, scale, 1.0)
 
@@ -256,6 +301,25 @@ def _mean_targets(
 ) -> NDArray[np.float64]:
     encoders = (TargetEncoder(target_type="continuous").fit(codes, target) for target in targets.T)
     return np.concatenate([encoder.transform(levels) for encoder in encoders], axis=1)
+
+
+def _weighted_mean_targets(
+    places: NDArray[np.int64], target: NDArray[np.float64], size: int, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """What the same encoder, which takes no weights, makes of w copies of each row (Micci-Barreca 2001, section 3)."""
+
+    def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(np.bincount(places, weights * values, minlength=size), dtype=np.float64)
+
+    counts = sums(np.ones_like(target))
+    mean = np.average(target, weights=weights)
+    variance = np.average((target - mean) ** 2, weights=weights)
+    seen = counts > 0
+    means = np.divide(sums(target), counts, out=np.full(size, mean), where=seen)
+    within = np.divide(sums((target - means[places]) ** 2), counts, out=np.zeros(size), where=seen)
+    total = variance * counts + within
+    share = np.divide(variance * counts, total, out=np.zeros(size), where=total > 0)
+    return share * means + (1 - share) * mean
 
 
 def _counts(codes: NDArray[np.float64], size: int) -> NDArray[np.float64]:

@@ -189,9 +189,9 @@ def fit_coregionalization(covariance: LinearOperator, targets: Tensor) -> Coregi
     - Y complete: exact up to `max_cholesky_size` rows, by one eigendecomposition; above, by one Lanczos run for all
       targets together, as :func:`~gpytorch_partition.fit_exact_gp` does it.
     - Y with missing entries, up to 900 of them known: exact, by some dozen Cholesky factors.
-    - More: a composite likelihood (Lindsay 1988), the sum of that of each target alone, on up to 4,000 of the rows where
-      it is known, from a spectrum of these, and that of all targets in three blocks of 900 entries of random rows.
-      Means are those of each target alone.
+    - More: a composite likelihood (Lindsay 1988), the sum of that of each target alone, on up to 4,000 of the rows
+      where it is known, from a spectrum of these, and that of all targets in three blocks of 900 entries of random
+      rows. Means are those of each target alone.
 
     :param covariance: `N x N` K, of unit scale.
     :param targets: `N x T` Y, standardized; NaN is a missing entry.

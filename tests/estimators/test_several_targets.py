@@ -325,3 +325,31 @@ def test_trees_that_have_fitted_the_targets_are_told_of(columns):
     with warnings.catch_warnings():
         warnings.simplefilter("error", OverconfidenceWarning)
         PartitionGPRegressor(RandomForestKernel.from_forest(RandomForestRegressor(20).fit(other, y))).fit(x, y)
+
+
+class TestNewHoles:
+    """Cells that are missing at prediction only, in arrays."""
+
+    HOLE = np.where(np.eye(9, 3, -1) > 0, np.nan, NEW)
+
+    @pytest.mark.parametrize("columns", [0, [0, 1]], ids=["one target", "several"])
+    @pytest.mark.parametrize("kernel", ["auto", "forest"])
+    def test_are_averaged_over_with_a_warning_as_those_of_tables(self, kernel, columns):
+        model = fitted(kernel, Y[:, columns])
+        with pytest.warns(UserWarning, match="where no training row missed any: predictions are averaged"):
+            mean, std = model.predict(self.HOLE, return_std=True)
+        np.testing.assert_allclose(mean[4:], model.predict(NEW)[4:], rtol=1e-8)
+        assert np.isfinite(std).all()
+        table = pandas.DataFrame(X), pandas.DataFrame(self.HOLE)
+        other = PartitionGPRegressor(kernel, num_partitions=20, random_state=0, options=SMALL)
+        with pytest.warns(UserWarning, match="where no training row missed any"):
+            np.testing.assert_allclose(other.fit(table[0], Y[:, columns]).predict(table[1]), mean, rtol=1e-6)
+
+    @pytest.mark.parametrize("columns", [0, [0, 1]], ids=["one target", "several"])
+    @pytest.mark.parametrize("kernel", ["fast_cluster", "mondrian", RBFKernel()])
+    def test_are_refused_by_kernels_of_numbers_with_the_remedy(self, kernel, columns):
+        model = fitted(kernel, Y[:, columns])
+        with pytest.raises(ValueError, match=r"NaN: 3 of 9 rows.*row 1, in column 0.*pandas.DataFrame\(X\)"):
+            model.predict(self.HOLE)
+        with pytest.raises(ValueError, match=r"pandas.DataFrame\(X\)"):
+            model.fit(np.where(np.arange(300).reshape(100, 3) == 7, np.nan, X), Y[:, columns])

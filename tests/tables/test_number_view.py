@@ -10,7 +10,10 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import TargetEncoder
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, encode_missing
+from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.kernels import EncodedKernel
+from gpytorch_partition.presets.options import Options, Setup
+from gpytorch_partition.presets.parts import PartInputs, new_parts
 from gpytorch_partition.tables import NumberView, cross_fitted, needs_view, view_in_folds
 
 RANDOM = np.random.RandomState(0)
@@ -108,3 +111,46 @@ def test_a_state_without_folds_is_read():
     copy = NumberView()
     copy.load_state_dict(state)
     assert torch.equal(copy(ROWS), VIEW(ROWS))
+
+
+class TestWeights:
+    """A row of weight w counts as w rows."""
+
+    RANDOM = np.random.RandomState(3)
+    COPIES = RANDOM.randint(1, 5, 80)
+    CELLS = np.stack([RANDOM.randint(0, 15, 80).astype(float), RANDOM.rand(80)], 1)
+    CELLS[RANDOM.rand(80, 2) < 0.1] = np.nan
+    TARGETS = RANDOM.randn(80, 2) + np.nan_to_num(CELLS[:, :1])
+
+    def views(self, folds=None):
+        x, y, copies = torch.from_numpy(self.CELLS), torch.from_numpy(self.TARGETS), torch.from_numpy(self.COPIES)
+        many = torch.arange(80).repeat_interleave(copies)
+        weighed = NumberView(x, {0: 16}, y, folds, weights=copies)
+        copied = NumberView(x[many], {0: 16}, y[many], None if folds is None else folds[many])
+        return weighed, copied, x
+
+    @pytest.mark.parametrize("folds", [None, torch.arange(80) % 3])
+    def test_as_that_many_rows_up_to_the_scale_of_mean_targets(self, folds):
+        weighed, copied, x = self.views(folds)
+        rows = x if folds is None else weighed.in_folds(x, folds)
+        found, expected = weighed(rows), copied(rows)
+        assert torch.equal(found[:, 2], expected[:, 2])  # numbers, and their median
+        for column in (0, 1):
+            some = slice(None) if folds is None else folds == 1  # each fold has a scale of its own
+            slope, offset = np.polyfit(expected[some, column], found[some, column], 1)
+            torch.testing.assert_close(found[some, column], slope * expected[some, column] + offset)
+            assert 0.8 < slope < 1.25
+
+    def test_they_matter(self):
+        x, y = torch.tensor([[0.0], [1.0], [torch.nan]]).double(), torch.zeros(3).double()
+        assert NumberView(x, y=y, weights=torch.tensor([1.0, 5.0, 1.0]))(x)[2, 0] == 1.0
+        assert NumberView(x, y=y, weights=torch.tensor([5.0, 1.0, 1.0]))(x)[2, 0] == 0.0
+
+    def test_a_fit_of_weighed_rows_sees_their_mean_targets(self):
+        x, y = torch.from_numpy(self.CELLS), torch.from_numpy(self.TARGETS[:, 0])
+        weights = RowWeights.of(torch.from_numpy(self.COPIES))
+        setup = Setup(np.random.RandomState(0), None, Options(num_trees=5))
+        inputs = PartInputs(x, y, None, setup, {0: 16}, True, weights)
+        part = new_parts(inputs, names=["linear"])["linear"]
+        assert torch.equal(part.view(x), NumberView(x, {0: 16}, y, weights=weights.capped)(x))
+        assert not torch.equal(part.view(x), NumberView(x, {0: 16}, y)(x))
