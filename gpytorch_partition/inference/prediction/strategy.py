@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
@@ -51,6 +52,16 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         super().__init__(train_inputs, prior, train_labels, likelihood)
         self._effects: Tensor | None = None  # posterior means of cluster effects
         self._tables = EffectTables()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as None: a model makes its strategy again when it predicts, and N x m codes are not in the file."""
+        return type(None), ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PartitionPredictionStrategy:
+        """A copy with all that was computed, as fantasies of a copied model need it."""
+        memo[id(self)] = new = self.__class__.__new__(self.__class__)
+        new.__dict__.update(deepcopy(self.__dict__, memo))
+        return new
 
     @property
     def _is_dense(self) -> bool:
