@@ -27,7 +27,7 @@ from gpytorch_partition.models import FeatureSpaceGP
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(400, 3)
 ROWS = torch.from_numpy(X)
-NUM_KILLS = 12
+NUM_KILLS = 8
 
 
 @pytest.fixture
@@ -205,44 +205,37 @@ def _save_again_and_again(contents, path):
             content.save(path)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
-def test_a_process_that_is_killed_while_it_saves_counts(folder):
-    """What is there is one of both models, whole."""
+def _fit_again_and_again():
+    while True:
+        for seed in "12":
+            fit("--seed", seed)
+
+
+def _killed(target, *args, seconds):
+    """Run a function in another process for some seconds, and kill that."""
     torch.set_num_threads(1)  # threads do not survive a fork
-    models = [model_of(0.5), model_of(1.0)]
-    models[0].save("counts.pt")
-    sizes, seen = [len(model.statistics.sums) for model in models], set()
-    random = np.random.RandomState(0)
-    for _ in range(NUM_KILLS):
-        process = multiprocessing.get_context("fork").Process(target=_save_again_and_again, args=(models, "counts.pt"))
-        process.start()
-        time.sleep(random.uniform(0.01, 0.1))
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        found = FeatureSpaceGP.load("counts.pt", MondrianKernel())
-        seen.add(len(found.statistics.sums))
-    assert seen <= set(sizes)
+    process = multiprocessing.get_context("fork").Process(target=target, args=args)
+    process.start()
+    time.sleep(seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
 
 
-@pytest.mark.slow
-def test_a_command_that_is_killed_while_it_fits(folder):
-    """At random times, and when the file beside the model is there: the old model stays, or the new one is whole."""
-    assert fit() == 0
-    before = Path("model.gp").read_bytes()
-    command = [sys.executable, "-m", "gpytorch_partition", "fit", "data.csv", "--target", "y", "--model", "model.gp"]
-    command += ["--kernel", "mondrian", "--num-partitions", "100", "--seed", "1"]
-    for number in range(3):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        is_written = False
-        while process.poll() is None and not is_written:
-            is_written = any(name.startswith(".unfinished") for name in names())
-            time.sleep(0.0005)
-        time.sleep(0.001 * number)
-        process.kill()
-        process.wait()
-        model = load_model(Path("model.gp"))
-        assert model.target == "y"
-        if Path("model.gp").read_bytes() != before:
-            assert model.regressor.num_partitions == 100
-        for left in Path().glob(".unfinished*"):
-            left.unlink()
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+class TestKilledProcesses:
+    """What is there is an old file or a new one, whole."""
+
+    def test_that_save_counts(self, folder):
+        models = [model_of(0.5), model_of(1.0)]
+        models[0].save("counts.pt")
+        sizes, random = {len(model.statistics.sums) for model in models}, np.random.RandomState(0)
+        for _ in range(NUM_KILLS):
+            _killed(_save_again_and_again, models, "counts.pt", seconds=random.uniform(0.01, 0.1))
+            assert len(FeatureSpaceGP.load("counts.pt", MondrianKernel()).statistics.sums) in sizes
+
+    def test_that_fit(self, folder):
+        assert fit() == 0
+        random = np.random.RandomState(0)
+        for _ in range(NUM_KILLS):
+            _killed(_fit_again_and_again, seconds=random.uniform(0.05, 0.3))
+            assert load_model(Path("model.gp")).target == "y"
