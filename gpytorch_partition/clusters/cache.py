@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import torch
@@ -78,6 +79,20 @@ class Cache:
     def forget(self) -> None:
         """Drop all values."""
         self._entries.clear()
+
+
+def without_computed(owner: object) -> dict[str, Any]:
+    """
+    The state of an object for its pickle, without the values of cached properties, which are computed again.
+
+    :param owner: Any object whose attributes are in its `__dict__`.
+    """
+    kinds = type(owner)
+    return {
+        name: value
+        for name, value in owner.__dict__.items()
+        if not isinstance(getattr(kinds, name, None), cached_property)
+    }
 
 
 def _tensors(source: LinearOperator | torch.nn.Module) -> list[Tensor]:

@@ -164,8 +164,9 @@ def _numbers_of(name: str, cells: list[str], texts: list[str], mark: str, kind: 
         return None
     notes = _others(name, "numbers", found, texts)
     unusual = next((text for text in found if not numbers.is_number(text) or float(text) != found[text]), None)
-    open_text = next((text for text in found if numbers.is_open(text)), None)
-    if kind is not None and not mark and open_text is not None:
+    is_told = kind is None or bool(mark)  # by the file
+    open_text = None if is_told else next((text for text in found if numbers.is_open(text)), None)
+    if open_text is not None:
         notes.append(
             f"column {name!r}: {open_text!r} is read as {found[open_text]:.12g}, as in the file that the model was "
             "fitted to, since no number of this file tells points from commas: write it with another number of digits "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -65,16 +66,86 @@ def _fit(text: str, delimiter: str) -> tuple[float, int]:
     return counts.count(counts[0]) / len(counts), counts[0]
 
 
+class _Lines:
+    """The lines of a text; those of the record that is being read are remembered."""
+
+    def __init__(self, text: str) -> None:
+        self._lines, self.of_record = io.StringIO(text, newline=""), list[str]()
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.of_record.append(line)
+        return line
+
+
 def _records(path: Path, text: str, delimiter: str, line: int) -> Iterator[Record]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
-    start = line + 1
+    lines = _Lines(text)
+    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    start, last = line + 1, list[str]()
     try:
         for record in reader:
+            last, lines.of_record = lines.of_record, []
+            if len(last) > 1:
+                _check_quotes(path, last, delimiter, start)
             if len(record) > 1 or any(cell.strip() for cell in record):
                 yield start, record
             start = line + reader.line_num + 1
     except csv.Error as error:
+        _check_quotes(path, lines.of_record, delimiter, start)
         raise CommandError(f"{path}, line {start:,}: {error}; is a quote not closed?") from error
+    if len(last) == 1:
+        _check_quotes(path, last, delimiter, start - 1)
+
+
+def _check_quotes(path: Path, lines: list[str], delimiter: str, start: int) -> None:
+    """
+    Refuse a quote that is closed nowhere or, in a record of several lines, somewhere within another cell: the rows in
+    between would be one cell.
+    """
+    text = "".join(lines)
+    place, is_closed = _unclosed_quote(text, delimiter)
+    if place >= 0 and (len(lines) > 1 or not is_closed):
+        number = start + len(text[: place + 1].splitlines()) - 1
+        raise CommandError(
+            f"{path}, line {number:,}: a quote opens here that is not closed at the end of its cell: close it, or "
+            "write a quote within a cell twice"
+        )
+
+
+def _unclosed_quote(text: str, delimiter: str) -> tuple[int, bool]:
+    """
+    Where the first quote around a cell is that is not closed before the cell ends, -1 if there is none, and whether it
+    is closed later.
+
+    Example:
+        >>> _unclosed_quote('1,"2",3', ","), _unclosed_quote('1,"2,"3"', ","), _unclosed_quote('1,"2', ",")
+        ((-1, False), (2, True), (2, False))
+    """
+    ends, place = re.compile(f"[{re.escape(delimiter)}\\r\\n]"), 0
+    while place < len(text):
+        while text[place : place + 1] == " ":
+            place += 1
+        after = place
+        if text[place : place + 1] == '"':
+            after = _end_of_quote(text, place)
+            if after < 0 or (after < len(text) and not ends.match(text, after)):
+                return place, after >= 0
+        end = ends.search(text, after)
+        if end is None:
+            break
+        place = end.end()
+    return -1, False
+
+
+def _end_of_quote(text: str, place: int) -> int:
+    """Behind the quote that closes one, in which quotes are written twice; -1 if there is none."""
+    end = text.find('"', place + 1)
+    while end >= 0 and text[end + 1 : end + 2] == '"':
+        end = text.find('"', end + 2)
+    return end + 1 if end >= 0 else -1
 
 
 def _table(path: Path, header: list[str], records: list[Record], delimiter: str, notes: list[str]) -> RawTable:

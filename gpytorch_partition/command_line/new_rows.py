@@ -73,7 +73,8 @@ def unseen_levels(table: Table, levels: Mapping[str, list[str]]) -> list[str]:
     """
     notes = []
     for name, seen in levels.items():
-        new = [value for value in table[name] if value is not None and value not in set(seen)]
+        known = {None, *seen}
+        new = [value for value in table[name] if value not in known]
         if new:
             notes.append(
                 f"column {name!r}: the training rows did not have {listed(sorted(set(new))[:5])}: taken for missing "

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpytorch_partition.command_line.errors import check_writable
+import numpy as np
+from linear_operator.utils.errors import NanError, NotPSDError
+
+from gpytorch_partition.command_line.errors import CommandError, check_writable
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
 from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows, unseen_levels
 from gpytorch_partition.command_line.notes import say
@@ -48,6 +51,16 @@ def _levels(model: SavedModel) -> dict[str, list[str]]:
 
 
 def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[str, Sequence[Any]]:
+    try:
+        columns = _columns(model, rows, options)
+    except (NotPSDError, NanError) as error:
+        raise CommandError(f"{options.model} cannot predict, its numbers are no covariance: {error}") from error
+    if not all(np.isfinite(values).all() for values in columns.values()):
+        raise CommandError(f"{options.model} gives predictions that are not finite: fit a new model")
+    return columns
+
+
+def _columns(model: SavedModel, rows: NewRows, options: Namespace) -> dict[str, Sequence[Any]]:
     x = rows.table if model.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
     if options.mean_only:
         return {"mean": model.regressor.predict(x)}

@@ -174,7 +174,8 @@ def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
     for option in ("--id", "--weight", "--drop", "--categorical"):
         if roles.target in given[option]:
             problems.append(f"{option}: {roles.target!r} is the target already; name other columns")
-    if twice := [name for name in roles.categorical if name in {*roles.dropped, roles.id}]:
+    others = {*roles.dropped, roles.id}
+    if twice := [name for name in roles.categorical if name in others]:
         problems.append(f"--categorical: {listed(twice)} is left out by --drop or --id; name other columns")
     if roles.weight is not None and roles.weight in (*roles.dropped, roles.id, *roles.categorical):
         problems.append(f"--weight: {roles.weight!r} is named by --drop, --id or --categorical too; it is no feature")

@@ -82,7 +82,8 @@ def check_floats(owner: torch.nn.Module, state: Mapping[str, Any], prefix: str =
     """
     Check the parameters and buffers of a module and all below it that are floats: that saved ones are, too, and finite.
 
-    Only bounds of constraints may be infinite, and the lower one is below the upper one. Integers stay integers.
+    Only bounds of constraints may be infinite, the lower one is below the upper one, and neither lets a value be
+    negative, or larger, than the module's own do. Integers stay integers.
 
     :param owner: The module, fitted or not.
     :param state: What is to be loaded; what is missing is not looked at.
@@ -96,6 +97,9 @@ def check_floats(owner: torch.nn.Module, state: Mapping[str, Any], prefix: str =
         check_saved(torch.is_tensor(saved), owner, f"a tensor {name}")
         if own.is_floating_point():
             check_saved(saved.is_floating_point(), owner, f"floating point numbers {name}")
+            if name.endswith(_BOUNDS):
+                fits = (own < 0).all() or (saved >= 0).all() if name.endswith(_BOUNDS[0]) else (saved <= own).all()
+                check_saved(fits, owner, f"a {name} within the class's own")
         else:
             check_saved(saved.dtype in (own.dtype, torch.int32, torch.int64), owner, f"{own.dtype} numbers {name}")
     for name, saved in state.items():

@@ -16,6 +16,7 @@ from gpytorch_partition.descriptions import listed, module_repr
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
+from gpytorch_partition.inputs.saved_tables import check_saved
 
 # Ranges of building rows and splits into more than two came later; not all fast clusters measure in projections.
 _NOT_IN_ALL_STATES = ("built_on.middle", "is_auxiliary", "level_places", "level_starts", "partition.random_projections")
@@ -214,7 +215,10 @@ class ClusterKernel(Kernel):
 
     def _load_unit(self, saved: Tensor | None) -> None:
         """Take over the batch shape of a model of MCMC samples, if the model is told that shapes may differ."""
-        if saved is None or saved.shape == self.unit.shape:
+        if saved is None:
+            return
+        check_saved(torch.is_tensor(saved) and (saved == 1).all(), self, "ones")
+        if saved.shape == self.unit.shape:
             return
         if self._load_strict_shapes:
             raise RuntimeError(

@@ -12,6 +12,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.descriptions import listed
 from gpytorch_partition.inference.ensemble import KernelDiagnosis
+from gpytorch_partition.inputs.saved_tables import check_saved, has_shape
 from gpytorch_partition.kernels.logits import Logits, checked_weights
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
@@ -118,6 +119,8 @@ class PartitionMixtureKernel(PartitionKernel):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Load each kernel's part of the state, all of it or nothing."""
         self._load_unit(state_dict.get(prefix + "unit"))
+        saved = state_dict.get(prefix + "logits.raw_mixture_weights")
+        check_saved(saved is None or has_shape(saved, len(self.kernels)), self, "a weight for each kernel")
         Kernel._load_from_state_dict(self, state_dict, prefix, *args)
 
 

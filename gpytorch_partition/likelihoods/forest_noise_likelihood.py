@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # Added to squared residuals, in units of their mean: logarithms of the smallest carry no information about the noise.
 _FLOOR = 0.02
 _MAX_SAMPLES = 20_000  # rows of each tree
+_LARGEST_LOG = 1e3  # of a leaf, which no residual has
 _MAX_EXPONENT = 3.0
 
 
@@ -148,7 +149,7 @@ class ForestNoise(Noise):
         if torch.is_tensor(saved):
             trees = state_dict.get(prefix + "partition.tree_nodes")
             is_right = trees is None or has_shape(saved, int((trees.diff() + 1).sum()) // 2)
-            check_saved(is_right and bool(saved.isfinite().all()), self, "a finite value for each leaf")
+            check_saved(is_right and bool((saved.abs() < _LARGEST_LOG).all()), self, "a logarithm for each leaf")
             self.leaf_values = self.leaf_values.new_empty(saved.shape)
         super()._load_from_state_dict(state_dict, prefix, *args)
 

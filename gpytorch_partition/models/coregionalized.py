@@ -26,6 +26,7 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.clusters.cache import without_computed
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inputs.missing import encode_missing
@@ -111,6 +112,10 @@ class CoregionalizedGP(torch.nn.Module):
     def is_complete(self) -> bool:
         """Whether every target of every row is known."""
         return not bool(self.train_targets.isnan().any())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is computed again when it is asked for."""
+        return without_computed(self)
 
     # What training leaves, computed when it is first asked for.
 

@@ -413,6 +413,14 @@ class FeatureSpaceGP:
         self.statistics.load_state_dict(state["statistics"])
         self.values, self.level_weights = values, state["level_weights"]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """
+        Without the solution and what it is made from, several times `p^2` numbers: they are computed again, as they
+        were; up to rounding if rows have updated the solution.
+        """
+        state = {name: value for name, value in self.__dict__.items() if name not in ("_posterior", "_space")}
+        return {**state, "_is_decomposed": "_space" in self.__dict__ and self._space.is_decomposed}
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """
         Write the model to a file, which :meth:`load` reads; it replaces another when it is whole.
@@ -491,7 +499,10 @@ class FeatureSpaceGP:
     @cached_property
     def _space(self) -> FeatureSpace:
         self._check_counted()
-        return FeatureSpace(self.statistics.counts, self._cluster_operator())
+        space = FeatureSpace(self.statistics.counts, self._cluster_operator())
+        if self.__dict__.pop("_is_decomposed", False):  # as before it was pickled: a factor would round otherwise
+            _ = space.values
+        return space
 
     def _cluster_operator(self) -> ClusterOperator:
         if self._level_weights is None:
@@ -511,7 +522,7 @@ class FeatureSpaceGP:
 
     def _forget(self, with_space: bool = True) -> None:
         """Drop what was derived from the rows, or from the fitted values only."""
-        for name in ("_posterior", *(("_space",) if with_space else ())):
+        for name in ("_posterior", *(("_space", "_is_decomposed") if with_space else ())):
             self.__dict__.pop(name, None)
 
 

@@ -14,6 +14,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
+from gpytorch_partition.clusters.cache import without_computed
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
@@ -57,6 +58,9 @@ class SpectralTruncation:
         :return: `N2 x r`, float64; zeros where an eigenvalue is 0.
         """
         return _Covariance(self.kernel, points, self.x).matmul(self._weights) - self._offset
+
+    def __getstate__(self) -> dict[str, Any]:
+        return without_computed(self)
 
     @cached_property
     def _weights(self) -> Tensor:

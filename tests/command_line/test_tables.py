@@ -114,7 +114,14 @@ class TestFiles:
             (zipped(b"a,b\n1,2\n", ("a.csv", "b.csv")), "is a zip archive of 2 files: unpack it"),
             (zipped(b"<xml/>", ("xl/workbook.xml",)), "is an Excel workbook: save the sheet as a CSV file"),
             (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an Excel workbook"),
-            (b'a,b\n1,"' + b"x" * 200_000, "line 2: field larger than field limit .*; is a quote not closed"),
+            (b"a,b\n1," + b"x" * 200_000, "line 2: field larger than field limit .*; is a quote not closed"),
+            (b'a,b\n1,"' + b"x" * 200_000, "line 2: a quote opens here that is not closed"),
+            (b'a,b\n1,2\n3,"4\n5,6\n', "line 3: a quote opens here"),  # in the last column, to the end
+            (b'a,b\n1,2\n3,"4', "line 3: a quote opens here"),
+            (b'a,b,c\n1,"x\ny","z\n2,3,4\n', "line 3: a quote opens here"),  # in the second line of a row
+            (b'a,b\n1,"2\n3,"4"\n5,6\n', "line 2: a quote opens here"),  # which the next one closes
+            (b'"a,b\n1,2\n', "line 1: a quote opens here"),
+            (b'a;b\r\n1;"2\r\n3;4\r\n', "line 2: a quote opens here"),
             ("a,b\n1,2\n".encode("utf-16")[:-1], "is damaged"),
         ],
         ids=lambda value: value if isinstance(value, str) else "file",  # archives hold the time

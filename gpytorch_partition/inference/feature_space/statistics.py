@@ -227,6 +227,9 @@ class ClusterStatistics:
         shared = torch.stack([part.sum(1) for part in counts.split(sizes, 1)], 1) if sizes else counts
         check_saved((shared == counts.diagonal().unsqueeze(1)).all(), self, "each row once in each partition")
         slack = _ROUNDING_OF_SAVED * (1 + float(squares[0, 0].abs()))
+        means = torch.tensor([float(part.sum()) for part in sums[:, 0].split(sizes)])
+        spread = _ROUNDING_OF_SAVED * (1 + float(squares[0, 0].abs() * squares[1, 1]) ** 0.5)
+        check_saved(((means - float(squares[0, 1])).abs() <= spread).all(), self, "sums of the same targets")
         is_moment = float(squares[0, 1]) ** 2 <= (float(squares[0, 0]) + slack) * num_rows + slack
         check_saved(is_moment and torch.equal(squares, squares.mT), self, "sums of squares of targets")
 

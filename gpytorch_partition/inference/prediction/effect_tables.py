@@ -2,6 +2,8 @@ r"""Tables of the effects of clusters, :math:`S Z^\top \alpha`, from which the v
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,9 @@ class EffectTables:
     def __init__(self) -> None:
         # By the term's number in the sum, and whether S is in the table.
         self._kept: dict[tuple[int, bool], tuple[LoadedRows, Tensor]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_kept": {}}  # they are computed again
 
     def of(self, place: int, term: PartitionLinearOperator, weights: Tensor) -> Tensor:
         r"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cached_property, partial
 from typing import Any
 
@@ -62,6 +63,16 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         self._effects: Tensor | None = None  # posterior means of cluster effects
         self._tables, self._precise_tables = EffectTables(), EffectTables()
         self._precise_weights: Tensor | None = None  # in float64 (`*batch x N x 1`), where those in the mean cache fail
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as None: a model makes its strategy again when it predicts, and N x m codes are not in the file."""
+        return type(None), ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PartitionPredictionStrategy:
+        """A copy with all that was computed, as fantasies of a copied model need it."""
+        memo[id(self)] = new = self.__class__.__new__(self.__class__)
+        new.__dict__.update(deepcopy(self.__dict__, memo))
+        return new
 
     @property
     def _is_dense(self) -> bool:

@@ -1,0 +1,241 @@
+"""What was there stays until what replaces it is whole: full disks, interruptions, killed processes, inputs."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_partition import MondrianKernel
+from gpytorch_partition.__main__ import main
+from gpytorch_partition.command_line import tables
+from gpytorch_partition.command_line.model_file import load_model
+from gpytorch_partition.files import replacing
+from gpytorch_partition.models import FeatureSpaceGP
+
+RANDOM = np.random.RandomState(0)
+X = RANDOM.randn(400, 3)
+ROWS = torch.from_numpy(X)
+NUM_KILLS = 8
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{a!r},{b!r},{a + b!r}" for a, b, _ in X[:60].tolist()]
+    Path("data.csv").write_text("\n".join(["a,b,y", *lines, ""]))
+    return tmp_path
+
+
+@contextmanager
+def full_disk(num_bytes):
+    """No file of this process may become larger."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def fit(*options):
+    command = ["fit", "data.csv", "--target", "y", "--kernel", "mondrian", "--num-partitions", "5", "--quiet"]
+    return main([*command, "--model", "model.gp", *options])
+
+
+def names():
+    return sorted(os.listdir())
+
+
+def model_of(lifetime):
+    model = FeatureSpaceGP(MondrianKernel(ROWS, 8, lifetime=lifetime, random_state=0))
+    model.add_rows(ROWS, ROWS[:, 0])
+    return model
+
+
+class TestFullDisk:
+    def test_of_a_model_file(self, folder, capsys):
+        assert fit() == 0
+        before, listed = Path("model.gp").read_bytes(), names()
+        capsys.readouterr()
+        for size in (0, 100, 3000, len(before) - 1):
+            with full_disk(size):
+                assert fit("--seed", "1") == 2
+            out, err = capsys.readouterr()
+            assert (
+                err == "gpytorch_partition: error: cannot write model.gp: File too large; what was there is as it was\n"
+            )
+            assert Path("model.gp").read_bytes() == before
+            assert names() == listed
+
+    def test_of_a_new_model_file(self, folder):
+        with full_disk(100):
+            assert fit() == 2
+        assert names() == ["data.csv"]
+
+    def test_of_predictions(self, folder, capsys):
+        assert fit() == 0
+        Path("out.csv").write_text("old")
+        listed = names()
+        with full_disk(100):
+            assert main(["predict", "model.gp", "data.csv", "--output", "out.csv"]) == 2
+        assert "error: cannot write out.csv: File too large" in capsys.readouterr().err
+        assert Path("out.csv").read_text() == "old"
+        assert names() == listed
+
+    def test_of_a_model_of_counts(self, folder):
+        model, other = model_of(0.5), model_of(1.0)
+        model.save("counts.pt")
+        before, listed = Path("counts.pt").read_bytes(), names()
+        with full_disk(5000), pytest.raises(OSError, match="File too large"):
+            other.save("counts.pt")
+        assert Path("counts.pt").read_bytes() == before
+        assert names() == listed
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore")
+    def test_of_a_comparison(self, folder, capsys):
+        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5", "--quiet"]
+        command += ["--output", "results"]
+        assert main(command) == 0
+        before = {path.name: path.read_bytes() for path in Path("results").iterdir()}
+        assert len(before) == 3
+        with full_disk(150):
+            assert main(command) == 2
+        assert "error: cannot write results" in capsys.readouterr().err
+        assert {path.name: path.read_bytes() for path in Path("results").iterdir()} == before
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+    def test_of_standard_output(self, folder):
+        assert fit() == 0
+        command = [sys.executable, "-m", "gpytorch_partition", "predict", "model.gp", "data.csv"]
+        with open("/dev/full", "w") as full:
+            run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert run.returncode == 2
+        assert run.stderr == "gpytorch_partition: error: [Errno 28] No space left on device\n"
+
+
+class TestInterruptions:
+    def test_of_predictions(self, folder, monkeypatch):
+        assert fit() == 0
+        Path("out.csv").write_text("old")
+        listed = names()
+
+        def interrupted(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(tables, "write_table", interrupted)
+        assert main(["predict", "model.gp", "data.csv", "--output", "out.csv"]) == 130
+        assert Path("out.csv").read_text() == "old"
+        assert names() == listed
+
+
+class TestInputs:
+    @pytest.mark.parametrize("name", ["data.csv", "./data.csv", "sub/../data.csv", "link.csv", "hard.csv"])
+    def test_they_are_not_written(self, folder, name, capsys):
+        Path("sub").mkdir()
+        Path("link.csv").symlink_to("data.csv")
+        os.link("data.csv", "hard.csv")
+        assert fit() == 0
+        before = Path("data.csv").read_bytes()
+        capsys.readouterr()
+        assert main(["fit", "data.csv", "--target", "y", "--kernel", "mondrian", "--model", name]) == 2
+        assert main(["predict", "model.gp", "data.csv", "--output", name]) == 2
+        err = capsys.readouterr().err
+        assert err.count("it is data.csv, which is read; give another name") == err.count("\n") == 2
+        assert Path("data.csv").read_bytes() == before
+
+    def test_a_model_is_not_written_by_predictions(self, folder, capsys):
+        assert fit() == 0
+        before = Path("model.gp").read_bytes()
+        assert main(["predict", "model.gp", "data.csv", "--output", "model.gp"]) == 2
+        assert "it is model.gp, which is read" in capsys.readouterr().err
+        assert Path("model.gp").read_bytes() == before
+
+    def test_data_are_not_written_by_a_comparison(self, folder, capsys):
+        Path("results").mkdir()
+        os.rename("data.csv", "results/predictions.csv")
+        command = ["compare", "results/predictions.csv", "--target", "y", "--output", "results"]
+        assert main(command) == 2
+        assert "which is read; give another name" in capsys.readouterr().err
+
+
+class TestReplacing:
+    def test_a_link_stays_one_and_rights_stay(self, folder):
+        Path("old").write_text("old")
+        os.chmod("old", 0o640)
+        Path("link").symlink_to("old")
+        with replacing("link", "w") as file:
+            file.write("new")
+        assert Path("link").is_symlink()
+        assert Path("old").read_text() == "new"
+        assert stat.S_IMODE(os.stat("old").st_mode) == 0o640
+
+    def test_new_files_have_the_usual_rights(self, folder):
+        with open("usual", "w"), replacing("new", "w"):
+            pass
+        assert os.stat("new").st_mode == os.stat("usual").st_mode
+
+    def test_what_is_no_file_is_written_directly(self):
+        with replacing("/dev/null", "w") as file:
+            file.write("nothing")
+        assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+    def test_names_may_be_long(self, folder):
+        with replacing("n" * 250, "w") as file:
+            file.write("1")
+        assert Path("n" * 250).read_text() == "1"
+
+
+def _save_again_and_again(contents, path):
+    while True:
+        for content in contents:
+            content.save(path)
+
+
+def _fit_again_and_again():
+    while True:
+        for seed in "12":
+            fit("--seed", seed)
+
+
+def _killed(target, *args, seconds):
+    """Run a function in another process for some seconds, and kill that."""
+    torch.set_num_threads(1)  # threads do not survive a fork
+    process = multiprocessing.get_context("fork").Process(target=target, args=args)
+    process.start()
+    time.sleep(seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
+class TestKilledProcesses:
+    """What is there is an old file or a new one, whole."""
+
+    def test_that_save_counts(self, folder):
+        models = [model_of(0.5), model_of(1.0)]
+        models[0].save("counts.pt")
+        sizes, random = {len(model.statistics.sums) for model in models}, np.random.RandomState(0)
+        for _ in range(NUM_KILLS):
+            _killed(_save_again_and_again, models, "counts.pt", seconds=random.uniform(0.01, 0.1))
+            assert len(FeatureSpaceGP.load("counts.pt", MondrianKernel()).statistics.sums) in sizes
+
+    def test_that_fit(self, folder):
+        assert fit() == 0
+        random = np.random.RandomState(0)
+        for _ in range(NUM_KILLS):
+            _killed(_fit_again_and_again, seconds=random.uniform(0.05, 0.3))
+            assert load_model(Path("model.gp")).target == "y"

@@ -1,0 +1,151 @@
+"""A pickle after predictions is as large as one before, and predicts the same bits."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+
+from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, settings
+from gpytorch_partition.estimators import (
+    LAGORanker,
+    MondrianClassifier,
+    PartitionFeatures,
+    PartitionGPClassifier,
+    PartitionGPRegressor,
+    PartitionKernelPCA,
+    PartitionSVC,
+)
+from gpytorch_partition.models import FeatureSpaceGP, PartitionGP, spectral_truncation
+
+RANDOM = np.random.RandomState(0)
+X, NEW = RANDOM.randn(200, 3), RANDOM.randn(90, 3)
+Y = X[:, 0] + np.sin(3 * X[:, 1]) + 0.3 * RANDOM.randn(200)
+SEVERAL = np.stack([Y, -Y], 1)
+HOLES = np.where(RANDOM.rand(200, 2) < 0.2, np.nan, SEVERAL)
+ROWS, TARGETS, POINTS = (torch.from_numpy(each) for each in (X, Y, NEW))
+MOST = 1.1  # times as large
+
+
+def _regressor(kernel, y=Y, **options):
+    return PartitionGPRegressor(kernel, 10, random_state=0, **options).fit(X, y)
+
+
+def _moments(model):
+    return model.predict(NEW, return_std=True)
+
+
+def _counted(kernel):
+    model = FeatureSpaceGP(kernel)
+    model.add_rows(ROWS, TARGETS)
+    model.fit()
+    return model
+
+
+def _process():
+    kernel = MondrianKernel(ROWS, 10, random_state=0)
+    return PartitionGP(ROWS, TARGETS, GaussianLikelihood(), kernel).eval()
+
+
+@torch.no_grad()
+def _process_moments(model):
+    with settings.iterative():
+        found = model(POINTS)
+        return found.mean.numpy(), found.variance.numpy()
+
+
+MODELS = {
+    "forest": (lambda: _regressor("forest"), _moments),
+    "mondrian": (lambda: _regressor("mondrian"), _moments),
+    "fast_cluster": (lambda: _regressor("fast_cluster"), _moments),
+    "float32": (lambda: _regressor("mondrian", dtype="float32"), _moments),
+    "several": (lambda: _regressor("forest", SEVERAL), _moments),
+    "holes": (lambda: _regressor("forest", HOLES), _moments),
+    "classifier": (
+        lambda: PartitionGPClassifier("forest", 10, random_state=0).fit(X, Y > 0),
+        lambda model: [model.predict_proba(NEW)],
+    ),
+    "svc": (
+        lambda: PartitionSVC(kernel="forest", num_partitions=10, random_state=0).fit(X, Y > 0),
+        lambda model: [model.decision_function(NEW)],
+    ),
+    "kernel_pca": (
+        lambda: PartitionKernelPCA(2, kernel="fast_cluster", num_partitions=10, random_state=0).fit(X),
+        lambda model: [model.transform(NEW)],
+    ),
+    "features": (
+        lambda: PartitionFeatures("fast_cluster", num_partitions=10, random_state=0).fit(X),
+        lambda model: [model.transform(NEW).toarray()],
+    ),
+    "lago": (lambda: LAGORanker().fit(X, Y > 1), lambda model: [model.score_samples(NEW)]),
+    "mondrian_classifier": (
+        lambda: MondrianClassifier(num_trees=10, random_state=0).fit(X, Y > 0),
+        lambda model: [model.predict_proba(NEW)],
+    ),
+    "process": (_process, _process_moments),
+    "counted_forest": (
+        lambda: _counted(RandomForestKernel(ROWS, TARGETS, 4, min_samples_leaf=10, random_state=0)),
+        lambda model: [each.detach().numpy() for each in model.predict(POINTS)],
+    ),
+    "counted_mondrian": (
+        lambda: _counted(MondrianKernel(ROWS, 4, random_state=0)),
+        lambda model: [each.detach().numpy() for each in model.predict(POINTS)],
+    ),
+    "truncation": (
+        lambda: spectral_truncation(MondrianKernel(ROWS, 10, random_state=0), ROWS, 5),
+        lambda model: [model.features(POINTS).detach().numpy()],
+    ),
+    "kernel": (
+        lambda: FastClusterKernel(ROWS, 10, random_state=0),
+        lambda kernel: [kernel(POINTS, ROWS).to_dense().detach().numpy()],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_pickle_holds_nothing_that_is_computed_again(name):
+    new, predicted = MODELS[name]
+    model = new()
+    before = len(pickle.dumps(model))
+    expected = predicted(model)
+    after = pickle.dumps(model)
+    assert len(after) <= MOST * before
+    for found, wanted in zip(predicted(pickle.loads(after)), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_default_model_too():
+    model = PartitionGPRegressor(random_state=0).fit(X, Y)
+    before = len(pickle.dumps(model))
+    expected = _moments(model)
+    assert len(after := pickle.dumps(model)) <= MOST * before
+    np.testing.assert_array_equal(_moments(pickle.loads(after)), expected)
+
+
+def test_a_pickle_of_a_model_above_the_dense_limit():
+    rows = torch.rand(900, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kernel = MondrianKernel(rows, 20, random_state=0)
+    model = PartitionGP(rows, rows.sum(-1), GaussianLikelihood(), kernel).eval()
+    before = len(pickle.dumps(model))
+    with torch.no_grad():
+        expected = model(rows[:50] + 0.01)
+        mean, variance = expected.mean, expected.variance
+        assert len(after := pickle.dumps(model)) <= MOST * before
+        found = pickle.loads(after)(rows[:50] + 0.01)
+        assert torch.equal(found.mean, mean)
+        assert torch.equal(found.variance, variance)
+
+
+def test_a_copy_of_a_model_that_has_predicted_has_fantasies():
+    model = _process()
+    with torch.no_grad(), settings.iterative():
+        model(POINTS).mean  # noqa: B018
+        fantasy = deepcopy(model).get_fantasy_model(POINTS[:2], torch.zeros(2).double())
+        assert fantasy(POINTS).mean.isfinite().all()
