@@ -1,4 +1,4 @@
-"""A function applied to independent items on a pool of as many threads as PyTorch has; one thread in forked processes."""
+"""A function applied to items on a pool of as many threads as PyTorch has; one thread in forked processes."""
 
 from __future__ import annotations
 
