@@ -36,7 +36,7 @@ VARIANCES = ("auto", "feature_space", "conjugate_gradients", "samples")
 class _local_value(_value_context):  # noqa: N801
     """A setting whose value holds in the thread (and asyncio task) that enters it; the default is the process's."""
 
-    _entered: ClassVar[ContextVar[tuple[Any, ...]]]
+    _entered: ClassVar[ContextVar[tuple[tuple[object, Any], ...]]]
 
     def __init_subclass__(cls) -> None:
         cls._entered = ContextVar(cls.__name__, default=())
@@ -45,13 +45,27 @@ class _local_value(_value_context):  # noqa: N801
     def value(cls) -> Any:
         """The value of the innermost context around the call, or the default."""
         entered = cls._entered.get()
-        return entered[-1] if entered else cls._global_value
+        return entered[-1][1] if entered else cls._global_value
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._marks = value, list[object]()
 
     def __enter__(self) -> None:
-        self._entered.set((*self._entered.get(), self._instance_value))
+        mark = object()
+        self._marks.append(mark)
+        self._entered.set((*self._entered.get(), (mark, self._value)))
 
     def __exit__(self, *args: Any) -> None:
-        self._entered.set(self._entered.get()[:-1])
+        own = [mark for mark, _ in self._entered.get() if mark in self._marks]
+        self._leave(own[-1:])
+
+    def __del__(self) -> None:
+        self._leave(list(getattr(self, "_marks", ())))  # as of :class:`_local`
+
+    def _leave(self, marks: list[object]) -> None:
+        for mark in marks:
+            self._entered.set(tuple(entry for entry in self._entered.get() if entry[0] is not mark))
+            self._marks.remove(mark)
 
 
 class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTorch's settings)

@@ -10,6 +10,7 @@ from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
 from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, name_or_function
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
@@ -76,6 +77,7 @@ def resolved_kernel(
         >>> type(kernel).__name__, kernel.num_partitions, resolved_kernel(kernel, x) is kernel
         ('FastClusterKernel', 30, True)
     """
+    checked_count(num_partitions, "partitions", "num_partitions")
     built: Any = kernel
     if is_ensemble(kernel):
         return kernel_of_ensemble(kernel, x, y, random_state)

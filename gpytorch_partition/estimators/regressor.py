@@ -414,11 +414,12 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`, in units of the targets.
-        :raises ValueError: If X cannot be used, or `random_state` is no seed.
+        :raises ValueError: If X cannot be used, `n_samples` is no whole number from 1, or `random_state` is no seed.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
+        check_count(n_samples, "n_samples")
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
         with settings.iterative(), settings.no_debug(), drawn_from(seed):
             if self._has_several:
@@ -551,6 +552,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         check_given(self.kernel, NAMES)
         check_budget(self.budget, self.kernel)
         check_count(self.num_partitions, "num_partitions")
+        check_count(self.max_iterations, "max_iterations")
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.inputs.training_rows import median_distance
+from gpytorch_partition.inputs.training_rows import checked_rows, median_distance
 from gpytorch_partition.kernels.gamma_lifetime import GammaLifetime
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
 from gpytorch_partition.operators.cluster_operators.attached_paths_linear_operator import (
@@ -94,8 +94,14 @@ class GammaMondrianKernel(PartitionKernel):
         partition, mean = NestedMondrianPartition(), lifetime or 1.0
         if train_x is not None:
             points, random = training_points(train_x, active_dims), random_state_of(random_state)
+            checked_rows(points, type(self).__name__)
             mean = lifetime or 1 / median_distance(points, random, "lifetime")
             longest = max_lifetime or _NUM_QUANTILES * gamma.ppf(_QUANTILE, concentration, scale=mean / concentration)
+            if not 0 < longest < float("inf"):
+                raise ValueError(
+                    f"expected a concentration and a lifetime whose longest lifetime is a number, got concentration="
+                    f"{concentration} and lifetime={lifetime}, and {longest}: give numbers nearer to 1, or max_lifetime"
+                )
             partition = NestedMondrianPartition(points, num_trees, lifetime=longest, random_state=random)
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
         self._remember(train_x)

@@ -440,7 +440,8 @@ def _edges(lifetimes: list[float]) -> Tensor:
     if len(logs) == 1:
         return (logs + torch.tensor([-0.5, 0.5], dtype=torch.float64)).exp()
     middles = (logs[1:] + logs[:-1]) / 2
-    return torch.cat([2 * logs[:1] - middles[:1], middles, 2 * logs[-1:] - middles[-1:]]).exp()
+    edges = torch.cat([2 * logs[:1] - middles[:1], middles, 2 * logs[-1:] - middles[-1:]]).exp()
+    return edges.clamp_min(math.ulp(0.0))  # a logarithm is taken
 
 
 def _partition(kernel: MondrianKernel) -> MondrianPartition:
@@ -460,7 +461,10 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float]:
         return (longest * 10**exponents).tolist()
     if not isinstance(lifetimes, Iterable):
         raise ValueError(f'expected several lifetimes, or "cuts", got {lifetimes!r}: put it into a list')
-    chosen = sorted({float(lifetime) for lifetime in lifetimes})
+    try:
+        chosen = sorted({float(lifetime) for lifetime in lifetimes})
+    except (TypeError, ValueError):
+        raise ValueError(f'expected lifetimes as numbers, or "cuts", got {lifetimes!r}') from None
     if not chosen or not 0 < chosen[0] <= chosen[-1] <= longest:
         raise ValueError(
             f"expected lifetimes in (0, {longest:g}], up to the kernel's max_lifetime, got {chosen or 'none'}: build "

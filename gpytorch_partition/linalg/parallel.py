@@ -1,7 +1,8 @@
-"""A function applied to independent items on a pool of as many threads as PyTorch has."""
+"""A function applied to items on a pool of as many threads as PyTorch has; one thread in forked processes."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -9,6 +10,19 @@ from typing import TypeVar
 import torch
 
 Piece = TypeVar("Piece")
+
+
+def _compute_on_one_thread() -> None:
+    """
+    What a forked process begins with: the threads of OpenMP stay in the parent, and its first parallel sum would wait
+    for them for ever, as soon as the parent has had one. PyTorch's loaders of data do the same.
+    """
+    if torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_compute_on_one_thread)
 
 # Numbers in a tensor up to which PyTorch runs an elementwise operation on the calling thread. Pieces of this size stay
 # in the cache and need no barriers, which cost more than the work itself where cores are shared.

@@ -29,6 +29,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.clusters.cache import without_computed
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.saved_tables import check_floats, check_saved, has_shape
 from gpytorch_partition.operators.accuracy import prediction_residual
@@ -246,6 +247,7 @@ class CoregionalizedGP(torch.nn.Module):
         :param num_samples: Number of samples.
         :param include_noise: Whether each has noise of its own at every entry.
         """
+        checked_count(num_samples, "samples", "num_samples")
         points, shape = encode_missing(x), torch.Size([num_samples, len(x), self.num_targets])
         means = self.means(x)
         with settings.iterative(), settings.no_debug():

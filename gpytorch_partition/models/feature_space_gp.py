@@ -33,6 +33,7 @@ from gpytorch_partition.inference.feature_space.level_weights import (
 )
 from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
 from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
@@ -120,6 +121,7 @@ class FeatureSpaceGP:
         :param x: `n x D` points.
         :param y: `n` targets. Those of later rows may be anywhere; a mean that is 10,000 standard deviations or more
             from that of the first rows costs digits.
+        :raises TypeError: If they are no tensors.
         :raises ValueError: If they do not match, hold NaN or infinity, or open more clusters than there may be.
 
         Example:
@@ -148,6 +150,7 @@ class FeatureSpaceGP:
 
         :param x: `n x D` points.
         :param y: `n` targets.
+        :raises TypeError: If they are no tensors.
         :raises ValueError: If they do not match, or cannot have been added with these targets, as far as what would be
             left can tell; nothing changes then.
         """
@@ -176,8 +179,11 @@ class FeatureSpaceGP:
             :func:`~gpytorch_partition.models.array_chunks`.
         :param total: Number of chunks, for the progress bar, if `chunks` has no length.
         """
-        for x, y in progress(chunks, "counting rows", total):
-            self.add_rows(x, y)
+        for chunk in progress(chunks, "counting rows", total):
+            if not isinstance(chunk, tuple | list) or len(chunk) != 2:
+                got = f"{len(chunk)} parts" if isinstance(chunk, tuple | list) else f"a {type(chunk).__name__}"
+                raise TypeError(f"expected chunks of two parts, points and targets, got {got}: give zip(xs, ys)")
+            self.add_rows(*chunk)
 
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
         """
@@ -297,6 +303,7 @@ class FeatureSpaceGP:
             >>> model.fit_level_weights().log_likelihood > average.log_likelihood
             True
         """
+        checked_count(max_iterations, "iterations", "max_iterations")
         layout, statistics, bounds = _forest_layout(self.kernel), self.statistics, bounds or _BOUNDS
         self._check_counted()
         self.level_weights = start = height_average_levels(layout)
@@ -368,6 +375,7 @@ class FeatureSpaceGP:
         :param generator: Source of random numbers. (Default: PyTorch's.)
         :raises RuntimeError: If the model is not fitted.
         """
+        checked_count(num_samples, "samples", "num_samples")
         rows, values, root = self._rows(x), self._fitted_values, self._seen_root
         normal = partial(torch.randn, generator=generator, dtype=torch.float64)
         effects = root @ normal(root.shape[1], num_samples)
@@ -473,6 +481,12 @@ class FeatureSpaceGP:
 
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Rows and targets, the columns selected."""
+        for values in (x, y):
+            if not torch.is_tensor(values):
+                raise TypeError(
+                    f"expected rows and targets as tensors, got {type(values).__name__}: give torch.as_tensor(...) of "
+                    "it, or chunks of arrays by gpytorch_partition.models.array_chunks"
+                )
         if x.dim() != 2 or y.shape != x.shape[:1]:
             shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
             raise ValueError(f"expected rows (n x D) and as many targets (n), got {shapes}")

@@ -127,7 +127,7 @@ class Partition(torch.nn.Module):
         if same_bits(x1, x2):
             rows = self._coded(x1)
             return rows.incidence, rows.incidence
-        if x1.shape[-2] > x2.shape[-2] and not self._is_cached(x2):
+        if x1.shape[-2] > x2.shape[-2] and not (x2.shape[-2] and self._is_cached(x2)):
             anchor = self._coded(x1)
             return anchor.incidence, self._coded_like(anchor, x2)
         anchor = self._coded(x2)

@@ -18,6 +18,7 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Maximum, ma
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, SpectralMeasure, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import measure_of
 from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.operators.direct import MOST_ROWS
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
@@ -79,8 +80,8 @@ def fit_exact_gp(
         as small as a ten-thousandth of the outputscale.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
-    :raises ValueError: If the method is unknown, `num_probes` is not positive, a training target is NaN or infinite, or
-        training inputs hold NaN.
+    :raises ValueError: If the method is unknown, `num_probes` or `max_iterations` is no whole number from 1, a training
+        target is NaN or infinite, or training inputs hold NaN.
 
     Example:
         >>> import torch
@@ -97,8 +98,8 @@ def fit_exact_gp(
     """
     if method not in METHODS:
         raise ValueError(f"expected a method among {METHODS}, got {method!r}")
-    if num_probes is not None and num_probes < 1:
-        raise ValueError(f"expected at least one probe vector, got num_probes={num_probes}")
+    checked_count(1 if num_probes is None else num_probes, "probe vectors", "num_probes")
+    checked_count(max_iterations, "iterations", "max_iterations")
     if not torch.isfinite(model.train_targets).all():
         raise ValueError("expected finite training targets, got NaN or infinity: drop these rows")
     if any(bool(torch.isnan(inputs).any()) for inputs in model.train_inputs):
@@ -107,7 +108,7 @@ def fit_exact_gp(
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     mode = model.training
     try:
-        with settings.iterative(), unchanged_by_errors(model, likelihood):
+        with unchanged_by_errors(model, likelihood), settings.iterative():
             return _fit(recognize(model, likelihood), method, num_probes)
     except NotApplicableError as reason:
         if is_said(METHOD):

@@ -18,6 +18,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.progress import progress
 from gpytorch_partition.training.unsaid import CONVERGENCE, is_said
@@ -68,7 +69,7 @@ def maximize_marginal_likelihood(
     :param likelihood: The model's likelihood.
     :param max_iterations: L-BFGS iterations at most.
     :return: The likelihood reached, and the values at a bound of their constraint.
-    :raises ValueError: If no parameter requires a gradient.
+    :raises ValueError: If no parameter requires a gradient, or `max_iterations` is no whole number from 1.
     :raises FloatingPointError: If the likelihood is not a number, with the hyperparameters that make it so.
 
     A :class:`~sklearn.exceptions.ConvergenceWarning` is given for each value at a bound, with what that means, and if
@@ -87,6 +88,7 @@ def maximize_marginal_likelihood(
         >>> fit.converged, round(likelihood.noise.item(), 1)  # 0.3 squared
         (True, 0.1)
     """
+    checked_count(max_iterations, "iterations", "max_iterations")
     objective = _Objective(model, likelihood)
     with unchanged_by_errors(model, likelihood):
         found = _minimum(objective, max_iterations)

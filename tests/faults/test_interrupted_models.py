@@ -1,0 +1,175 @@
+"""Models that count rows or are trained in place are, after an interruption, what they were or what they became."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
+
+from gpytorch_partition import MondrianKernel, RandomForestKernel, fit_exact_gp
+from gpytorch_partition.estimators import MondrianClassifier
+from gpytorch_partition.lifetimes import lifetime_sweep
+from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
+from gpytorch_partition.training.cross_validation import fit_weights_by_cross_validation
+from tests.faults.estimators_zoo import classes, rows
+from tests.faults.interrupts import differences, num_entries, places, process_state, stopped_at
+
+X = torch.from_numpy(rows(0))
+Y = (6 * X[:, 0]).sin() + X[:, 1]
+MORE = torch.from_numpy(rows(3, 10))
+MORE_Y = MORE[:, 0].cos()
+
+
+class Work(NamedTuple):
+    """A model, what is done to it, and what it says, as tensors."""
+
+    make: Callable[[], Any]
+    do: Callable[[Any], Any]
+    say: Callable[[Any], list[torch.Tensor]]
+
+
+def _counted(kernel: Any) -> FeatureSpaceGP:
+    model = FeatureSpaceGP(kernel)
+    model.add_rows(X, Y)
+    model.fit()
+    return model
+
+
+def _mondrian() -> FeatureSpaceGP:
+    return _counted(MondrianKernel(X, 5, lifetime=2.0, random_state=0))
+
+
+def _forest() -> FeatureSpaceGP:
+    return _counted(RandomForestKernel(X, Y, 4, min_samples_leaf=8, random_state=0))
+
+
+def _moments(model: FeatureSpaceGP) -> list[torch.Tensor]:
+    return [*model.predict(X[:5]), torch.tensor(model.num_rows), torch.tensor(vars(model.values)["noise"])]
+
+
+def _gp() -> tuple[PartitionGP, Any]:
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    return PartitionGP(X, Y, likelihood, MondrianKernel(X, 5, random_state=0)), likelihood
+
+
+def _sum() -> tuple[PartitionGP, Any]:
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    return PartitionGP(X, Y, likelihood, MondrianKernel(X, 5, random_state=0) + ScaleKernel(RBFKernel())), likelihood
+
+
+def _parameters(model: Any) -> list[torch.Tensor]:
+    model = model[0] if isinstance(model, tuple) else model
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def _scaled() -> Any:
+    return ScaleKernel(MondrianKernel(X, 5, random_state=0)) + ScaleKernel(RBFKernel())
+
+
+def _classifier() -> MondrianClassifier:
+    return MondrianClassifier(5, lifetime=1.0, epochs=2, random_state=0).fit(X.numpy(), classes(X.numpy()))
+
+
+WORKS = {
+    "rows added": Work(_mondrian, lambda model: model.add_rows(MORE, MORE_Y), _moments),
+    "rows removed": Work(_mondrian, lambda model: model.remove_rows(X[:9], Y[:9]), _moments),
+    "two steps": Work(_mondrian, lambda model: (model.add_rows(MORE, MORE_Y), model.fit()), _moments),
+    "level weights": Work(_forest, lambda model: model.fit_level_weights(max_iterations=3), _moments),
+    "state of counts": Work(_mondrian, lambda model: model.load_state_dict(_state_of_more()), _moments),
+    "one pass": Work(_gp, lambda both: fit_exact_gp(*both), _parameters),
+    "Lanczos": Work(_gp, lambda both: fit_exact_gp(*both, method="krylov"), _parameters),
+    "L-BFGS": Work(_sum, lambda both: fit_exact_gp(*both, method="l-bfgs", max_iterations=3), _parameters),
+    "weights by folds": Work(
+        _scaled, lambda kernel: fit_weights_by_cross_validation(kernel, X, Y, folds=2, random_state=0), _parameters
+    ),
+    "sweep of lifetimes": Work(
+        lambda: MondrianKernel(X, 5, max_lifetime=3.0, lifetime=1.5, random_state=0),
+        lambda kernel: lifetime_sweep(kernel, X, Y - Y.mean(), lifetimes=[0.5, 1.0]),
+        lambda kernel: [kernel(X).to_dense().detach()],
+    ),
+    "going on with more rows": Work(
+        _classifier,
+        lambda model: model.partial_fit(MORE.numpy(), classes(MORE.numpy())),
+        lambda model: [torch.from_numpy(model.decision_function(X.numpy())), torch.tensor(model.num_cells_)],
+    ),
+}
+
+
+def _state_of_more() -> dict[str, Any]:
+    model = FeatureSpaceGP(MondrianKernel(X, 5, lifetime=2.0, random_state=0))
+    model.add_rows(MORE, MORE_Y)
+    model.fit()
+    return model.state_dict()
+
+
+def _same(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
+    return all(torch.allclose(a.double(), b.double(), rtol=1e-6, atol=1e-9) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", WORKS)
+def test_an_interrupted_model_is_the_old_one_or_the_new_one(name):
+    work = WORKS[name]
+    before, done = work.say(work.make()), work.make()
+    count = num_entries(partial(work.do, done))
+    after = work.say(done)
+    assert not _same(before, after)
+    ends = set()
+    for entry in places(count, 10):
+        model = work.make()
+        work.say(model)  # what predictions cache must not outlive what it was computed from
+        state = process_state()
+        is_stopped = stopped_at(entry, partial(work.do, model))  # with cached rows there is less to do
+        assert differences(state, process_state()) == [], entry
+        said = work.say(model)
+        assert is_stopped or _same(said, after)
+        ends.add("before" if _same(said, before) else "after" if _same(said, after) else f"neither at {entry}")
+    assert "before" in ends
+    assert ends <= {"before", "after"} or name == "two steps"
+    work.do(model := work.make())
+    assert _same(work.say(model), after)
+
+
+def test_counts_are_those_of_some_rows_wherever_a_chunk_was_interrupted():
+    chunks = list(zip(X.split(20), Y.split(20)))
+    make = lambda: FeatureSpaceGP(MondrianKernel(X, 5, lifetime=2.0, random_state=0))  # noqa: E731
+    count = num_entries(lambda: make().add_chunks(chunks))
+    for entry in places(count, 15, seed=1):
+        model = make()
+        assert stopped_at(entry, partial(model.add_chunks, chunks)) or model.num_rows == 60
+        assert model.num_rows in (0, 20, 40, 60)
+        model.add_chunks(chunks[model.num_rows // 20 :])
+        whole = make()
+        whole.add_chunks(chunks)
+        torch.testing.assert_close(model.statistics.sums, whole.statistics.sums)
+        assert torch.equal(model.statistics.counts, whole.statistics.counts)
+
+
+def test_warnings_that_are_errors_leave_models_as_they_were():
+    constant = torch.zeros(60, dtype=torch.float64)
+    constant[0] = 1e-9
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    model = PartitionGP(X, constant, likelihood, MondrianKernel(X, 5, random_state=0))
+    before = _parameters(model)
+    for method in ("dense", "l-bfgs"):
+        with pytest.warns(UserWarning, match="bound"):
+            fit_exact_gp(*_copy(model), method=method)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("gpytorch_partition.training.marginal_likelihood.warnings.warn", _refuse)
+            with pytest.raises(RuntimeError, match="bound"):
+                fit_exact_gp(model, likelihood, method=method)
+        assert all(torch.equal(a, b) for a, b in zip(before, _parameters(model)))
+
+
+def _refuse(message: str, *args: Any, **kwargs: Any) -> None:
+    raise RuntimeError(message)
+
+
+def _copy(model: PartitionGP) -> tuple[PartitionGP, Any]:
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    return PartitionGP(X, model.train_targets, likelihood, MondrianKernel(X, 5, random_state=0)), likelihood
