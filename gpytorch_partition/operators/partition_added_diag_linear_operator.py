@@ -14,6 +14,7 @@ from linear_operator.operators import (
     ConstantDiagLinearOperator,
     DiagLinearOperator,
     LinearOperator,
+    SumLinearOperator,
 )
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
@@ -36,6 +37,7 @@ from gpytorch_partition.operators.direct import MOST_ROWS, DirectSolver, direct_
 from gpytorch_partition.operators.few_clusters import FewClusters, few_clusters
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.independent_tasks import IndependentTasks, independent_tasks
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.preconditioners import (
     NystromPreconditioner,
     nystrom_preconditioner,
@@ -46,6 +48,7 @@ from gpytorch_partition.operators.preconditioners import (
 # left of it, and the share that float64 resolves, in units of its roundoff and rows.
 _LEAST_SHARE = 1e-2
 _RESOLVED = 100.0
+_ROUNDED = 10.0  # the same for entries in float32, in units of its roundoff and the root of the rows
 
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
@@ -263,6 +266,22 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
                 stacklevel=2,
             )
 
+    def check_entries(self) -> None:
+        """Warn of a noise smaller than what float32 leaves of the entries of terms that are no partition kernel's."""
+        covariance = self._linear_op.evaluate_kernel()
+        terms = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else [covariance]
+        if self.dtype == torch.float64 or all(isinstance(term, PartitionLinearOperator) for term in terms):
+            return
+        least = _ROUNDED * torch.finfo(self.dtype).eps * self.size(-1) ** 0.5
+        if self.noise_share < least:
+            warnings.warn(
+                f"the noise is {self.noise_share:.1e} of the prior variance, and a sum with a kernel whose entries are "
+                f"rounded to {self.dtype} resolves {least:.0e} of it: means and variances may be wrong. Use float64, "
+                "or raise the noise (a constraint of the likelihood).",
+                NumericalWarning,
+                stacklevel=2,
+            )
+
     def certain_solution(
         self,
         columns: Tensor,
@@ -339,6 +358,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Dense for few rows, else by conjugate gradients and Lanczos quadrature, or a factor if they fail."""
+        self.check_entries()
         if self._has_dense_log_prob:
             return (
                 self._factored_inv_quad_logdet(rhs, logdet, reduce)
@@ -364,9 +384,9 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """
         noise, preconditioner = self._diag_tensor._diagonal().detach(), self._nystrom()
         if preconditioner is None:
-            return float(noise.min())
+            return max(float(noise.min()), torch.finfo(torch.float64).tiny)
         shift = (preconditioner.scale * preconditioner.factor.shift).detach().unsqueeze(-1)
-        return float((noise / (noise + shift)).min())
+        return max(float((noise / (noise + shift)).min()), torch.finfo(torch.float64).tiny)
 
     def _factored_inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Any:
         """By a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""

@@ -136,14 +136,15 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if self._is_dense and not noisy.is_delicate:
             return noisy.solve(offset)
         with torch.no_grad():
-            if not self._is_dense:
+            if not self._is_dense and not noisy.is_last_resort:
                 try:
                     return noisy.certain_solution(offset, _accurate_means(noisy)).solution
                 except UnconvergedError:
                     noisy.is_hard = True
             double = noisy.in_double
             solution = (double.dense_solve if self._is_dense else partial(_checked, double))(offset.double())
-            self._precise_weights = solution if rows is None else _spread(solution, rows, self.num_train)
+            if offset.dtype != torch.float64:
+                self._precise_weights = solution if rows is None else _spread(solution, rows, self.num_train)
             return solution.to(offset.dtype)
 
     def _precise_mean(self, test_train_covar: LinearOperator | Tensor) -> Tensor:
@@ -224,10 +225,13 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
                 "has_global_noise=True). Covariance: build a MultitaskKernel, not a subclass, around the kernel "
                 "instead of replacing its data kernel later"
             )
+        noisy.check_entries()
         return noisy if gpytorch_settings.detach_test_caches.off() else noisy.detach()
 
     @property
     def _is_delicate(self) -> bool:
+        if self.train_labels.dtype == torch.float64:
+            return False
         noisy = self.lik_train_train_covar.evaluate_kernel()
         return isinstance(noisy, PartitionAddedDiagLinearOperator) and self._noisy.is_delicate
 
