@@ -26,11 +26,10 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
     CGState,
     UnconvergedError,
-    conjugate_gradients,
     relative_residual,
 )
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators import quadrature
+from gpytorch_partition.operators import guards, quadrature
 from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, solve_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
 from gpytorch_partition.operators.direct import MOST_ROWS, DirectSolver, direct_solver
@@ -304,7 +303,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         most = linear_settings.max_cg_iterations.value()
         options = {"preconditioner": None if self.is_hard else self.preconditioner_inverse(), **options}
         if not self.is_hard:
-            found = conjugate_gradients(
+            found = guards.conjugate_gradients(
                 self._matmul,
                 columns,
                 stop,
@@ -337,7 +336,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
             return CGResult(solution, form, None, 0, True, torch.zeros_like(solution))
         options = {"preconditioner": self.preconditioner_inverse(), **options}
         most = linear_settings.max_cg_iterations.value()
-        found = conjugate_gradients(self._matmul, columns, stop, certain=certain, max_iterations=most, **options)
+        found = guards.conjugate_gradients(self._matmul, columns, stop, certain=certain, max_iterations=most, **options)
         if not found.converged:
             self.check_resolution()
         return found
