@@ -49,6 +49,12 @@ _LEAST_SHARE = 1e-2
 _RESOLVED = 100.0
 _ROUNDED = 10.0  # the same for entries in float32, in units of its roundoff and the root of the rows
 
+# Iterations of conjugate gradients for a few digits, as `inference/prediction/costs.py` expects them for a sample.
+_ITERATIONS = 10  # for `_ITERATIONS_ROWS` rows and `_ITERATIONS_NOISE`
+_ITERATIONS_ROWS = 5_000
+_ITERATIONS_NOISE = 0.1  # in outputscales
+_ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
+
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
     r"""
@@ -213,7 +219,38 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     # What conjugate gradients do not solve is solved in float64, by a factor where matrices are small enough.
 
-    is_hard = False  #: whether conjugate gradients have failed, so that they need not be tried again
+    has_failed = False  #: whether conjugate gradients have not converged, so that they need not be tried again
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether conjugate gradients are not tried: they have failed, or a factor is expected to take less time."""
+        return self.has_failed or (self._is_small and self._expected_iterations > FEWEST_ITERATIONS)
+
+    @property
+    def _most_iterations(self) -> int:
+        """Iterations after which something better is tried."""
+        most = linear_settings.max_cg_iterations.value()
+        return min(most, FEWEST_ITERATIONS) if self._is_small else most
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the matrix itself is small enough for a factor, which takes seconds."""
+        return self.has_direct and self.shape.numel() <= MOST_ROWS**2
+
+    @cached_property
+    @torch.no_grad()
+    def _expected_iterations(self) -> float:
+        """About how many a solve takes, as measured; terms with a single cluster are left to the preconditioner."""
+        terms = [term for term in self._terms_of_covariance if not _has_one_cluster(term)] or self._terms_of_covariance
+        prior = sum(float(term.diagonal(dim1=-2, dim2=-1).mean()) for term in terms)
+        share = float(self._diag_tensor._diagonal().min()) / max(prior, torch.finfo(torch.float64).tiny)
+        growth = (self.size(-1) / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
+        return _ITERATIONS * growth * (_ITERATIONS_NOISE / max(share, torch.finfo(torch.float64).tiny)) ** 0.5
+
+    @property
+    def _terms_of_covariance(self) -> list[LinearOperator]:
+        covariance = self._linear_op.evaluate_kernel()
+        return list(covariance.linear_ops) if isinstance(covariance, SumLinearOperator) else [covariance]
 
     @cached_property
     @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
@@ -267,9 +304,9 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def check_entries(self) -> None:
         """Warn of a noise smaller than what float32 leaves of the entries of terms that are no partition kernel's."""
-        covariance = self._linear_op.evaluate_kernel()
-        terms = covariance.linear_ops if isinstance(covariance, SumLinearOperator) else [covariance]
-        if self.dtype == torch.float64 or all(isinstance(term, PartitionLinearOperator) for term in terms):
+        if self.dtype == torch.float64:
+            return
+        if all(isinstance(term, PartitionLinearOperator) for term in self._terms_of_covariance):
             return
         least = _ROUNDED * torch.finfo(self.dtype).eps * self.size(-1) ** 0.5
         if self.noise_share < least:
@@ -300,7 +337,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """
         if self.is_last_resort:
             return self.precise_solution(columns, stop, certain, **options)
-        most = linear_settings.max_cg_iterations.value()
         options = {"preconditioner": None if self.is_hard else self.preconditioner_inverse(), **options}
         if not self.is_hard:
             found = guards.conjugate_gradients(
@@ -308,13 +344,13 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
                 columns,
                 stop,
                 certain=certain,
-                max_iterations=min(most, FEWEST_ITERATIONS) if self.has_direct else most,
+                max_iterations=self._most_iterations,
                 warn=False,
                 **options,
             )
             if found.converged:
                 return found
-            self.is_hard = True
+            self.has_failed = True
         raise UnconvergedError("conjugate gradients do not converge: solve in float64")
 
     @torch.no_grad()
@@ -366,8 +402,10 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
             )
         if not logdet:
             return self._usual(rhs, logdet, reduce)
+        if self.is_hard:
+            return self._factored_inv_quad_logdet(rhs, logdet, reduce)
         try:
-            with quadrature.checked(self._least_eigenvalue(), is_fatal=self.has_direct):
+            with quadrature.checked(self._least_eigenvalue(), is_fatal=self.has_direct, most=self._most_iterations):
                 return self._usual(rhs, logdet, reduce)
         except UnconvergedError:
             return self._factored_inv_quad_logdet(rhs, logdet, reduce)
@@ -390,7 +428,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def _factored_inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Any:
         """By a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
         double, columns = self.in_double, None if rhs is None else rhs.double()
-        if self.shape.numel() <= MOST_ROWS**2:
+        if self._is_small:
             self.check_resolution()
             with linear_settings.max_cholesky_size(self.size(-1)), linear_settings.fast_computations(log_prob=False):
                 form, determinant = double._usual(columns, logdet, reduce)
@@ -451,3 +489,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """
         check_dense(self, "a root of the inverse")
         return super().root_inv_decomposition(method, initial_vectors, test_vectors)
+
+
+def _has_one_cluster(term: LinearOperator) -> bool:
+    return isinstance(term, PartitionLinearOperator) and term.left.num_clusters == 1

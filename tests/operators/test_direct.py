@@ -87,6 +87,7 @@ def test_conjugate_gradients_that_fail_are_not_tried_again():
         for _ in range(2):
             with pytest.raises(UnconvergedError):
                 operator.certain_solution(RHS, relative_residual(1e-10))
+    assert operator.has_failed
     assert operator.is_hard
 
 

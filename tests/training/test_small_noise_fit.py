@@ -21,11 +21,12 @@ from tests.extremes.problems import Cell, exact, rows
 CELL = Cell("forest", torch.float64, "dense", 1.0, 1e-8)  # 300 rows
 
 
-def fitted(monkeypatch, method):
-    """The fit, and how much its likelihood is above the true one at the values found."""
+def fitted(method):
+    """The fit with the noise of the targets, and how much its likelihood is above the true one at the values found."""
     kernel = problems._copied(problems._kernel("forest", 300, 1.0))
     likelihood = GaussianLikelihood(noise_constraint=GreaterThan(1e-12)).double()
-    model = problems.Model(rows(300)[0], exact(CELL).targets, likelihood, kernel)
+    likelihood.noise = CELL.noise
+    model = problems.Model(rows(300)[0], exact(CELL).targets, likelihood.requires_grad_(False), kernel)
     with settings.iterative(), linear_settings.max_cholesky_size(100):
         fit = fit_exact_gp(model, likelihood, method=method)
     answers = exact(CELL)
@@ -41,9 +42,9 @@ def _few_steps(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*bound")
-def test_lanczos_steps_that_do_not_suffice(monkeypatch):
+def test_lanczos_steps_that_do_not_suffice():
     with pytest.warns(ConvergenceWarning, match="may be larger by"):
-        fit, error = fitted(monkeypatch, "krylov")
+        fit, error = fitted("krylov")
     assert not fit.converged
     assert error < -0.05 * 300  # which was said to have converged, at a standard error of .006 per datum
     assert -1.2 * fit.bias < error
@@ -55,7 +56,7 @@ def test_lanczos_steps_that_do_not_suffice(monkeypatch):
 def test_the_fit_is_then_exact(monkeypatch, seconds):
     monkeypatch.setattr(exact_gp, "_fastest", lambda _: "krylov")
     monkeypatch.setattr(exact_gp, "_MOST_SECONDS", seconds)
-    fit, error = fitted(monkeypatch, "auto")
+    fit, error = fitted("auto")
     assert (fit.converged, fit.method, fit.bias, fit.standard_error) == (
         True,
         "feature_space" if seconds else "dense",
@@ -65,6 +66,18 @@ def test_the_fit_is_then_exact(monkeypatch, seconds):
     assert abs(error) < 1e-3 * 300
 
 
+def test_bounds_of_quadratic_forms_enclose_them():
+    answers = exact(CELL)
+    covariance = problems._kernel("forest", 300, 1.0)(rows(300)[0]).evaluate_kernel().detach()
+    squares = (answers.vectors.mT @ answers.targets).square()
+    for measure in krylov.krylov_measures(covariance, answers.targets.unsqueeze(-1), 2, seed=0):
+        likelihood = SpectralLikelihood(measure)
+        for noise in (1e-1, 1e-3, 1e-5, 1e-8):
+            error = likelihood.form(noise, 0.0) - float((squares / (answers.values + noise)).sum())
+            rounding = 1e-9 * likelihood.form(noise, 0.0)
+            assert -rounding <= error <= likelihood._form_bias(1.0, noise, 0.0) + rounding
+
+
 def test_bounds_of_the_log_determinant_enclose_it():
     """For each outputscale and noise, with as many probe vectors as leave no doubt about the sign."""
     answers = exact(CELL)
@@ -72,6 +85,6 @@ def test_bounds_of_the_log_determinant_enclose_it():
     *_, measure = krylov.krylov_measures(covariance, answers.targets.unsqueeze(-1), 10, seed=0)
     likelihood = SpectralLikelihood(measure)
     for noise in (1e-1, 1e-3, 1e-5, 1e-8):
-        probes = likelihood.standard_error(1.0, noise) - likelihood.bias(1.0, noise)
+        probes = likelihood.standard_error(1.0, noise)
         error = likelihood.log_determinant(1.0, noise) - float((answers.values + noise).log().sum())
         assert -8 * probes - 1e-6 <= error <= 2 * likelihood.bias(1.0, noise) + 8 * probes

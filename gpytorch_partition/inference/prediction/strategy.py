@@ -141,7 +141,7 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
                 try:
                     return noisy.certain_solution(offset, _accurate_means(noisy), **options).solution
                 except UnconvergedError:
-                    noisy.is_hard = True
+                    noisy.has_failed = True
             double = noisy.in_double
             solution = (double.dense_solve if self._is_dense else partial(_checked, double))(offset.double())
             if offset.dtype != torch.float64:
