@@ -137,9 +137,9 @@ class variance_tolerance(_local_value):  # noqa: N801
 
     Each test point's solve runs until its latent variance is certain to be within this fraction of the exact one;
     variances are never too small. A pathwise sample's solve runs until the variance of its error, averaged over the
-    training rows by their precision, is at most about this fraction of the sample's own variance; in float32, rounding
-    requires a noise above some 1e-7 outputscales. A smaller tolerance costs more iterations, O(N m) each for a test
-    point or a sample.
+    training rows by their precision, is at most about this fraction of the sample's own variance. What float32 or
+    conjugate gradients do not reach at a tiny noise is computed in float64, by a factor for up to 6,000 rows or
+    clusters. A smaller tolerance costs more iterations, O(N m) each for a test point or a sample.
 
     :param value: Above 0 and below 1.
     :raises ValueError: If it is not.

@@ -391,7 +391,7 @@ def _by_lanczos(data: _Data, covariance: PartitionLinearOperator) -> tuple[Regre
         error = likelihood.standard_error(regression.outputscale, regression.noise)
         if abs(value - before) <= max(_TOLERANCE_NATS, _TOLERANCE_ERRORS * error):
             break
-    return regression, value, error
+    return regression, value, math.hypot(error, likelihood.bias(regression.outputscale, regression.noise))
 
 
 def _effects(data: _Data, regression: Regression, cells: Cells, alpha: Tensor) -> Tensor:

@@ -148,6 +148,11 @@ class LanczosRun:
         nodes = torch.where(nodes > _rounding(matrix), nodes, 0)
         return nodes, vectors[: self.start.shape[0]].mT @ self.start
 
+    def lower_block_quadrature(self) -> tuple[Tensor, Tensor]:
+        r"""The same by Gauss quadrature, without nodes at 0: of :math:`f(x) = (x + \lambda)^{-1}` a lower bound."""
+        nodes, vectors = torch.linalg.eigh(_block_tridiagonal(self.diagonal, self.below[:-1]))
+        return nodes.clamp_min(0), vectors[: self.start.shape[0]].mT @ self.start
+
     def probe_quadratures(self) -> tuple[Tensor, Tensor]:
         r"""Nodes and weights (both `q x k`) with :math:`z^\top f(K) z \approx \|z\|^2 \sum_i w_i f(\theta_i)`."""
         alphas, betas = torch.stack(self._alphas, -1).double(), torch.stack(self._betas[1:], -1).double()

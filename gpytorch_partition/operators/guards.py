@@ -18,7 +18,6 @@ from torch import Tensor
 from gpytorch_partition.linalg.conjugate_gradients import conjugate_gradients, relative_residual
 from gpytorch_partition.operators import quadrature
 from gpytorch_partition.operators.accuracy import (
-    FEWEST_ITERATIONS,
     num_lanczos_steps,
     solve_residual,
     training_residual,
@@ -79,17 +78,16 @@ class CovarianceOperator(LinearOperator):
         num_tridiag: int | None = 0,
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         batch_shape = torch.broadcast_shapes(rhs.shape[:-2], self.batch_shape)
-        is_fatal, most = bool(num_tridiag) and quadrature.is_fatal(), settings.max_cg_iterations.value()
-        most_steps = max(num_lanczos_steps(), quadrature.MOST_STEPS if quadrature.is_checked() else 0)
+        check = quadrature.current() if num_tridiag else None
         result = conjugate_gradients(
             self._matmul,
             rhs.expand(*batch_shape, *rhs.shape[-2:]),
             relative_residual(training_residual() if num_tridiag else solve_residual()),
             preconditioner=preconditioner,
-            max_iterations=min(most, FEWEST_ITERATIONS) if is_fatal else most,
+            max_iterations=check.most if check else settings.max_cg_iterations.value(),
             num_tridiag=num_tridiag or 0,
-            max_tridiag_iterations=most_steps,
-            warn=not is_fatal,
+            max_tridiag_iterations=max(num_lanczos_steps(), quadrature.MOST_STEPS if check else 0),
+            warn=not (check and check.is_fatal),
         )
         if not num_tridiag:
             return result.solution

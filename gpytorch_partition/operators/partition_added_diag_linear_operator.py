@@ -14,6 +14,7 @@ from linear_operator.operators import (
     ConstantDiagLinearOperator,
     DiagLinearOperator,
     LinearOperator,
+    SumLinearOperator,
 )
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
@@ -25,17 +26,17 @@ from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
     CGState,
     UnconvergedError,
-    conjugate_gradients,
     relative_residual,
 )
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators import quadrature
+from gpytorch_partition.operators import guards, quadrature
 from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, solve_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
 from gpytorch_partition.operators.direct import MOST_ROWS, DirectSolver, direct_solver
 from gpytorch_partition.operators.few_clusters import FewClusters, few_clusters
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.independent_tasks import IndependentTasks, independent_tasks
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.preconditioners import (
     NystromPreconditioner,
     nystrom_preconditioner,
@@ -47,6 +48,13 @@ from gpytorch_partition.operators.roots import exact_root, sum_of_roots
 # left of it, and the share that float64 resolves, in units of its roundoff and rows.
 _LEAST_SHARE = 1e-2
 _RESOLVED = 100.0
+_ROUNDED = 10.0  # the same for entries in float32, in units of its roundoff and the root of the rows
+
+# Iterations of conjugate gradients for a few digits, as `inference/prediction/costs.py` expects them for a sample.
+_ITERATIONS = 10  # for `_ITERATIONS_ROWS` rows and `_ITERATIONS_NOISE`
+_ITERATIONS_ROWS = 5_000
+_ITERATIONS_NOISE = 0.1  # in outputscales
+_ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
 
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
@@ -229,7 +237,38 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     # What conjugate gradients do not solve is solved in float64, by a factor where matrices are small enough.
 
-    is_hard = False  #: whether conjugate gradients have failed, so that they need not be tried again
+    has_failed = False  #: whether conjugate gradients have not converged, so that they need not be tried again
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether conjugate gradients are not tried: they have failed, or a factor is expected to take less time."""
+        return self.has_failed or (self._is_small and self._expected_iterations > FEWEST_ITERATIONS)
+
+    @property
+    def _most_iterations(self) -> int:
+        """Iterations after which something better is tried."""
+        most = linear_settings.max_cg_iterations.value()
+        return min(most, FEWEST_ITERATIONS) if self._is_small else most
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether the matrix itself is small enough for a factor, which takes seconds."""
+        return self.has_direct and self.shape.numel() <= MOST_ROWS**2
+
+    @cached_property
+    @torch.no_grad()
+    def _expected_iterations(self) -> float:
+        """About how many a solve takes, as measured; terms with a single cluster are left to the preconditioner."""
+        terms = [term for term in self._terms_of_covariance if not _has_one_cluster(term)] or self._terms_of_covariance
+        prior = sum(float(term.diagonal(dim1=-2, dim2=-1).mean()) for term in terms)
+        share = float(self._diag_tensor._diagonal().min()) / max(prior, torch.finfo(torch.float64).tiny)
+        growth = (self.size(-1) / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
+        return _ITERATIONS * growth * (_ITERATIONS_NOISE / max(share, torch.finfo(torch.float64).tiny)) ** 0.5
+
+    @property
+    def _terms_of_covariance(self) -> list[LinearOperator]:
+        covariance = self._linear_op.evaluate_kernel()
+        return list(covariance.linear_ops) if isinstance(covariance, SumLinearOperator) else [covariance]
 
     @cached_property
     @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
@@ -281,6 +320,22 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
                 stacklevel=2,
             )
 
+    def check_entries(self) -> None:
+        """Warn of a noise smaller than what float32 leaves of the entries of terms that are no partition kernel's."""
+        if self.dtype == torch.float64:
+            return
+        if all(isinstance(term, PartitionLinearOperator) for term in self._terms_of_covariance):
+            return
+        least = _ROUNDED * torch.finfo(self.dtype).eps * self.size(-1) ** 0.5
+        if self.noise_share < least:
+            warnings.warn(
+                f"the noise is {self.noise_share:.1e} of the prior variance, and a sum with a kernel whose entries are "
+                f"rounded to {self.dtype} resolves {least:.0e} of it: means and variances may be wrong. Use float64, "
+                "or raise the noise (a constraint of the likelihood).",
+                NumericalWarning,
+                stacklevel=2,
+            )
+
     def certain_solution(
         self,
         columns: Tensor,
@@ -300,21 +355,20 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """
         if self.is_last_resort:
             return self.precise_solution(columns, stop, certain, **options)
-        most = linear_settings.max_cg_iterations.value()
         options = {"preconditioner": None if self.is_hard else self.preconditioner_inverse(), **options}
         if not self.is_hard:
-            found = conjugate_gradients(
+            found = guards.conjugate_gradients(
                 self._matmul,
                 columns,
                 stop,
                 certain=certain,
-                max_iterations=min(most, FEWEST_ITERATIONS) if self.has_direct else most,
+                max_iterations=self._most_iterations,
                 warn=False,
                 **options,
             )
             if found.converged:
                 return found
-            self.is_hard = True
+            self.has_failed = True
         raise UnconvergedError("conjugate gradients do not converge: solve in float64")
 
     @torch.no_grad()
@@ -336,7 +390,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
             return CGResult(solution, form, None, 0, True, torch.zeros_like(solution))
         options = {"preconditioner": self.preconditioner_inverse(), **options}
         most = linear_settings.max_cg_iterations.value()
-        found = conjugate_gradients(self._matmul, columns, stop, certain=certain, max_iterations=most, **options)
+        found = guards.conjugate_gradients(self._matmul, columns, stop, certain=certain, max_iterations=most, **options)
         if not found.converged:
             self.check_resolution()
         return found
@@ -357,6 +411,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None
     ) -> tuple[Tensor | None, Tensor | None]:
         """Dense for few rows, else by conjugate gradients and Lanczos quadrature, or a factor if they fail."""
+        self.check_entries()
         if self._has_dense_log_prob:
             return (
                 self._factored_inv_quad_logdet(rhs, logdet, reduce)
@@ -365,8 +420,10 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
             )
         if not logdet:
             return self._usual(rhs, logdet, reduce)
+        if self.is_hard:
+            return self._factored_inv_quad_logdet(rhs, logdet, reduce)
         try:
-            with quadrature.checked(self._least_eigenvalue(), is_fatal=self.has_direct):
+            with quadrature.checked(self._least_eigenvalue(), is_fatal=self.has_direct, most=self._most_iterations):
                 return self._usual(rhs, logdet, reduce)
         except UnconvergedError:
             return self._factored_inv_quad_logdet(rhs, logdet, reduce)
@@ -382,14 +439,14 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """
         noise, preconditioner = self._diag_tensor._diagonal().detach(), self._nystrom()
         if preconditioner is None:
-            return float(noise.min())
+            return max(float(noise.min()), torch.finfo(torch.float64).tiny)
         shift = (preconditioner.scale * preconditioner.factor.shift).detach().unsqueeze(-1)
-        return float((noise / (noise + shift)).min())
+        return max(float((noise / (noise + shift)).min()), torch.finfo(torch.float64).tiny)
 
     def _factored_inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Any:
         """By a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
         double, columns = self.in_double, None if rhs is None else rhs.double()
-        if self.shape.numel() <= MOST_ROWS**2:
+        if self._is_small:
             self.check_resolution()
             with linear_settings.max_cholesky_size(self.size(-1)), linear_settings.fast_computations(log_prob=False):
                 form, determinant = double._usual(columns, logdet, reduce)
@@ -453,3 +510,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """
         check_dense(self, "a root of the inverse")
         return super().root_inv_decomposition(method, initial_vectors, test_vectors)
+
+
+def _has_one_cluster(term: LinearOperator) -> bool:
+    return isinstance(term, PartitionLinearOperator) and term.left.num_clusters == 1

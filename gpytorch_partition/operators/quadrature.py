@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import NamedTuple
 
 import torch
 from linear_operator.utils.warnings import NumericalWarning
@@ -22,34 +23,37 @@ from gpytorch_partition.linalg.lanczos import radau_matrix
 
 LARGEST_BIAS = 5e-3  # of the log marginal likelihood, in nats per datum, without a warning or an exact computation
 MOST_STEPS = 300  # of Lanczos, where it is checked
+_NUM_PROBES = 3  # probe vectors that tell the bias: it is an average over all eigenvalues, and nearly the same for each
 
-_CHECK: ContextVar[tuple[float, bool] | None] = ContextVar("the check of quadratures", default=None)
+
+class _Check(NamedTuple):
+    least: float
+    is_fatal: bool
+    most: int
+
+
+_CHECK: ContextVar[_Check | None] = ContextVar("the check of quadratures", default=None)
 
 
 @contextmanager
-def checked(least: float, *, is_fatal: bool) -> Iterator[None]:
+def checked(least: float, *, is_fatal: bool, most: int) -> Iterator[None]:
     """
     Check the log determinants inside.
 
     :param least: A lower bound of the spectrum of the preconditioned matrix, above 0.
     :param is_fatal: Whether what is inaccurate raises an `UnconvergedError`, rather than a warning.
+    :param most: Iterations of their solves at most.
     """
-    token = _CHECK.set((least, is_fatal))
+    token = _CHECK.set(_Check(least, is_fatal, most))
     try:
         yield
     finally:
         _CHECK.reset(token)
 
 
-def is_fatal() -> bool:
-    """Whether solves with a log determinant that do not converge are errors."""
-    check = _CHECK.get()
-    return check is not None and check[1]
-
-
-def is_checked() -> bool:
-    """Whether log determinants are checked."""
-    return _CHECK.get() is not None
+def current() -> _Check | None:
+    """The check of this context."""
+    return _CHECK.get()
 
 
 def check(result: CGResult) -> None:
@@ -61,13 +65,12 @@ def check(result: CGResult) -> None:
     found = _CHECK.get()
     if found is None or result.tridiagonal is None:
         return
-    least, fatal = found
-    if fatal and not result.converged:
+    if found.is_fatal and not result.converged:
         raise UnconvergedError("conjugate gradients do not converge: solve in float64")
-    bias = 0.5 * float(log_bias(result.tridiagonal, least).mean(0).max())
+    bias = 0.5 * float(log_bias(result.tridiagonal[:_NUM_PROBES], found.least).mean(0).max())
     if bias <= LARGEST_BIAS:
         return
-    if fatal:
+    if found.is_fatal:
         raise UnconvergedError(f"the log determinant may be off by {bias:.1e} nats per datum: factorize")
     warnings.warn(
         f"the log marginal likelihood may be off by up to {bias:.1e} nats per datum: Lanczos quadrature has not "

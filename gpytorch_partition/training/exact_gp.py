@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 
@@ -178,15 +179,18 @@ def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> 
 
 
 def _standard_error(measure: SpectralMeasure, maxima: list[Maximum]) -> float:
-    """The standard error of the sum over targets, which share the probe vectors."""
+    """The standard error of the sum over targets, which share the probe vectors, with the bound of its bias."""
     likelihood = SpectralLikelihood(measure)
-    return sum(likelihood.standard_error(found.outputscale, found.noise) for found in maxima)
+    by_probes = sum(likelihood.standard_error(found.outputscale, found.noise) for found in maxima)
+    return math.hypot(by_probes, _bias(measure, maxima))
 
 
 def _bias(measure: SpectralMeasure, maxima: list[Maximum]) -> float:
     """A bound of how much larger the likelihood of all targets may be."""
-    likelihood = SpectralLikelihood(measure)
-    return sum(likelihood.bias(found.outputscale, found.noise) for found in maxima)
+    return sum(
+        SpectralLikelihood(measure, target).bias(found.outputscale, found.noise, found.mean)
+        for target, found in enumerate(maxima)
+    )
 
 
 def _is_unbiased(measure: SpectralMeasure, maxima: list[Maximum]) -> bool:

@@ -73,4 +73,5 @@ def _measure(run: LanczosRun, num_rows: int) -> SpectralMeasure:
         len(trace_nodes),
         lower_nodes.cpu().numpy(),
         num_rows * lower_weights.cpu().numpy(),
+        *(part.cpu().numpy() for part in run.lower_block_quadrature()),
     )

@@ -37,6 +37,9 @@ class SpectralMeasure:
     :param lower_nodes: `r x l'` eigenvalues for lower bounds of log determinants from the first r probe vectors, of
         which the traces give upper ones. (Default: None, they are exact.)
     :param lower_weights: `r x l'` their weights, as those of the traces.
+    :param lower_form_nodes: `k'` eigenvalues for lower bounds of quadratic forms in the inverse of K plus noise, of
+        which the nodes give upper ones. (Default: None, they are exact.)
+    :param lower_form_coefficients: `k' x (t + 1)` their c.
     """
 
     nodes: Array
@@ -47,6 +50,8 @@ class SpectralMeasure:
     num_probes: int = 0
     lower_nodes: Array | None = None
     lower_weights: Array | None = None
+    lower_form_nodes: Array | None = None
+    lower_form_coefficients: Array | None = None
 
     @property
     def num_targets(self) -> int:
@@ -103,7 +108,7 @@ class SpectralLikelihood:
     """
 
     def __init__(self, measure: SpectralMeasure, target: int = 0) -> None:
-        self.measure = measure
+        self.measure, self.target = measure, target
         self.num_rows = measure.num_rows
         self._y = measure.coefficients[:, target]
         self._one = measure.coefficients[:, -1]
@@ -122,7 +127,7 @@ class SpectralLikelihood:
 
     def standard_error(self, outputscale: float, noise: float) -> float:
         r"""
-        Standard error of :meth:`value`, its :meth:`bias` included; 0 where traces are exact.
+        Standard error of :meth:`value` by its probe vectors, without its :meth:`bias`; 0 where traces are exact.
 
         For L = log A and probe vectors uniform on the sphere, the variance of :math:`z^\top L z` is
         :math:`\tfrac{2 N}{N + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / N)`, whose traces the same probe vectors
@@ -133,20 +138,30 @@ class SpectralLikelihood:
         logs = np.log(outputscale * self.measure.trace_nodes + noise)
         trace, square = ((self.measure.trace_weights * powers).sum(-1).mean() for powers in (logs, logs**2))
         variance = 2 * self.num_rows / (self.num_rows + 2) * max(0.0, float(square - trace**2 / self.num_rows))
-        return float(np.hypot(0.5 * (variance / self.measure.num_probes) ** 0.5, self.bias(outputscale, noise)))
+        return 0.5 * (variance / self.measure.num_probes) ** 0.5
 
-    def bias(self, outputscale: float, noise: float) -> float:
+    def bias(self, outputscale: float, noise: float, mean: float = 0.0) -> float:
         """
         How much larger :meth:`value` may be, because Lanczos quadrature has not resolved the small eigenvalues.
 
-        The difference of the upper and the lower bound of the log determinant, from the same probe vectors.
+        Half the differences of upper and lower bounds of the log determinant, from the same probe vectors, and of the
+        quadratic form.
         """
         measure = self.measure
         if measure.lower_nodes is None or measure.lower_weights is None:
             return 0.0
         upper = self._log_determinants(outputscale, noise)[: len(measure.lower_nodes)].mean()
         logs = np.log(outputscale * measure.lower_nodes.clip(0) + noise)
-        return 0.5 * max(0.0, float(upper - (measure.lower_weights * logs).sum(-1).mean()))
+        determinant = max(0.0, float(upper - (measure.lower_weights * logs).sum(-1).mean()))
+        return 0.5 * (determinant + self._form_bias(outputscale, noise, mean))
+
+    def _form_bias(self, outputscale: float, noise: float, mean: float) -> float:
+        nodes, coefficients = self.measure.lower_form_nodes, self.measure.lower_form_coefficients
+        if nodes is None or coefficients is None:
+            return 0.0
+        residual = coefficients[:, self.target] - mean * coefficients[:, -1]
+        lower = float((residual**2 / (outputscale * nodes.clip(0) + noise)).sum())
+        return max(0.0, self.form(noise / outputscale, mean) / outputscale - lower)
 
     def best_mean(self, ratio: float) -> float:
         r"""

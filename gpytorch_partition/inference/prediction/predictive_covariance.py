@@ -57,7 +57,7 @@ def _precisely_if_needed(method: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return method(self, *args, **kwargs)
             except UnconvergedError:
-                self.noisy.is_hard = True
+                self.noisy.has_failed = True
         if self.is_precise:
             return method(self, *args, **kwargs)
         args = tuple(arg.double() if torch.is_tensor(arg) else arg for arg in args)

@@ -25,7 +25,6 @@ from gpytorch_partition.inference.prediction.task_predictive_covariance import T
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGState,
     UnconvergedError,
-    conjugate_gradients,
     relative_residual,
 )
 from gpytorch_partition.operators.accuracy import prediction_residual
@@ -134,7 +133,9 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
             alpha[..., rows] = self._weights(noisy.restricted_to(rows), offset[..., rows, :], rows).squeeze(-1)
         return alpha.detach() if gpytorch_settings.detach_test_caches.on() else alpha
 
-    def _weights(self, noisy: PartitionAddedDiagLinearOperator, offset: Tensor, rows: Tensor | None = None) -> Tensor:
+    def _weights(
+        self, noisy: PartitionAddedDiagLinearOperator, offset: Tensor, rows: Tensor | None = None, **options: Any
+    ) -> Tensor:
         r"""
         :math:`(K + D)^{-1} (y - \mu)` (`*batch x N x 1`), so accurate that means at the training rows are within a few
         hundredths of the noise's standard deviation; kept in float64 where its own dtype does not suffice.
@@ -147,14 +148,15 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
         if self._is_dense and not noisy.is_delicate:
             return noisy.solve(offset)
         with torch.no_grad():
-            if not self._is_dense:
+            if not self._is_dense and not noisy.is_last_resort:
                 try:
-                    return noisy.certain_solution(offset, _accurate_means(noisy)).solution
+                    return noisy.certain_solution(offset, _accurate_means(noisy), **options).solution
                 except UnconvergedError:
-                    noisy.is_hard = True
+                    noisy.has_failed = True
             double = noisy.in_double
             solution = (double.dense_solve if self._is_dense else partial(_checked, double))(offset.double())
-            self._precise_weights = solution if rows is None else _spread(solution, rows, self.num_train)
+            if offset.dtype != torch.float64:
+                self._precise_weights = solution if rows is None else _spread(solution, rows, self.num_train)
             return solution.to(offset.dtype)
 
     def _precise_mean(self, test_train_covar: LinearOperator | Tensor) -> Tensor:
@@ -235,10 +237,13 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
                 "has_global_noise=True). Covariance: build a MultitaskKernel, not a subclass, around the kernel "
                 "instead of replacing its data kernel later"
             )
+        noisy.check_entries()
         return noisy if gpytorch_settings.detach_test_caches.off() else noisy.detach()
 
     @property
     def _is_delicate(self) -> bool:
+        if self.train_labels.dtype == torch.float64:
+            return False
         noisy = self.lik_train_train_covar.evaluate_kernel()
         return isinstance(noisy, PartitionAddedDiagLinearOperator) and self._noisy.is_delicate
 
@@ -264,18 +269,10 @@ class PartitionPredictionStrategy(DefaultPredictionStrategy):
     @torch.no_grad()
     def _solution_from(self, old: Tensor) -> Tensor:
         """The weights alpha, by iterations that start from the weights of the rows before."""
-        noisy = self.lik_train_train_covar.evaluate_kernel()
         offset = (self.train_labels - self.train_prior_dist.loc).unsqueeze(-1)
         guess = torch.zeros_like(offset)
         guess[..., : old.shape[-1], 0] = old
-        return conjugate_gradients(
-            noisy._matmul,
-            offset,
-            relative_residual(prediction_residual()),
-            preconditioner=noisy.preconditioner_inverse(),
-            initial_guess=guess,
-            max_iterations=linear_settings.max_cg_iterations.value(),
-        ).solution.squeeze(-1)
+        return self._weights(self._noisy, offset, initial_guess=guess).squeeze(-1)
 
 
 def _accurate_means(noisy: PartitionAddedDiagLinearOperator, share: float = _SHARE) -> Callable[[CGState], Tensor]:

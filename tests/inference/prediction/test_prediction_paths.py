@@ -24,10 +24,9 @@ from gpytorch_partition import (
     RandomForestKernel,
     settings,
 )
-from gpytorch_partition.inference.prediction import cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
-from gpytorch_partition.operators import loadings, preconditioners
+from gpytorch_partition.operators import guards, loadings, preconditioners
 
 N, N_TEST = 2100, 40
 GENERATOR = torch.Generator().manual_seed(11)
@@ -379,9 +378,7 @@ class TestFantasies:
         model = _model("scaled").eval()
         with settings.iterative(), torch.no_grad():
             model(TEST).mean.sum().item()
-            from gpytorch_partition.inference.prediction import strategy as module
-
-            with patch.object(module, "conjugate_gradients", wraps=module.conjugate_gradients) as solver:
+            with patch.object(guards, "conjugate_gradients", wraps=guards.conjugate_gradients) as solver:
                 model.get_fantasy_model(TEST[:1], torch.zeros(1))
             assert solver.call_count == 1
             assert solver.call_args.kwargs["initial_guess"].abs().max() > 0
@@ -670,17 +667,17 @@ def test_one_factor_of_few_training_rows_serves_all_points(monkeypatch):
 
 def test_a_joint_sample_is_a_solve_however_many_points(monkeypatch):
     columns = []
-    original = cluster_posterior.conjugate_gradients
+    original = guards.conjugate_gradients
 
     def counted(matmul, rhs, *args, **kwargs):
         columns.append(rhs.shape[-1])
         return original(matmul, rhs, *args, **kwargs)
 
-    monkeypatch.setattr(cluster_posterior, "conjugate_gradients", counted)
+    monkeypatch.setattr(guards, "conjugate_gradients", counted)
     model = _model("forest").eval()
     with torch.no_grad(), settings.iterative():
         assert model(torch.randn(500, 3)).sample(torch.Size([3])).shape == (3, 500)
-    assert columns == [3]
+    assert columns == [1, 3]  # the mean, and the samples
 
 
 def test_more_samples_than_points_are_right_where_little_is_left_of_the_variance():
