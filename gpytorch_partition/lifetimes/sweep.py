@@ -138,8 +138,8 @@ def lifetime_sweep(
     validation: tuple[Tensor, Tensor] | None = None,
 ) -> LifetimeSweep:
     r"""
-    The marginal likelihood of :math:`y - \bar y \sim N(0, s K_\lambda + \sigma^2 I)` at every lifetime, from one set of trees,
-    and the best lifetime set in the kernel (Balog et al. 2016, section 4).
+    The marginal likelihood of :math:`y \sim N(\bar y, s K_\lambda + \sigma^2 I)` at every lifetime, from one set of
+    trees, and the best lifetime set in the kernel (Balog et al. 2016, section 4).
 
     Rows are sorted into the trees once. At a lifetime with p cells the likelihood is exact, by a p x p Cholesky factor
     (:class:`~gpytorch_partition.lifetimes.cluster_ridge.ClusterRidge`), if that takes no more than a few times as long
