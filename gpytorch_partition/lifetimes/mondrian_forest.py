@@ -26,6 +26,7 @@ from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inputs.numbers import check_tensors, checked_positive
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 
 
@@ -161,13 +162,13 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
 
 
 def _check(x: Tensor, y: Tensor, outputscale: float, noise: float) -> None:
+    check_tensors(x=x, y=y)
     if x.dim() != 2 or y.shape != x.shape[:1] or not len(y):
         raise ValueError(f"expected rows (N x D) and as many targets (N), got {tuple(x.shape)} and {tuple(y.shape)}")
     if not bool(torch.isfinite(y).all()):
         raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
     for name, value in (("outputscale", outputscale), ("noise", noise)):
-        if not 0 < value < float("inf"):
-            raise ValueError(f"expected a positive, finite {name}, got {value}")
+        checked_positive(value, name)
 
 
 def _check_flat(kernel: PartitionKernel, rows: Incidence) -> None:

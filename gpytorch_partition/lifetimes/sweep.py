@@ -20,6 +20,7 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, max
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
 from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inputs.numbers import checked_positive
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
 from gpytorch_partition.lifetimes.cut_by_cut import along_cuts
@@ -485,5 +486,5 @@ def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: 
     if (outputscale is None) != (noise is None):
         raise ValueError("expected both outputscale and noise, or neither, which chooses the most likely ones")
     for name, value in (("outputscale", outputscale), ("noise", noise)):
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"expected a positive, finite {name}, got {value}")
+        if value is not None:
+            checked_positive(value, name)

@@ -14,8 +14,10 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.inputs.numbers import check_tensors
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.kernels.given import checked_kernel
 
 
 class PartitionGP(ExactGP):
@@ -53,7 +55,12 @@ class PartitionGP(ExactGP):
     """
 
     def __init__(self, train_x: Tensor, train_y: Tensor, likelihood: Likelihood, kernel: Kernel) -> None:
+        check_tensors(train_x=train_x, train_y=train_y)
+        if train_y.shape[-1] != train_x.shape[-2 if train_x.dim() > 1 else -1]:
+            shapes = f"{tuple(train_x.shape)} and {tuple(train_y.shape)}"
+            raise ValueError(f"expected rows (*batch x N x D) and as many targets (*batch x N), got {shapes}")
         super().__init__(encode_missing(train_x), train_y, likelihood)
+        kernel = checked_kernel(kernel)
         inner = kernel.base_kernel if isinstance(kernel, EncodedKernel) else kernel
         solves_itself = isinstance(inner, ClusterKernel | IterativeKernel)
         self.mean_module = ConstantMean()

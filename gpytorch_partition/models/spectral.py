@@ -14,7 +14,9 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
+from gpytorch_partition.inputs.numbers import check_tensors
 from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.kernels.given import checked_kernel
 from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
 
@@ -198,7 +200,8 @@ def kernel_distance(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
         >>> kernel_distance(kernel, torch.tensor([[0.2]]), torch.tensor([[0.4], [0.7], [3.0]])) ** 2 / 2
         tensor([[0.0000, 0.5000, 1.0000]])
     """
-    own = [kernel(x, diag=True) for x in (x1, x2)]
+    check_tensors(x1=x1, x2=x2)
+    own = [checked_kernel(kernel)(x, diag=True) for x in (x1, x2)]
     squares = own[0].unsqueeze(-1) + own[1].unsqueeze(-2) - 2 * to_dense(kernel(x1, x2))
     return squares.clamp_min(0).sqrt()
 
@@ -207,7 +210,7 @@ class _Covariance:
     """The covariance of two sets of points as products with columns in float64."""
 
     def __init__(self, kernel: Kernel, x1: Tensor, x2: Tensor) -> None:
-        self._operator = to_linear_operator(kernel(x1.detach(), x2.detach())).evaluate_kernel().detach()
+        self._operator = to_linear_operator(checked_kernel(kernel)(x1.detach(), x2.detach())).evaluate_kernel().detach()
 
     def matmul(self, columns: Tensor) -> Tensor:
         """K V (`N x t`)."""
