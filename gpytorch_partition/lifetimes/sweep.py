@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -473,6 +473,8 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float]:
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None, validation: Any) -> None:
     if not isinstance(kernel, MondrianKernel):
         raise TypeError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
+    if validation is not None and not (isinstance(validation, Sequence) and len(validation) == 2):
+        raise ValueError(f"expected validation as points and targets, (x, y), got {type(validation).__name__}")
     pairs = [(x, y)] if validation is None else [(x, y), validation]
     for points, targets in pairs:
         if not torch.is_tensor(targets):

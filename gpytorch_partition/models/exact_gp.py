@@ -69,7 +69,17 @@ class PartitionGP(ExactGP):
         self._encoded(train_x)
 
     def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
+        for x in inputs:
+            self._check_width(x)
         return super().__call__(*map(self._encoded, inputs), **kwargs)
+
+    def _check_width(self, x: Any) -> None:
+        if not torch.is_tensor(x) or x.is_complex():
+            raise TypeError(f"expected points as a tensor of real numbers, got {type(x).__name__}")
+        known = self.train_inputs[0].shape[-1] if self.train_inputs else None
+        got = 1 if x.dim() == 1 else x.shape[-1] if x.dim() else 0
+        if known is not None and got != known:
+            raise ValueError(f"expected points with {known} columns, as the training rows have, got {tuple(x.shape)}")
 
     def _encoded(self, x: Tensor) -> Tensor:
         """Points with NaN encoded, if all kernels are this package's, which check themselves whether they accept it."""

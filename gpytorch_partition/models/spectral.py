@@ -114,6 +114,7 @@ def spectral_truncation(
         >>> bool(error < truncation.eigenvalues[-1])  # it is the next eigenvalue
         True
     """
+    _check_rows(x)
     _check_rank(rank, len(x), "rank")
     covariance = _Covariance(kernel, x, x)
     total = float(covariance.diagonal().sum())
@@ -156,6 +157,7 @@ def spectral_embedding(
         >>> bool((embedding.vectors[:3] - embedding.vectors[0]).abs().max() < 1e-6)
         True
     """
+    _check_rows(x)
     _check_rank(num_components, len(x), "num_components")
     covariance = _Covariance(kernel, x, x)
     own = covariance.diagonal().unsqueeze(-1)
@@ -229,6 +231,12 @@ def _centred(matmul: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         return image - image.mean(0)
 
     return product
+
+
+def _check_rows(x: Any) -> None:
+    check_tensors(x=x)
+    if x.dim() != 2:
+        raise ValueError(f"expected rows (N x D), got shape {tuple(x.shape)}")
 
 
 def _check_rank(rank: Any, num_rows: int, name: str) -> None:

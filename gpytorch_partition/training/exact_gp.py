@@ -16,6 +16,7 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Maximum, ma
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, SpectralMeasure, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import measure_of
 from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
     maximize_marginal_likelihood,
@@ -92,8 +93,9 @@ def fit_exact_gp(
     """
     if method not in METHODS:
         raise ValueError(f"expected a method among {METHODS}, got {method!r}")
-    if num_probes is not None and num_probes < 1:
-        raise ValueError(f"expected at least one probe vector, got num_probes={num_probes}")
+    if num_probes is not None:
+        checked_count(num_probes, "probe vectors", "num_probes")
+    checked_count(max_iterations, "iterations", "max_iterations")
     if not torch.isfinite(model.train_targets).all():
         raise ValueError("expected finite training targets, got NaN or infinity: drop these rows")
     if any(bool(torch.isnan(inputs).any()) for inputs in model.train_inputs):

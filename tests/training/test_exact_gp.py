@@ -604,8 +604,12 @@ def with_target(value):
         (lambda: with_target(-torch.inf), {"method": "krylov"}, "finite training targets"),
         (lambda: with_target(torch.nan), {"method": "l-bfgs"}, "finite training targets"),
         (plain_model, {"method": "cholesky"}, "expected a method among .*krylov.*got 'cholesky'"),
-        (plain_model, {"num_probes": 0}, "at least one probe vector, got num_probes=0"),
-        (plain_model, {"method": "krylov", "num_probes": -3}, "at least one probe vector, got num_probes=-3"),
+        (plain_model, {"num_probes": 0}, "probe vectors, 1 or more, got num_probes=0"),
+        (
+            plain_model,
+            {"method": "krylov", "num_probes": -3},
+            "probe vectors, 1 or more, got num_probes=-3",
+        ),
     ],
 )
 def test_errors_come_before_any_work_and_leave_the_model_alone(build, options, message):
