@@ -53,7 +53,7 @@ def _some(X: Any, numbers: np.ndarray) -> Any:
 def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:
     """Mean and deviation of targets, in which those of less weight than usual count less."""
     if weights is None:
-        return Standardization.of_array(y)
+        return Standardization.of_array(y, are_targets=True)
     return Standardization.of_weighted(torch.from_numpy(y), weights.capped)
 
 

@@ -117,7 +117,10 @@ def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
         >>> hit_curve(np.array([0, 1, 1, 0, 1]), np.array([0.1, 0.9, 0.5, 0.5, 0.2]))
         array([1. , 1.5, 2. , 3. , 3. ])
     """
-    y, scores = np.asarray(y), np.asarray(scores, dtype=float)
+    try:
+        y, scores = np.asarray(y), np.asarray(scores, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"expected scores that are numbers, got {scores!r}") from error
     if y.ndim != 1 or y.shape != scores.shape:
         raise ValueError(f"expected y and scores of one and the same length, got shapes {y.shape} and {scores.shape}")
     if y.dtype.kind not in "biuf" or np.isnan(y).any():

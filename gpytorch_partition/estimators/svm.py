@@ -155,7 +155,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         a forest has seen the classes of its rows. (Default: False.)
     :param tol: Largest violation of the optimality conditions, as in `SVC`. (Default: 1e-3.)
     :param max_iter: Passes over the rows of one solve, at most; a `ConvergenceWarning` tells where they were not
-        enough. Up to 5,000 rows libsvm runs until it is done. (Default: 10,000.)
+        enough. Up to 5,000 rows as many steps of libsvm for each row. (Default: 10,000.)
     :param random_state: Seed of the partitions and of the order of rows in descent.
     :param n_jobs: Trees grown, or pairs of classes of up to 5,000 rows fitted, at once, as scikit-learn counts them.
         Descents wait for each other, as liblinear has one random generator for all. (Default: None, one.)
@@ -303,7 +303,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
         are more than 5,000 rows. (Default: 1e-3.)
-    :param max_iter: Passes over the rows of one solve, at most; up to 5,000 rows libsvm runs until it is done.
+    :param max_iter: Passes over the rows of one solve, at most; up to 5,000 rows as many steps of libsvm for each row.
         (Default: 10,000.)
     :param random_state: Seed of the partitions and of the order of rows in descent.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
@@ -380,8 +380,8 @@ def _classifying_line(seen: _Rows, signs: np.ndarray, costs: np.ndarray, tol: fl
     """The minimum of half the squared length of the coefficients plus the rows' costs (`N`) of hinge loss."""
     features = seen.features
     if seen.gram is not None:
-        machine = SVC(kernel="precomputed", C=1.0, tol=tol, random_state=seed).fit(seen.gram, signs, costs)
-        return _line_of_dual(features, machine)
+        machine = _dual(SVC, len(signs), max_iter, seed, C=1.0, tol=tol)
+        return _line_of_dual(features, machine.fit(seen.gram, signs, costs))
     bias = _typical_length(features)
     # A last row of the bias alone, which is always on the wrong side: its loss is linear, and draws b to the center.
     last = csr_matrix(([1.0], ([0], [features.shape[1]])), shape=(1, features.shape[1] + 1))
@@ -405,9 +405,8 @@ def _regression_line(
     """The minimum of half the squared length of the coefficients plus C times the epsilon-insensitive losses."""
     features = seen.features
     if seen.gram is not None:
-        dual = SVR(kernel="precomputed", C=C, epsilon=epsilon, tol=tol)
-        dual.random_state = seed  # no parameter, but where it is None NumPy's global random state is drawn from
-        return _line_of_dual(features, dual.fit(seen.gram, targets))
+        machine = _dual(SVR, len(targets), max_iter, seed, C=C, epsilon=epsilon, tol=tol)
+        return _line_of_dual(features, machine.fit(seen.gram, targets))
     bias, unit = _typical_length(features), float(targets.std()) or 1.0
     rows = _with_column(features, bias)
 
@@ -449,6 +448,13 @@ def _with_free_intercept(around: Callable[[float, float], _Line], start: float, 
             line.intercept + min(max(ahead, -_JUMP * abs(shift)), _JUMP * abs(shift)),
         )
     return line._replace(num_passes=num_passes)
+
+
+def _dual(kind: type, num_rows: int, max_iter: int, seed: int, **parameters: Any) -> Any:
+    """A machine of libsvm, whose iterations are over two rows; a cost of 1e300 would keep it busy without end."""
+    machine = kind(kernel="precomputed", max_iter=min(max_iter * num_rows, 2**31 - 1), **parameters)
+    machine.random_state = seed  # no parameter of SVR, but where it is None NumPy's global random state is drawn from
+    return machine
 
 
 def _line_of_dual(features: csr_matrix, machine: SVC | SVR) -> _Line:

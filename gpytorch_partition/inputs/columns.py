@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.descriptions import listed
+from gpytorch_partition.inputs.numbers import tensor_of
 from gpytorch_partition.inputs.saved_tables import check_saved
 
 
@@ -73,8 +74,12 @@ class Columns(torch.nn.Module):
 
 
 def _checked(dims: Sequence[int] | Tensor) -> Tensor:
-    numbers = torch.as_tensor(dims)
-    valid = not numbers.is_floating_point() and numbers.dim() == 1 and numbers.numel() > 0
+    numbers = tensor_of(dims, "active_dims to be distinct numbers of columns, counted from 0")
+    valid = (
+        not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
+        and numbers.dim() == 1
+        and numbers.numel() > 0
+    )
     if not valid or int(numbers.min()) < 0 or numbers.unique().numel() < numbers.numel():
         raise ValueError(f"expected active_dims to be distinct numbers of columns, counted from 0, got {dims!r}")
     return numbers.to(torch.int64)

@@ -16,10 +16,11 @@ _ROUNDING = 10 * torch.finfo(torch.float64).eps
 @dataclass(frozen=True, eq=False)
 class Standardization:
     r"""
-    The map :math:`(x - \mu) / \sigma` of columns or, without the D, of targets; constant ones keep their unit.
+    The map :math:`(x - \mu) / \sigma` of columns or, without the D, of targets.
 
     :param mean: `D` means of the values that are not NaN; 0 where there are none.
-    :param scale: `D` standard deviations; 1 for columns that are constant up to rounding.
+    :param scale: `D` standard deviations. For columns that are constant up to rounding 1; for such targets their size,
+        so that uncertainty is in their unit, or 1 if they are all 0.
 
     Example:
         >>> columns = Standardization.of(torch.tensor([[1.0, 5.0], [3.0, 5.0], [torch.nan, 5.0]]))
@@ -31,24 +32,26 @@ class Standardization:
     scale: Tensor
 
     @classmethod
-    def of(cls, values: Tensor) -> Standardization:
-        """That of the columns of rows (`N x D`), or of targets (`N`)."""
+    def of(cls, values: Tensor, are_targets: bool = False) -> Standardization:
+        """That of the columns of rows (`N x D`), or of targets (`N` or `N x T`)."""
         values = values.detach().double()
         mean = values.nanmean(0).nan_to_num()
-        return cls._with_constants(mean, (values - mean).square().nanmean(0).sqrt().nan_to_num())
+        return cls._with_constants(mean, (values - mean).square().nanmean(0).sqrt().nan_to_num(), are_targets)
 
     # NumPy adds in another order than torch. The last digits decide between equally good splits of trees, so arrays
     # keep NumPy's sums: with torch's, estimators would predict something else from the same seed.
     @classmethod
-    def of_array(cls, values: np.ndarray) -> Standardization:
+    def of_array(cls, values: np.ndarray, are_targets: bool = False) -> Standardization:
         """That of an array (`N x D` or `N`), to the last digit of NumPy's moments."""
         known = np.ma.masked_invalid(values)
         moments = (np.asarray(np.ma.filled(moment, 0.0)) for moment in (known.mean(0), known.std(0)))
-        return cls._with_constants(*map(torch.from_numpy, moments))
+        mean, deviation = map(torch.from_numpy, moments)
+        return cls._with_constants(mean, deviation, are_targets)
 
     @classmethod
-    def _with_constants(cls, mean: Tensor, deviation: Tensor) -> Standardization:
-        return cls(mean, torch.where(deviation <= _ROUNDING * mean.abs(), 1.0, deviation))
+    def _with_constants(cls, mean: Tensor, deviation: Tensor, are_targets: bool) -> Standardization:
+        unit = torch.where(mean == 0, 1.0, mean.abs()) if are_targets else torch.ones_like(mean)
+        return cls(mean, torch.where(deviation <= _ROUNDING * mean.abs(), unit, deviation))
 
     @classmethod
     def of_weighted(cls, values: Tensor, weights: Tensor | None) -> Standardization:
@@ -59,10 +62,10 @@ class Standardization:
         :param weights: `N` weights from 0; None for equal ones.
         """
         if weights is None:
-            return cls.of(values)
+            return cls.of(values, are_targets=True)
         values, shares = values.detach().double(), weights / weights.sum()
         mean = shares @ values
-        return cls._with_constants(mean, (shares @ (values - mean).square()).sqrt())
+        return cls._with_constants(mean, (shares @ (values - mean).square()).sqrt(), are_targets=True)
 
     def without(self, columns: Iterable[int]) -> Standardization:
         """The map that leaves some columns as they are, such as codes of categories."""

@@ -10,6 +10,7 @@ from scipy.stats import gamma
 from torch import Tensor
 
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
+from gpytorch_partition.inputs.numbers import checked_positive
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance
 from gpytorch_partition.kernels.gamma_lifetime import GammaLifetime
@@ -173,7 +174,7 @@ class GammaMondrianKernel(PartitionKernel):
 
 
 def _check(concentration: float, lifetime: float | None, max_lifetime: float | None) -> None:
-    given = {"concentration": concentration, "lifetime": lifetime, "max_lifetime": max_lifetime}
-    for name, value in given.items():
-        if value is not None and not 0 < value < float("inf"):
-            raise ValueError(f"expected a positive, finite {name}, got {value}")
+    checked_positive(concentration, "concentration")
+    for name, value in {"lifetime": lifetime, "max_lifetime": max_lifetime}.items():
+        if value is not None:
+            checked_positive(value, name)

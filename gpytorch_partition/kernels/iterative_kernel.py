@@ -10,6 +10,7 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
+from gpytorch_partition.kernels.given import checked_kernel
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 
@@ -40,7 +41,7 @@ class IterativeKernel(Kernel):
 
     def __init__(self, base_kernel: Kernel) -> None:
         super().__init__()
-        self.base_kernel = base_kernel
+        self.base_kernel = checked_kernel(base_kernel)
 
     @property
     def is_stationary(self) -> bool:

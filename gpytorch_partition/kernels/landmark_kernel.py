@@ -15,6 +15,7 @@ from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import listed
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
@@ -113,7 +114,7 @@ class LandmarkKernel(ClusterKernel):
             targets = _checked_targets(train_y, points)
             self._remember(train_x)
             self.has_seen_targets = True
-            if num_rows < 2:
+            if checked_count(num_rows, "rows to learn lengthscales on", "num_rows") < 2:
                 raise ValueError(f"expected two rows or more to learn lengthscales on, got num_rows={num_rows}")
             random = random_state_of(random_state)
             self.landmarks = LandmarkPartition(choose_landmarks(points, num_landmarks, random))

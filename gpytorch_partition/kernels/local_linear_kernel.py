@@ -15,8 +15,10 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inputs.bits import same_bits
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import MISSING
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.kernels.given import checked_kernel
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -75,9 +77,9 @@ class LocalLinearKernel(ClusterKernel):
         batch_shape: torch.Size | tuple[int, ...] = (),
     ) -> None:
         super().__init__(batch_shape=batch_shape, active_dims=active_dims)
-        if num_dims < 1 or self.columns.numbers.numel() not in (0, num_dims):
+        if checked_count(num_dims, "columns", "num_dims") < 1 or self.columns.numbers.numel() not in (0, num_dims):
             raise ValueError(f"expected as many active_dims as num_dims, got {active_dims} and {num_dims}")
-        self.base_kernel = base_kernel
+        self.base_kernel = checked_kernel(base_kernel)
         self.register_parameter("raw_variance", torch.nn.Parameter(torch.zeros(*batch_shape, 1, num_dims)))
         self.register_constraint("raw_variance", variance_constraint or Positive())
         if variance_constraint is None:

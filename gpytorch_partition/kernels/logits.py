@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpytorch_partition.inputs.numbers import tensor_of
 from gpytorch_partition.inputs.saved_tables import check_saved
 
 
@@ -68,7 +69,8 @@ def checked_weights(weights: Any, size: int) -> Tensor:
 
     :raises ValueError: If they are not that many positive numbers.
     """
-    checked = torch.as_tensor(weights).detach().double()
+    checked = tensor_of(weights, f"{size} positive weights").detach()
+    checked = checked.new_zeros(0) if checked.is_complex() else checked.double()
     if checked.shape != (size,) or not bool(((checked > 0) & (checked < torch.inf)).all()):
         raise ValueError(f"expected {size} positive weights, got {weights}")
     return checked / checked.sum()

@@ -127,6 +127,8 @@ class PartitionMixtureKernel(PartitionKernel):
 def _checked(kernels: Iterable[PartitionKernel]) -> list[PartitionKernel]:
     if isinstance(kernels, Kernel):  # iterating over a kernel indexes its batch without end
         raise TypeError(f"expected a list of partition kernels, got a {type(kernels).__name__}: put it into a list")
+    if not isinstance(kernels, Iterable):
+        raise TypeError(f"expected a list of partition kernels, got a {type(kernels).__name__}")
     kernels = list(kernels)
     if not kernels:
         raise ValueError("expected at least one kernel, got none")

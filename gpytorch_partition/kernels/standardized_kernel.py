@@ -14,6 +14,7 @@ from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.saved_tables import are_finite, are_positive, check_saved
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import checked_rows
+from gpytorch_partition.kernels.given import checked_kernel
 
 
 class _Units(torch.nn.Module):
@@ -54,7 +55,7 @@ class StandardizedKernel(Kernel):
     """
 
     def __init__(self, base_kernel: Kernel, train_x: Tensor | Standardization | None = None) -> None:
-        super().__init__(batch_shape=base_kernel.batch_shape)
+        super().__init__(batch_shape=checked_kernel(base_kernel).batch_shape)
         self.base_kernel = base_kernel
         self.units = _Units(train_x if isinstance(train_x, Standardization) else _columns_of(train_x))
 

@@ -19,13 +19,17 @@ has :math:`\theta \sim N(0, s)`, so that its own prediction has the variance s.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gpytorch import settings as gpytorch_settings
 from linear_operator import settings as linear_settings
+from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inputs.numbers import check_tensors, checked_positive
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 
 
@@ -67,7 +71,7 @@ class MondrianForest:
     """
 
     def __init__(self, kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale: float, noise: float) -> None:
-        _check(x, y, outputscale, noise)
+        _check(kernel, x, y, outputscale, noise)
         self.kernel, self._x = kernel, kernel.columns.select(x.detach()).clone()
         self._tensors = list(kernel.partition.tensors().values())
         rows = self._rows(self._x)
@@ -151,23 +155,30 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
         >>> joint_weights(kernel, x, y, outputscale=1.0, noise=1.0).round(decimals=4)
         tensor([0.9286, 1.3571, 0.0000, 0.3571, 1.9286, 0.0000], dtype=torch.float64)
     """
-    _check(x, y, outputscale, noise)
+    _check(kernel, x, y, outputscale, noise)
     covariance = kernel(x).evaluate_kernel()
     _check_flat(kernel, covariance.left)
     noisy = (covariance * outputscale).add_diagonal(torch.tensor(noise, dtype=covariance.dtype, device=y.device))
     with linear_settings.cg_tolerance(gpytorch_settings.eval_cg_tolerance.value()):
-        alpha = noisy.solve(y.to(covariance.dtype).unsqueeze(-1))
+        try:
+            alpha = noisy.solve(y.to(covariance.dtype).unsqueeze(-1))
+        except NotPSDError as error:
+            ratio = noise / outputscale
+            message = f"a noise of {ratio:.2g} outputscales is lost in rounding: expected a larger noise"
+            raise ValueError(message) from error
     return outputscale * covariance.cluster_sums(alpha).squeeze(-1).double()
 
 
-def _check(x: Tensor, y: Tensor, outputscale: float, noise: float) -> None:
+def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float, noise: float) -> None:
+    if not isinstance(kernel, PartitionKernel):
+        raise TypeError(f"expected a kernel of this package with partitions, got a {type(kernel).__name__}")
+    check_tensors(x=x, y=y)
     if x.dim() != 2 or y.shape != x.shape[:1] or not len(y):
         raise ValueError(f"expected rows (N x D) and as many targets (N), got {tuple(x.shape)} and {tuple(y.shape)}")
     if not bool(torch.isfinite(y).all()):
         raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
     for name, value in (("outputscale", outputscale), ("noise", noise)):
-        if not 0 < value < float("inf"):
-            raise ValueError(f"expected a positive, finite {name}, got {value}")
+        checked_positive(value, name)
 
 
 def _check_flat(kernel: PartitionKernel, rows: Incidence) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
@@ -20,6 +20,7 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, max
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
 from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inputs.numbers import checked_positive
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
 from gpytorch_partition.lifetimes.cut_by_cut import along_cuts
@@ -138,8 +139,8 @@ def lifetime_sweep(
     validation: tuple[Tensor, Tensor] | None = None,
 ) -> LifetimeSweep:
     r"""
-    The marginal likelihood of :math:`y - \bar y \sim N(0, s K_\lambda + \sigma^2 I)` at every lifetime, from one set of trees,
-    and the best lifetime set in the kernel (Balog et al. 2016, section 4).
+    The marginal likelihood of :math:`y \sim N(\bar y, s K_\lambda + \sigma^2 I)` at every lifetime, from one set of
+    trees, and the best lifetime set in the kernel (Balog et al. 2016, section 4).
 
     Rows are sorted into the trees once. At a lifetime with p cells the likelihood is exact, by a p x p Cholesky factor
     (:class:`~gpytorch_partition.lifetimes.cluster_ridge.ClusterRidge`), if that takes no more than a few times as long
@@ -476,6 +477,8 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float]:
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None, validation: Any) -> None:
     if not isinstance(kernel, MondrianKernel):
         raise TypeError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
+    if validation is not None and not (isinstance(validation, Sequence) and len(validation) == 2):
+        raise ValueError(f"expected validation as points and targets, (x, y), got {type(validation).__name__}")
     pairs = [(x, y)] if validation is None else [(x, y), validation]
     for points, targets in pairs:
         if not torch.is_tensor(targets):
@@ -489,5 +492,5 @@ def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: 
     if (outputscale is None) != (noise is None):
         raise ValueError("expected both outputscale and noise, or neither, which chooses the most likely ones")
     for name, value in (("outputscale", outputscale), ("noise", noise)):
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"expected a positive, finite {name}, got {value}")
+        if value is not None:
+            checked_positive(value, name)

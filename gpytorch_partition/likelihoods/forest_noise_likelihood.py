@@ -249,7 +249,11 @@ def grow_residual_forest(
 
 
 def _checked_residuals(residuals: Any, num_rows: int) -> np.ndarray:
-    values = residuals.detach().cpu().double().numpy() if torch.is_tensor(residuals) else np.asarray(residuals, float)
+    try:
+        given = torch.is_tensor(residuals)
+        values = residuals.detach().cpu().double().numpy() if given else np.asarray(residuals, float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"expected {num_rows} finite residuals, one per row, got {residuals!r}") from error
     if values.shape != (num_rows,) or not np.isfinite(values).all():
         got = f"shape {values.shape}" if values.shape != (num_rows,) else "NaN or infinity"
         raise ValueError(f"expected {num_rows} finite residuals, one per row, got {got}")

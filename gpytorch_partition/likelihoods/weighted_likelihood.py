@@ -10,6 +10,7 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise, Noise
 from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.inputs.numbers import check_tensors, checked_positive
 from gpytorch_partition.inputs.saved_tables import check_saved
 
 
@@ -33,6 +34,8 @@ class WeightedNoise(Noise):
 
     def __init__(self, base_noise: Noise, weights: Tensor, unit: float = 1.0) -> None:
         super().__init__()
+        check_tensors(weights=weights)
+        checked_positive(unit, "unit")
         if weights.dim() != 1 or not bool(((weights > 0) & weights.isfinite()).all()):
             raise ValueError(f"expected N finite weights above 0, got a tensor of shape {tuple(weights.shape)}")
         self.base_noise = base_noise

@@ -12,6 +12,7 @@ from linear_operator import to_linear_operator
 from scipy.sparse import csr_matrix, diags, hstack
 from torch import Tensor
 
+from gpytorch_partition.kernels.given import checked_kernel
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -99,7 +100,7 @@ class ClusterFeatures:
     @torch.no_grad()
     def _terms(self, x: Tensor) -> list[PartitionLinearOperator]:
         """The covariances of points with the training rows whose sum the kernel is."""
-        terms = structured_terms(to_linear_operator(self.kernel(x, self.train_x)).evaluate_kernel())
+        terms = structured_terms(to_linear_operator(checked_kernel(self.kernel)(x, self.train_x)).evaluate_kernel())
         for term in terms:
             if not isinstance(term, PartitionLinearOperator):
                 raise TypeError(

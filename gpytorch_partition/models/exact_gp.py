@@ -14,9 +14,11 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.inputs.numbers import check_tensors
 from gpytorch_partition.inputs.saved_tables import check_floats
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.kernels.given import checked_kernel
 
 
 class PartitionGP(ExactGP):
@@ -54,7 +56,12 @@ class PartitionGP(ExactGP):
     """
 
     def __init__(self, train_x: Tensor, train_y: Tensor, likelihood: Likelihood, kernel: Kernel) -> None:
+        check_tensors(train_x=train_x, train_y=train_y)
+        if train_y.shape[-1] != train_x.shape[-2 if train_x.dim() > 1 else -1]:
+            shapes = f"{tuple(train_x.shape)} and {tuple(train_y.shape)}"
+            raise ValueError(f"expected rows (*batch x N x D) and as many targets (*batch x N), got {shapes}")
         super().__init__(encode_missing(train_x), train_y, likelihood)
+        kernel = checked_kernel(kernel)
         inner = kernel.base_kernel if isinstance(kernel, EncodedKernel) else kernel
         solves_itself = isinstance(inner, ClusterKernel | IterativeKernel)
         self.mean_module = ConstantMean()
@@ -63,7 +70,17 @@ class PartitionGP(ExactGP):
         self._encoded(train_x)
 
     def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
+        for x in inputs:
+            self._check_width(x)
         return super().__call__(*map(self._encoded, inputs), **kwargs)
+
+    def _check_width(self, x: Any) -> None:
+        if not torch.is_tensor(x) or x.is_complex():
+            raise TypeError(f"expected points as a tensor of real numbers, got {type(x).__name__}")
+        known = self.train_inputs[0].shape[-1] if self.train_inputs else None
+        got = 1 if x.dim() == 1 else x.shape[-1] if x.dim() else 0
+        if known is not None and got != known:
+            raise ValueError(f"expected points with {known} columns, as the training rows have, got {tuple(x.shape)}")
 
     def _encoded(self, x: Tensor) -> Tensor:
         """Points with NaN encoded, if all kernels are this package's, which check themselves whether they accept it."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import cached_property, partial
+from numbers import Integral
 from typing import Any, cast
 
 import numpy as np
@@ -100,6 +101,9 @@ class FeatureSpaceGP:
             raise ValueError(
                 "expected a kernel whose rows can be counted, got a GammaMondrianKernel: use a PartitionGP"
             )
+        if not isinstance(kernel, PartitionKernel):
+            raise TypeError(f"expected a kernel of this package with partitions, got a {type(kernel).__name__}")
+        checked_count(max_clusters, "clusters", "max_clusters")
         self.kernel = kernel
         self.statistics = ClusterStatistics(kernel.partition, max_clusters)
         self.values: Maximum | None = None  # outputscale, noise and mean once fitted
@@ -481,12 +485,7 @@ class FeatureSpaceGP:
 
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Rows and targets, the columns selected."""
-        for values in (x, y):
-            if not torch.is_tensor(values):
-                raise TypeError(
-                    f"expected rows and targets as tensors, got {type(values).__name__}: give torch.as_tensor(...) of "
-                    "it, or chunks of arrays by gpytorch_partition.models.array_chunks"
-                )
+        _check_are_tensors(rows=x, targets=y)
         if x.dim() != 2 or y.shape != x.shape[:1]:
             shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
             raise ValueError(f"expected rows (n x D) and as many targets (n), got {shapes}")
@@ -496,6 +495,9 @@ class FeatureSpaceGP:
 
     def _rows(self, x: Tensor) -> Incidence:
         self._check_counted()
+        _check_are_tensors(points=x)
+        if x.dim() != 2:
+            raise ValueError(f"expected points (N x D), got shape {tuple(x.shape)}")
         self.statistics.check_partition()
         labels = self.kernel.cluster_ids(x)
         return Incidence(self.statistics.codes(labels), len(self.statistics.sums))
@@ -540,6 +542,15 @@ class FeatureSpaceGP:
             self.__dict__.pop(name, None)
 
 
+def _check_are_tensors(**tensors: Any) -> None:
+    for name, value in tensors.items():
+        if not torch.is_tensor(value) or value.is_complex():
+            raise TypeError(
+                f"expected {name} as a tensor of real numbers, got {type(value).__name__}: torch.as_tensor(...) or "
+                "array_chunks make one"
+            )
+
+
 def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
     """
     Chunks of two arrays, memory-mapped ones too, as tensors: one chunk at a time is read.
@@ -554,9 +565,24 @@ def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Itera
         >>> [len(y) for _, y in array_chunks(np.zeros((5, 2)), np.zeros(5), num_rows=2)]
         [2, 2, 1]
     """
-    for first in range(start, len(y), num_rows):
-        rows = slice(first, first + num_rows)
-        yield torch.tensor(np.asarray(x[rows])), torch.tensor(np.asarray(y[rows]))
+    checked_count(num_rows, "rows of a chunk", "num_rows")
+    if isinstance(start, bool) or not isinstance(start, Integral) or start < 0:
+        raise ValueError(f"expected start as the number of a row, from 0, got {start!r}")
+    for name, array in (("x", x), ("y", y)):
+        is_array = hasattr(array, "__len__") and hasattr(array, "__getitem__") and getattr(array, "ndim", 1) > 0
+        if not is_array or isinstance(array, str | bytes | dict):
+            raise TypeError(f"expected {name} as an array, got {type(array).__name__}")
+    for first in range(int(start), len(y), int(num_rows)):
+        rows = slice(first, first + int(num_rows))
+        yield _numbers(x[rows], "x"), _numbers(y[rows], "y")
+
+
+def _numbers(array: Any, name: str) -> Tensor:
+    """Some rows of an array as a tensor."""
+    try:
+        return torch.tensor(np.asarray(array))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"expected {name} as an array of numbers, got some that are not: {error}") from error
 
 
 def _mondrian_kernel(kernel: PartitionKernel) -> MondrianKernel:

@@ -15,7 +15,9 @@ from linear_operator import to_dense, to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import without_computed
+from gpytorch_partition.inputs.numbers import check_tensors
 from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.kernels.given import checked_kernel
 from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
 
@@ -116,6 +118,7 @@ def spectral_truncation(
         >>> bool(error < truncation.eigenvalues[-1])  # it is the next eigenvalue
         True
     """
+    _check_rows(x)
     _check_rank(rank, len(x), "rank")
     covariance = _Covariance(kernel, x, x)
     total = float(covariance.diagonal().sum())
@@ -158,6 +161,7 @@ def spectral_embedding(
         >>> bool((embedding.vectors[:3] - embedding.vectors[0]).abs().max() < 1e-6)
         True
     """
+    _check_rows(x)
     _check_rank(num_components, len(x), "num_components")
     covariance = _Covariance(kernel, x, x)
     own = covariance.diagonal().unsqueeze(-1)
@@ -202,7 +206,8 @@ def kernel_distance(kernel: Kernel, x1: Tensor, x2: Tensor) -> Tensor:
         >>> kernel_distance(kernel, torch.tensor([[0.2]]), torch.tensor([[0.4], [0.7], [3.0]])) ** 2 / 2
         tensor([[0.0000, 0.5000, 1.0000]])
     """
-    own = [kernel(x, diag=True) for x in (x1, x2)]
+    check_tensors(x1=x1, x2=x2)
+    own = [checked_kernel(kernel)(x, diag=True) for x in (x1, x2)]
     squares = own[0].unsqueeze(-1) + own[1].unsqueeze(-2) - 2 * to_dense(kernel(x1, x2))
     return squares.clamp_min(0).sqrt()
 
@@ -211,7 +216,7 @@ class _Covariance:
     """The covariance of two sets of points as products with columns in float64."""
 
     def __init__(self, kernel: Kernel, x1: Tensor, x2: Tensor) -> None:
-        self._operator = to_linear_operator(kernel(x1.detach(), x2.detach())).evaluate_kernel().detach()
+        self._operator = to_linear_operator(checked_kernel(kernel)(x1.detach(), x2.detach())).evaluate_kernel().detach()
 
     def matmul(self, columns: Tensor) -> Tensor:
         """K V (`N x t`)."""
@@ -230,6 +235,12 @@ def _centred(matmul: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         return image - image.mean(0)
 
     return product
+
+
+def _check_rows(x: Any) -> None:
+    check_tensors(x=x)
+    if x.dim() != 2:
+        raise ValueError(f"expected rows (N x D), got shape {tuple(x.shape)}")
 
 
 def _check_rank(rank: Any, num_rows: int, name: str) -> None:

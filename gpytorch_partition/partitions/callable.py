@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.partitions.clustering import ClusteringPartition
 from gpytorch_partition.partitions.fitted_clusterers import is_known
 from gpytorch_partition.partitions.partition import Partition
@@ -50,7 +51,8 @@ class CallablePartition(Partition):
                 f"expected a function from points (N x D) to integer labels (N x m), got {type(function).__name__}"
             )
         self.function = function
-        self._num_partitions = num_partitions
+        is_given = num_partitions is not None
+        self._num_partitions = checked_count(num_partitions, "partitions", "num_partitions") if is_given else None
 
     @property
     def num_partitions(self) -> int:

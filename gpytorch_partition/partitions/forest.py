@@ -7,7 +7,7 @@ data. So that library is imported only where trees are grown or converted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from gpytorch_partition.descriptions import counted, ranged
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.numbers import tensor_of
 from gpytorch_partition.inputs.saved_tables import check_saved, has_shape
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
@@ -512,8 +513,12 @@ def grow_forest(
     tree = ExtraTreeRegressor(min_samples_leaf=min_samples_leaf, max_features=num_columns)
     if sample_weight is not None:
         tree = WeightedTree(min_samples_leaf=min_samples_leaf, max_features=num_columns)
-        targets = with_weights(targets, sample_weight.detach().cpu().double().numpy())
-    if len(categories):
+        weights = tensor_of(sample_weight, f"{len(targets)} weights of rows from 0").detach().cpu()
+        weights = weights.new_zeros(0) if weights.is_complex() else weights
+        targets = with_weights(targets, weights.double().numpy())
+    if not isinstance(categories, Iterable) or isinstance(categories, str | bytes):
+        raise ValueError(f"expected categories as a list of numbers of columns, got {categories!r}")
+    if len(list(categories)):
         from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree
 
         tree = LevelOrderTree(

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.saved_tables import are_finite, check_saved
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.partition import Partition
@@ -90,8 +91,7 @@ def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.Ran
     :raises ValueError: If k is less than 1, or more than the number of distinct rows.
     """
     wanted = _DEFAULT_NUM_LANDMARKS if num_landmarks is None else num_landmarks
-    if wanted < 1:
-        raise ValueError(f"expected one inducing point or more, got num_landmarks={num_landmarks}")
+    wanted = checked_count(wanted, "inducing points", "num_landmarks")
     order = random.permutation(x.shape[0])
     size = min(2 * wanted, x.shape[0])
     while True:

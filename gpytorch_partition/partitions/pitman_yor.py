@@ -10,7 +10,10 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import validate_data
 
+from gpytorch_partition.inputs.numbers import is_positive
 from gpytorch_partition.inputs.seeds import random_state_of
+
+_LEAST = 1e-100  # scale and spread
 
 
 class PitmanYorMixture(ClusterMixin, BaseEstimator):
@@ -88,8 +91,10 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
                 f"got discount={self.discount!r}, concentration={self.concentration!r}, scale={self.scale!r} and "
                 f"spread={self.spread!r}"
             )
-        if not (self.scale > 0 and self.spread > 0):
-            raise ValueError(f"expected scale and spread above 0, got {self.scale!r} and {self.spread!r}")
+        if not all(is_positive(value) and _LEAST <= value <= 1 / _LEAST for value in (self.scale, self.spread)):
+            raise ValueError(
+                f"expected scale and spread above 0, whose squares are numbers, got {self.scale!r} and {self.spread!r}"
+            )
         if not isinstance(self.num_sweeps, Integral) or self.num_sweeps < 0:
             raise ValueError(f"expected num_sweeps to be a whole number, 0 or more, got {self.num_sweeps!r}")
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from gpytorch_partition.descriptions import counted, listed
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.numbers import tensor_of
 from gpytorch_partition.inputs.saved_tables import are_finite, are_positive, check_saved, has_shape
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
@@ -146,7 +147,8 @@ def _lengthscales(
     """`D` lengthscales, float64."""
     if lengthscale is None:
         lengthscale = median_distance(x, random, "lengthscale")
-    values = torch.as_tensor(lengthscale, dtype=torch.float64, device=x.device).detach()
+    values = tensor_of(lengthscale, "a lengthscale, or one for each column").detach()
+    values = torch.zeros(0) if values.is_complex() else values.to(x.device, torch.float64)
     if values.numel() not in (1, x.shape[1]) or not bool((values.isfinite() & (values > 0)).all()):
         raise ValueError(
             f"expected one positive, finite lengthscale, or one for each of {x.shape[1]} columns, got {lengthscale}"

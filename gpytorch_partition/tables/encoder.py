@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -294,7 +294,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def _chosen(self, names: list[str]) -> set[int]:
         """Numbers of the columns that are to be categories."""
-        wanted = [] if self.categorical_features is None else list(self.categorical_features)
+        given = self.categorical_features
+        if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
+            raise ValueError(f"expected categorical_features as a list of names or numbers of columns, got {given!r}")
+        wanted = [] if given is None else list(given)
         if wanted and all(isinstance(one, bool | np.bool_) for one in wanted):
             if len(wanted) != len(names):
                 raise ValueError(f"expected categorical_features as {len(names)} flags, got {len(wanted)}")

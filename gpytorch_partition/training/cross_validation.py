@@ -121,7 +121,7 @@ def fit_weights_by_cross_validation(
     x, y = x.detach(), y.detach()
     random = random_state_of(random_state)
     rows = torch.from_numpy(random.permutation(len(y))[:max_rows])
-    unit = Standardization.of(y.double())
+    unit = Standardization.of(y.double(), are_targets=True)
     parts = list(_folds(sources, x[rows], y[rows], KFold(folds, shuffle=True, random_state=random)))
     sizes = torch.stack([fold.prior.mean(-1) for fold in parts]).mean(0).clamp_min(1e-300)
     found = maximize_predictive_density([_divided(fold, sizes) for fold in parts], unit.apply(y.double())[rows])

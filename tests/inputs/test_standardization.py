@@ -43,3 +43,13 @@ def test_numbers_of_numpy_are_those_of_numpy():
     found = Standardization.of_array(values)
     assert np.array_equal(found.mean, values.mean(0))
     assert np.array_equal(found.scale, values.std(0))
+
+
+@pytest.mark.parametrize("level", [3e8, -5e-8, 0.0])
+def test_constant_targets_have_the_unit_of_their_size(level):
+    targets = torch.full((4, 2), level, dtype=torch.float64)
+    targets[:, 1] = torch.tensor([1.0, 3.0, 1.0, 3.0])
+    expected = [abs(level) or 1.0, 1.0]
+    assert Standardization.of(targets, are_targets=True).scale.tolist() == expected
+    assert Standardization.of_array(targets.numpy(), are_targets=True).scale.tolist() == expected
+    assert Standardization.of_weighted(targets[:, 0], torch.ones(4).double()).scale == pytest.approx(expected[0])

@@ -18,6 +18,7 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.numbers import checked_positive
 from gpytorch_partition.inputs.saved_tables import are_finite, check_saved, has_shape
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
@@ -510,7 +511,7 @@ def _groups(num_trees: int, num_rows: int) -> list[slice]:
 def _check_sizes(num_trees: int, lifetime: float | None, max_lifetime: float | None) -> None:
     checked_count(num_trees, "trees", "num_trees")
     for value in (lifetime, max_lifetime):
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"expected a positive, finite lifetime, got {value}")
+        if value is not None:
+            checked_positive(value, "lifetime")
     if lifetime is not None and max_lifetime is not None and lifetime > max_lifetime:
         raise ValueError(f"expected a lifetime up to max_lifetime={max_lifetime:g}, got {lifetime:g}")

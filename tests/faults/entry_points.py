@@ -1,0 +1,457 @@
+"""All public entry points that take input: arguments that are right, and values that are wrong for any of them."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+import gpytorch
+import numpy as np
+import torch
+from sklearn.cluster import KMeans
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import SGDRegressor
+
+import gpytorch_partition as package
+from gpytorch_partition import estimators, kernels, lifetimes, likelihoods, models, partitions, presets, tables
+from gpytorch_partition.partitions import ensembles
+
+FOLDERS = (package, kernels, partitions, ensembles, estimators, models, lifetimes, presets, likelihoods, tables)
+
+# Public names that take no input of users: results, base classes, warnings, constants, and what others build.
+WITHOUT_INPUT = {
+    "LifetimeModel", "LifetimePath", "LifetimeSweep", "SpectralTruncation", "Trees", "ZERO", "Partition", "Options",
+    "OtherUnitsWarning", "OverconfidenceWarning", "OutsideRangeWarning", "MisreadColumnWarning", "CoregionalizedGP",
+    "GroupPartition", "TreeCutPartition", "FITCGaussianLikelihood", "UnspannedNoise", "StudentTLikelihood",
+    "StudentTNoise", "WeightedNoise", "student_t_noise", "weights_of", "cross_fitted", "needs_view", "view_in_folds",
+    "NumberView", "EncodedKernel", "bart_trees",
+}  # fmt: skip
+
+_generator = torch.Generator().manual_seed(0)
+X = torch.rand(24, 2, generator=_generator, dtype=torch.float64)
+Y = X[:, 0] + 0.1 * torch.randn(24, generator=_generator, dtype=torch.float64)
+CLASSES = np.where(Y.numpy() > Y.numpy().mean(), "b", "a")
+MEMBERS = torch.randint(0, 2, (6, 4), generator=_generator).double()
+
+NAN = float("nan")
+WRONG_NUMBERS = (
+    None,
+    "text",
+    "",
+    NAN,
+    float("inf"),
+    -float("inf"),
+    -1,
+    0,
+    2.5,
+    -1e300,
+    1e300,
+    [1],
+    (),
+    {},
+    object(),
+    1j,
+)
+WRONG_TENSORS = (
+    None, "text", 3, 2.5, [], {}, object(), [[1.0, "a"]], torch.zeros(0, 2), torch.zeros(0), torch.zeros(24, 0),
+    torch.zeros(24), torch.zeros(3, 24, 2), torch.zeros(5, 7), torch.zeros(()), torch.full((24, 2), NAN),
+    torch.full((24,), NAN), torch.full((24, 2), float("inf")), torch.full((24,), -float("inf")),
+    torch.full((24, 2), 1e300, dtype=torch.float64), torch.full((24,), 1e300, dtype=torch.float64),
+    torch.ones(24, 2, dtype=torch.int64), torch.ones(24, dtype=torch.int64), torch.ones(24, 2, dtype=torch.bool),
+    torch.zeros(24, 2, dtype=torch.complex64), torch.zeros(24, 2, dtype=torch.float16), np.zeros((24, 2)),
+    np.array([["a", "b"]] * 24), np.zeros((24, 2), dtype=object), [[0.0, 1.0]] * 24,
+)  # fmt: skip
+TENSORS = {
+    "x",
+    "y",
+    "train_x",
+    "train_y",
+    "residuals",
+    "x1",
+    "x2",
+    "memberships",
+    "weights",
+    "sample_weight",
+    "X",
+    "scores",
+}
+# What a caller gives as an object: anything else is refused.
+SKIPPED = {"verbose", "n_jobs", "batch_shape", "ensemble_", "description", "options", "original"}
+
+
+def wrong_values(argument: str) -> tuple[Any, ...]:
+    """Wrong types, shapes and numbers for an argument."""
+    return WRONG_TENSORS if argument in TENSORS else WRONG_NUMBERS
+
+
+def _noise_level() -> Any:
+    return gpytorch.likelihoods.GaussianLikelihood().double()
+
+
+@cache
+def _clusters() -> Any:
+    return package.FastClusterKernel(X, 3, height=2, random_state=0)
+
+
+def _cells() -> Any:
+    return package.MondrianKernel(X, 3, lifetime=2.0, random_state=0)
+
+
+def _forest() -> Any:
+    return RandomForestRegressor(3, random_state=0).fit(X.numpy(), Y.numpy())
+
+
+def _called_on_rows(kernel: Any) -> Any:
+    return kernel.double()(X).to_dense()
+
+
+def _built(kind: Any, **arguments: Any) -> Any:
+    return _called_on_rows(kind(**arguments))
+
+
+def _partition(kind: Any, **arguments: Any) -> Any:
+    return kind(**arguments).labels(X)
+
+
+def _fitted(kind: Any, X: Any, y: Any, **parameters: Any) -> Any:
+    return kind(**parameters).fit(X, y)
+
+
+def _predicted(kind: Any, X: Any) -> Any:
+    model = _model(kind)
+    use = getattr(model, "predict", None) or model.transform
+    return use(X)
+
+
+@cache
+def _model(kind: Any) -> Any:
+    parameters = {"random_state": 0} if "random_state" in inspect.signature(kind).parameters else {}
+    if "kernel" in inspect.signature(kind).parameters and kind is not estimators.LAGORanker:
+        parameters |= {"kernel": "fast_cluster", "num_partitions": 3}
+    return kind(**parameters).fit(X.numpy(), _targets(kind))
+
+
+def _targets(kind: Any) -> np.ndarray:
+    is_classifier = kind in (
+        estimators.PartitionGPClassifier, estimators.PartitionSVC, estimators.MondrianClassifier, estimators.LAGORanker
+    )  # fmt: skip
+    return CLASSES if is_classifier else Y.numpy()
+
+
+def _exact_fit(**options: Any) -> Any:
+    likelihood = _noise_level()
+    model = models.PartitionGP(X, Y, likelihood, _clusters()).double()
+    return package.fit_exact_gp(model, likelihood, **options)
+
+
+def _counted(x: Any, y: Any, max_clusters: Any) -> Any:
+    model = models.FeatureSpaceGP(_clusters(), max_clusters=max_clusters)
+    model.add_rows(x, y)
+    return model.fit()
+
+
+def _removed(x: Any, y: Any) -> Any:
+    model = models.FeatureSpaceGP(_cells())
+    model.add_rows(X, Y)
+    values = model.fit()
+    before = model.predict(X[:3])
+    try:
+        return model.remove_rows(x, y)
+    except (ValueError, TypeError):  # nothing is lost
+        assert model.num_rows == 24
+        assert model.values == values
+        assert all(torch.allclose(a, b) for a, b in zip(model.predict(X[:3]), before))
+        raise
+
+
+def _asked(x: Any) -> Any:
+    model = models.FeatureSpaceGP(_cells())
+    model.add_rows(X, Y)
+    model.fit()
+    return model.predict(x), model.covariance(x), model.sample(x, 2)
+
+
+def _model_on(train_x: Any, train_y: Any) -> Any:
+    likelihood = _noise_level()
+    model = models.PartitionGP(train_x, train_y, likelihood, _clusters()).double()
+    return model.eval()(X).mean
+
+
+def _predicted_exactly(x: Any) -> Any:
+    model = models.PartitionGP(X, Y, _noise_level(), _clusters()).double()
+    return model.eval()(x).variance
+
+
+def _path(lifetimes: Any, epochs: Any, x: Any, y: Any) -> Any:
+    from gpytorch_partition.lifetimes import fit_along_lifetimes
+
+    return fit_along_lifetimes(_cells(), SGDRegressor(random_state=0), x, y, lifetimes, epochs=epochs, random_state=0)
+
+
+def _on_rows(arguments: dict[str, Any], count: str = "num_partitions") -> dict[str, Any]:
+    return {"train_x": X, count: 3, "random_state": 0, **arguments}
+
+
+def _estimator(name: str, **parameters: Any) -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
+    kind = getattr(estimators, name)
+    right = {"X": X.numpy(), "y": _targets(kind), **parameters}
+    return {name: (partial(_fitted, kind), right), f"{name}.predict": (partial(_predicted, kind), {"X": X.numpy()})}
+
+
+_DATA = {"x": X, "y": Y}
+_COMMON = {"kernel": "fast_cluster", "num_partitions": 3, "random_state": 0}
+# By name: a function that calls the entry point, and right arguments. What is after the dot or the bracket is a case.
+ENTRIES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "ClusteringKernel": (
+        partial(_built, kernels.ClusteringKernel),
+        _on_rows({"clusterer": KMeans(3, n_init=1), "rows": 0.5, "columns": 1, "projection": None}),
+    ),
+    "FastClusterKernel": (
+        partial(_built, kernels.FastClusterKernel),
+        _on_rows({"height": 2, "columns": "random", "projection": None}),
+    ),
+    "FastClusterKernel[centers]": (partial(_built, kernels.FastClusterKernel), _on_rows({"num_centers": 4})),
+    "GammaMondrianKernel": (
+        partial(_built, kernels.GammaMondrianKernel),
+        _on_rows({"concentration": 2.0, "lifetime": 1.0, "max_lifetime": 3.0}, "num_trees"),
+    ),
+    "GroupKernel": (
+        lambda x, **arguments: kernels.GroupKernel(**arguments).double()(x).to_dense(),
+        {"x": torch.ones(24, 2, dtype=torch.float64), "columns": (0, 1), "nested": False, "weights": (1.0, 2.0)},
+    ),
+    "IterativeKernel": (partial(_built, kernels.IterativeKernel), {"base_kernel": _clusters()}),
+    "LandmarkKernel": (
+        partial(_built, kernels.LandmarkKernel),
+        {"train_x": X, "train_y": Y, "num_landmarks": 5, "num_rows": 20, "random_state": 0},
+    ),
+    "LocalLinearKernel": (partial(_built, kernels.LocalLinearKernel), {"base_kernel": _clusters(), "num_dims": 2}),
+    "MembershipKernel": (
+        lambda x, **arguments: kernels.MembershipKernel(**arguments).double()(x).to_dense(),
+        {"x": torch.arange(6.0, dtype=torch.float64)[:, None], "memberships": MEMBERS, "set_weights": None},
+    ),
+    "MondrianKernel": (
+        partial(_built, kernels.MondrianKernel),
+        _on_rows({"lifetime": 1.0, "max_lifetime": 3.0, "projection": None}, "num_trees"),
+    ),
+    "PartitionKernel": (partial(_built, kernels.PartitionKernel), {"partition": lambda x: (4 * x).floor().long()}),
+    "PartitionMixtureKernel": (
+        partial(_built, kernels.PartitionMixtureKernel),
+        {"kernels": [_clusters(), package.FastClusterKernel(X, 2, height=1)], "weights": (1.0, 2.0)},
+    ),
+    "RandomBinningKernel": (partial(_built, kernels.RandomBinningKernel), _on_rows({"lengthscale": 0.5})),
+    "RandomForestKernel": (
+        partial(_built, kernels.RandomForestKernel),
+        _on_rows(
+            {
+                "train_y": Y,
+                "heights": "all",
+                "max_samples": 0.9,
+                "min_samples_leaf": 3,
+                "max_features": 0.5,
+                "categories": (),
+                "sample_weight": torch.ones(24),
+            },
+            "num_trees",
+        ),
+    ),
+    "StandardizedKernel": (partial(_built, kernels.StandardizedKernel), {"base_kernel": _clusters(), "train_x": X}),
+    "KERNEL(x)": (lambda x: _clusters()(x).to_dense(), {"x": X}),
+    "KERNEL(x1, x2)": (lambda x1, x2: _cells()(x1, x2).to_dense(), {"x1": X, "x2": X[:5]}),
+    "CallablePartition": (
+        partial(_partition, partitions.CallablePartition),
+        {"function": lambda x: x.long(), "num_partitions": 2},
+    ),
+    "ClusteringPartition": (
+        partial(_partition, partitions.ClusteringPartition),
+        {"x": X, "clusterer": KMeans(3, n_init=1), "num_partitions": 2, "noise": "alone", "random_state": 0},
+    ),
+    "FastClusterPartition": (
+        partial(_partition, partitions.FastClusterPartition),
+        {"x": X, "num_partitions": 2, "random_state": 0},
+    ),
+    "ForestPartition": (partial(_partition, partitions.ForestPartition), {"ensemble": _forest()}),
+    "MembershipPartition": (partitions.MembershipPartition, {"memberships": MEMBERS, "set_weights": None}),
+    "MondrianPartition": (
+        partial(_partition, partitions.MondrianPartition),
+        {"x": X, "num_trees": 2, "lifetime": 1.0, "random_state": 0},
+    ),
+    "PitmanYorMixture": (
+        lambda x, **arguments: partitions.PitmanYorMixture(**arguments).fit(x),
+        {"x": X.numpy(), "concentration": 1.0, "discount": 0.0, "scale": 0.5, "spread": 1.0, "num_sweeps": 2},
+    ),
+    "RandomBinningPartition": (
+        partial(_partition, partitions.RandomBinningPartition),
+        {"x": X, "num_partitions": 2, "lengthscale": 0.5, "random_state": 0},
+    ),
+    "SampledPartition": (
+        partial(_partition, partitions.SampledPartition),
+        {"draw": lambda seed: lambda x: (x[:, :1] * 3).long(), "num_partitions": 2, "random_state": 0},
+    ),
+    "grow_forest": (
+        partitions.grow_forest,
+        {
+            **_DATA,
+            "num_trees": 2,
+            "max_samples": 0.9,
+            "min_samples_leaf": 3,
+            "max_features": 0.5,
+            "categories": (),
+            "random_state": 0,
+        },
+    ),
+    "array_trees": (
+        ensembles.array_trees,
+        {
+            "trees": [(np.array([[1, 2], [-1, -1], [-1, -1]]), np.array([0, -1, -1]), np.array([0.5, 0.0, 0.0]))],
+            "num_columns": 2,
+        },
+    ),
+    "trees_of": (ensembles.trees_of, {"ensemble": _forest()}),
+    **_estimator("PartitionGPRegressor", max_iterations=5, dtype="auto", categorical_features=None, **_COMMON),
+    **_estimator("PartitionGPClassifier", **_COMMON),
+    **_estimator("PartitionSVC", C=1.0, tol=1e-2, max_iter=100, class_weight=None, **_COMMON),
+    **_estimator("PartitionSVR", C=1.0, epsilon=0.1, tol=1e-2, max_iter=100, **_COMMON),
+    **_estimator("PartitionFeatures", **_COMMON),
+    **_estimator("PartitionKernelPCA", n_components=2, tol=1e-6, **_COMMON),
+    "PartitionSpectralClustering": (
+        lambda X, **parameters: estimators.PartitionSpectralClustering(**parameters).fit(X),
+        {"X": X.numpy(), "n_clusters": 3, "n_components": 2, "n_init": 2, "tol": 1e-6, **_COMMON},
+    ),
+    **_estimator(
+        "MondrianClassifier",
+        num_trees=3,
+        loss="log_loss",
+        alpha=1e-4,
+        lifetime=1.0,
+        num_lifetimes=2,
+        validation_fraction=0.2,
+        max_choosing_rows=100,
+        epochs=2,
+        random_state=0,
+    ),
+    "LAGORanker": (
+        partial(_fitted, estimators.LAGORanker),
+        {
+            "X": X.numpy(),
+            "y": CLASSES,
+            "shape": "spherical",
+            "n_neighbors": 3,
+            "alpha": 1.0,
+            "kernel": "gaussian",
+            "rare_class": None,
+        },
+    ),
+    "ParallelEvolutionSelector": (
+        partial(_fitted, estimators.ParallelEvolutionSelector),
+        {
+            "X": X.numpy(),
+            "y": Y.numpy(),
+            "criterion": "aic",
+            "n_universes": 2,
+            "population_size": 4,
+            "n_generations": 2,
+            "mutation_rate": 0.1,
+            "votes": "population",
+            "threshold": "gap",
+            "random_state": 0,
+        },
+    ),
+    "BaggedStepwiseSelector": (
+        partial(_fitted, estimators.BaggedStepwiseSelector),
+        {"X": X.numpy(), "y": Y.numpy(), "criterion": "aic", "n_samples": 2, "threshold": "gap", "random_state": 0},
+    ),
+    "hit_curve": (estimators.hit_curve, {"y": (CLASSES == "a").astype(int), "scores": Y.numpy()}),
+    "ClusterFeatures": (
+        lambda kernel, train_x: models.ClusterFeatures(kernel, train_x),
+        {"kernel": _clusters(), "train_x": X},
+    ),
+    "cluster_features": (models.cluster_features, {"kernel": _clusters(), "x": X[:3], "train_x": X}),
+    "PartitionGP": (_model_on, {"train_x": X, "train_y": Y}),
+    "PartitionGP(x)": (_predicted_exactly, {"x": X}),
+    "FeatureSpaceGP": (_counted, {**_DATA, "max_clusters": 100}),
+    "FeatureSpaceGP.remove_rows": (_removed, {"x": X[:3], "y": Y[:3]}),
+    "FeatureSpaceGP.predict": (_asked, {"x": X[:3]}),
+    "array_chunks": (
+        lambda **a: list(models.array_chunks(**a)),
+        {"x": X.numpy(), "y": Y.numpy(), "num_rows": 7, "start": 0},
+    ),
+    "kernel_distance": (models.kernel_distance, {"kernel": _clusters(), "x1": X, "x2": X[:3]}),
+    "spectral_embedding": (
+        models.spectral_embedding,
+        {"kernel": _clusters(), "x": X, "num_components": 2, "tolerance": 1e-6, "random_state": 0},
+    ),
+    "spectral_truncation": (
+        models.spectral_truncation,
+        {"kernel": _clusters(), "x": X, "rank": 2, "tolerance": 1e-6, "random_state": 0},
+    ),
+    "MondrianForest": (
+        lambda **a: lifetimes.MondrianForest(**a).predict(X),
+        {"kernel": _cells(), **_DATA, "outputscale": 1.0, "noise": 0.1},
+    ),
+    "joint_weights": (lifetimes.joint_weights, {"kernel": _cells(), **_DATA, "outputscale": 1.0, "noise": 0.1}),
+    "expected_gradient_projection": (
+        lifetimes.expected_gradient_projection,
+        {**_DATA, "num_trees": 3, "num_iterations": 1, "lifetime": 2.0, "random_state": 0},
+    ),
+    "fit_along_lifetimes": (_path, {**_DATA, "lifetimes": [0.5, 1.0], "epochs": 1}),
+    "lifetime_sweep": (
+        lambda **a: lifetimes.lifetime_sweep(_cells(), **a).predict(X),
+        {**_DATA, "outputscale": 1.0, "noise": 0.1, "lifetimes": [0.5, 1.0], "validation": (X[:3], Y[:3])},
+    ),
+    "default_model": (
+        presets.default_model,
+        {"train_x": X, "train_y": Y, "weights": torch.ones(24), "random_state": 0},
+    ),
+    "default_kernel": (presets.default_kernel, {"train_x": X, "train_y": Y, "categories": {}, "random_state": 0}),
+    "ensemble_model": (
+        presets.ensemble_model,
+        {"train_x": X, "train_y": Y, "ensemble": RandomForestRegressor(3), "random_state": 0},
+    ),
+    "fit_exact_gp": (_exact_fit, {"method": "auto", "num_probes": 3, "max_iterations": 3}),
+    "fit_weights_by_cross_validation": (
+        lambda x, y, **a: package.fit_weights_by_cross_validation([_clusters(), _cells()], x, y, **a),
+        {**_DATA, "folds": 3, "max_rows": 100, "random_state": 0},
+    ),
+    "encode_missing": (package.encode_missing, {"x": X}),
+    "ForestNoise": (
+        lambda train_x, **a: likelihoods.ForestNoise(train_x, **a)(train_x),
+        {"train_x": X, "residuals": Y, "num_trees": 3, "min_samples_leaf": 3, "random_state": 0},
+    ),
+    "ForestNoiseGaussianLikelihood": (
+        likelihoods.ForestNoiseGaussianLikelihood,
+        {"train_x": X, "residuals": Y, "num_trees": 3, "random_state": 0},
+    ),
+    "grow_residual_forest": (
+        likelihoods.grow_residual_forest,
+        {"x": X, "residuals": Y, "num_trees": 3, "min_samples_leaf": 3, "random_state": 0},
+    ),
+    "WeightedGaussianLikelihood": (likelihoods.WeightedGaussianLikelihood, {"weights": torch.ones(24), "unit": 1.0}),
+    "TableEncoder": (
+        lambda X, **a: tables.TableEncoder(**a).fit(X).transform(X),
+        {"X": X.numpy(), "categorical_features": None},
+    ),
+}
+
+
+def cases() -> list[tuple[str, str]]:
+    """Every argument of every entry point."""
+    return [(name, argument) for name, (_, right) in ENTRIES.items() for argument in right if argument not in SKIPPED]
+
+
+def public_names() -> set[str]:
+    """All names that the package and its folders export, but for modules."""
+    folders = [
+        import_module(each.name) for each in pkgutil.iter_modules(package.__path__, "gpytorch_partition.") if each.ispkg
+    ]
+    exported = {folder.__name__ for folder in FOLDERS}
+    return {
+        name
+        for folder in [package, *folders, ensembles]
+        if folder.__name__ in exported
+        for name, value in vars(folder).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    } - {"annotations"}
