@@ -1,5 +1,5 @@
 r"""
-Covariances plus noise that conjugate gradients do not converge on: a float64 factor of the smaller of two matrices.
+Covariances plus noise that conjugate gradients do not converge on: a float64 factor of A or of a smaller matrix.
 
 With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, and :math:`B = I + \Phi^\top D^{-1} \Phi`,
 
@@ -8,7 +8,7 @@ With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, and :math:`
     A^{-1} = D^{-1} (I - \Phi B^{-1} \Phi^\top D^{-1}), \qquad \log |A| = \log |D| + \log |B|
 
 (Rasmussen & Williams 2006, appendix A.3), where the eigenvalues that are the noise alone, at least N - q, are exact.
-Where N is smaller than q, or a term has no such root, it is A itself that is factorized.
+Up to 6,000 rows it is A itself that is factorized.
 
 This is a last resort for some thousands of rows or columns: where the noise is a millionth of the outputscale,
 iterations number thousands, and a factor takes seconds.
@@ -46,16 +46,15 @@ class DirectSolver:
 
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
         self.covariance, self.noise = covariance, noise.unsqueeze(-1)
-        self.roots = _roots(covariance)
-        if self.roots is not None and sum(root.shape[-1] for root in self.roots) >= covariance.shape[-1]:
-            self.roots = None
+        # A's own factor is backward stable; in the other identity differences of large numbers lose digits.
+        self.roots = None if is_small(covariance) else _roots(covariance)
         matrix = self._dense() if self.roots is None else self._inner()
         self.factor = torch.linalg.cholesky(matrix)
 
     @staticmethod
     def is_possible(covariance: LinearOperator) -> bool:
-        """Whether the smaller matrix is small enough."""
-        if covariance.shape.numel() <= MOST_ROWS**2:
+        """Whether one of the matrices is small enough."""
+        if is_small(covariance):
             return True
         roots = _roots(covariance)
         return roots is not None and sum(root.shape[-1] for root in roots) <= MOST_ROWS
@@ -110,6 +109,11 @@ class DirectSolver:
     def _sums(self, values: Tensor) -> Tensor:
         r""":math:`\Phi^\top V`."""
         return torch.cat([root._t_matmul(values) for root in self._features], -2)
+
+
+def is_small(covariance: LinearOperator) -> bool:
+    """Whether the matrix itself (`*batch x N x N`) may be factorized."""
+    return covariance.shape.numel() <= MOST_ROWS**2
 
 
 def _roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | None:

@@ -32,7 +32,7 @@ from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators import guards, quadrature
 from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, solve_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
-from gpytorch_partition.operators.direct import MOST_ROWS, DirectSolver, direct_solver
+from gpytorch_partition.operators.direct import DirectSolver, direct_solver, is_small
 from gpytorch_partition.operators.few_clusters import FewClusters, few_clusters
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.independent_tasks import IndependentTasks, independent_tasks
@@ -48,6 +48,7 @@ from gpytorch_partition.operators.roots import exact_root, sum_of_roots
 # left of it, and the share that float64 resolves, in units of its roundoff and rows.
 _LEAST_SHARE = 1e-2
 _RESOLVED = 100.0
+_RESOLVED_BY_CLUSTERS = 5e-6  # the same where clusters are factorized: variances of 1e-7 are differences of ones
 _ROUNDED = 10.0  # the same for entries in float32, in units of its roundoff and the root of the rows
 
 # Iterations of conjugate gradients for a few digits, as `inference/prediction/costs.py` expects them for a sample.
@@ -253,7 +254,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     @property
     def _is_small(self) -> bool:
         """Whether the matrix itself is small enough for a factor, which takes seconds."""
-        return self.has_direct and self.shape.numel() <= MOST_ROWS**2
+        return is_small(self)
 
     @cached_property
     @torch.no_grad()
@@ -310,7 +311,8 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def check_resolution(self) -> None:
         """Warn of a noise so small beside the prior variance that rounding in float64 hides it."""
-        least = _RESOLVED * self.size(-1) * torch.finfo(torch.float64).eps
+        dense = _RESOLVED * self.size(-1) * torch.finfo(torch.float64).eps
+        least = dense if self._is_small else max(dense, _RESOLVED_BY_CLUSTERS)
         if self.noise_share < least:
             warnings.warn(
                 f"the noise is {self.noise_share:.1e} of the prior variance, and {self.size(-1):,} rows resolve "

@@ -25,6 +25,7 @@ Each cell tells of five quantities, in this order: {", ".join(QUANTITIES)}.
 - `w` warned: it may be wrong, and a `NumericalWarning` says so.
 - `r` refused: an error says what to do.
 - `X` silently wrong: a defect. There must be none.
+- `-` not measured in this run.
 
 Paths: dense, {PATHS["dense"]} rows; iterative, {PATHS["iterative"]:,} rows, above the {2000:,} up to which algebra is
 dense inside `gpytorch_partition.settings.iterative()`; feature space, as many rows, with
@@ -62,7 +63,9 @@ def _table(found: dict[Cell, dict[str, Outcome]], kernel: str, path: str) -> str
             for cell, each in cells.items()
             if (cell.outputscale, cell.dtype) == (scale, dtype)
         }
-        rows.append([f"{scale:.0e}", str(dtype).removeprefix("torch."), *(f"`{own[noise]}`" for noise in noises)])
+        rows.append(
+            [f"{scale:.0e}", str(dtype).removeprefix("torch."), *(f"`{own.get(noise, '-')}`" for noise in noises)]
+        )
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 

@@ -83,3 +83,11 @@ def test_means_that_would_be_wrong_are_refused(monkeypatch):
         pytest.raises(UnconvergedError, match="Raise the noise"),
     ):
         posterior(cell)
+
+
+def test_fewer_clusters_than_rows():
+    """Variances far below what is left of a difference of two prior variances."""
+    cell = Cell("mondrian", torch.float64, "few rows", 1.0, 1e-8)
+    true = exact(cell).covariance().diagonal()
+    assert float(true.min()) < 1e-8
+    torch.testing.assert_close(posterior(cell).lazy_covariance_matrix.diagonal(), true, rtol=0.01, atol=0)
