@@ -18,4 +18,9 @@ def random_state_of(seed: int | np.random.RandomState | None) -> np.random.Rando
         >>> int(random_state_of(3).randint(100)) == int(random_state_of(3).randint(100))
         True
     """
-    return np.random.RandomState() if seed is None else check_random_state(seed)
+    try:
+        return np.random.RandomState() if seed is None else check_random_state(seed)
+    except ValueError as error:
+        raise ValueError(
+            f"expected a random_state from 0 to 2**32 - 1, a RandomState or None: {seed!r} cannot be used to seed"
+        ) from error
