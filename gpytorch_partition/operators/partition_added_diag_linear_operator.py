@@ -164,7 +164,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
         :raises RuntimeError: Above, if K has none; or if a dense method is named.
         """
-        return super().root_decomposition(method) if method is not None or self._is_small else exact_root(self)
+        return super().root_decomposition(method) if method is not None or self._is_dense else exact_root(self)
 
     # Preconditioning.
 
@@ -474,10 +474,11 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def _has_dense_log_prob(self) -> bool:
-        return self._is_small or linear_settings.fast_computations.log_prob.off()
+        return self._is_dense or linear_settings.fast_computations.log_prob.off()
 
     @property
-    def _is_small(self) -> bool:
+    def _is_dense(self) -> bool:
+        """Whether linear_operator's own dense algebra is used."""
         return self.size(-1) <= linear_settings.max_cholesky_size.value()
 
     def _quadratic_forms(self, rhs: Tensor, parts: FewClusters | IndependentTasks | DirectSolver) -> Tensor:
