@@ -23,7 +23,7 @@ from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targ
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
 from gpytorch_partition.estimators.machine import KernelMachine, check_count
 from gpytorch_partition.estimators.sample_weight import counted_rows
-from gpytorch_partition.estimators.training_range import ToldOfRange, tends_to_frequencies
+from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, tends_to_frequencies
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -240,7 +240,7 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
         if not tends_to_frequencies(self.kernel_):
-            self._warn_of_rows_outside(x, self._train_x, _FREQUENCIES, stacklevel=2)
+            self._warn_of_rows_outside(x, _FREQUENCIES, stacklevel=2)
         blocks = self._complete(x).split(_ROWS_AT_ONCE)
         with settings.iterative(), verbosity(self.verbose):
             found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
@@ -343,6 +343,7 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine):
         parts, weights = self._parts(rows, random, is_last=is_last), chosen.outputscales.tolist()
         scaled = [_scaled(part, weight) for part, weight in zip(parts.values(), weights)]
         self.outputscales_, self._train_x = dict(zip(parts, weights)), rows.x
+        self._range = TrainingRange.of(rows.x)
         self.kernel_ = IterativeKernel(reduce(add, scaled)).requires_grad_(False).eval()
 
     @torch.no_grad()

@@ -36,7 +36,7 @@ from gpytorch_partition.estimators.several_targets import SeveralTargets
 from gpytorch_partition.estimators.summary import noise_variances
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.estimators.targets import has_several, rebuilt_targets
-from gpytorch_partition.estimators.training_range import ToldOfRange, is_blind
+from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, is_blind
 from gpytorch_partition.estimators.uncertainty import (
     checked_quantiles,
     gaussian_quantiles,
@@ -574,6 +574,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
 
     def _set_model(self, model: Any) -> None:
         self.model_, self._summary = model.eval(), None
+        self._range = TrainingRange.of(model.train_inputs[0])
         self.likelihood_: Any = getattr(model, "likelihood", None)  # of several targets none
         self.log_predictive_density_ = description_of(model)["log_predictive_density"]
 
@@ -609,7 +610,7 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         model = self.model_
         remedy = _FIT_THERE if self._is_chosen and not is_ensemble(self.kernel) else _WIDENS
         if is_blind(model.covar_module, self.likelihood_):
-            self._warn_of_rows_outside(self._columns.apply_array(rows), model.train_inputs[0], remedy, stacklevel=3)
+            self._warn_of_rows_outside(self._columns.apply_array(rows), remedy, stacklevel=3)
         return rows
 
     @property

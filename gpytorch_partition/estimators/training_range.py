@@ -130,25 +130,20 @@ def warn_of_rows_outside(
 class ToldOfRange:
     """Mixin for estimators that say so where rows lie outside the training range and the model cannot know it."""
 
-    _range: tuple[Tensor, TrainingRange] | None = None  # of the rows that it was computed for
+    _range: TrainingRange  # of the rows that the model was fitted to
 
-    def _warn_of_rows_outside(self, x: Tensor, train_x: Tensor, remedy: str, stacklevel: int = 2) -> None:
+    def _warn_of_rows_outside(self, x: Tensor, remedy: str, stacklevel: int = 2) -> None:
         """
         An :class:`OutsideRangeWarning` if there are such rows; for models that cannot know it. O(N D).
 
         :param x: `N x D` new rows, as the model sees them.
-        :param train_x: Its training rows.
         :param remedy: What to do.
         """
-        if self._range is None or self._range[0] is not train_x:
-            self._range = (train_x, TrainingRange.of(train_x))
         encoder: Any = getattr(self, "encoder_", None)
         names = getattr(self, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
         names = [f"x{number}" for number in range(x.shape[1])] if names is None else [str(name) for name in names]
         ignored = tuple(getattr(self, "_categories", ()))
-        warn_of_rows_outside(
-            self._range[1].beyond(x.double()), names, remedy, ignored=ignored, stacklevel=stacklevel + 1
-        )
+        warn_of_rows_outside(self._range.beyond(x.double()), names, remedy, ignored=ignored, stacklevel=stacklevel + 1)
 
 
 def _innermost(kernel: Kernel) -> Iterator[Kernel]:
