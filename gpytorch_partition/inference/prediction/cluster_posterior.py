@@ -208,11 +208,11 @@ class ClusterPosterior:
         noise, norm = self._noise_diagonal, self._weighted_norm
         coarsest = max(torch.finfo(covariance.cluster_operator.dtype).eps for covariance in self.covariances)
         share, roundoff = variance_tolerance.value() ** 0.5, _ROUNDOFFS * coarsest
-        smallest = roundoff * norm(function + errors)
+        smallest, is_zero = roundoff * norm(function + errors), norm(function) == 0
 
         def has_converged(state: CGState) -> Tensor:
             deviation = torch.addcmul(state.residual - errors, noise, state.solution)
-            return norm(state.residual) <= share * norm(deviation)
+            return (norm(state.residual) <= share * norm(deviation)) | is_zero
 
         return has_converged, smallest
 
