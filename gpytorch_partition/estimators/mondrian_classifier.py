@@ -290,7 +290,11 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
             for start in range(0, len(x), _ROWS_AT_ONCE):
                 rows = order[start : start + _ROWS_AT_ONCE]
                 block = one_hot(columns[rows], features.num_columns)
-                learner.partial_fit(block, numbers[rows], classes=np.arange(len(self.classes_)))
+                try:
+                    learner.partial_fit(block, numbers[rows], classes=np.arange(len(self.classes_)))
+                except ValueError as error:
+                    message = f"expected an alpha with which descent stays finite, got {self.alpha!r}: {error}"
+                    raise ValueError(message) from error
 
     def _features_of(self, X: Any) -> Any:
         check_is_fitted(self, "features_")

@@ -85,4 +85,4 @@ def check_tensors(**tensors: Any) -> None:
             got = "complex numbers" if torch.is_tensor(value) else type(value).__name__
             raise TypeError(f"expected {name} as a tensor of real numbers, got {got}: torch.as_tensor(...) makes one")
         if not value.dim() or not value.numel():
-            raise ValueError(f"expected {name} with a row or more, got shape {tuple(value.shape)}")
+            raise ValueError(f"expected {name} with rows, one or more, got shape {tuple(value.shape)}")

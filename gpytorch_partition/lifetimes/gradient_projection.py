@@ -139,7 +139,9 @@ def _normalized(outer: Tensor) -> Tensor:
     """A multiple of H (`D x D`), or of its diagonal (`D`), whose trace is D."""
     trace = outer.sum() if outer.dim() == 1 else outer.trace()
     if not trace > 0:
-        raise ValueError("the model is flat, it has no gradients: give a longer lifetime")
+        raise ValueError(
+            "expected a model that varies, got one that is flat, it has no gradients: give a longer lifetime"
+        )
     return outer * (len(outer) / trace)
 
 

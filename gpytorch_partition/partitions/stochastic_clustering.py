@@ -78,7 +78,11 @@ def clustering(drawing: Drawing, x: np.ndarray, seed: int) -> tuple[View, Sites]
     radius = drawn.pop(CUT, None)
     seeds = {name: int(random.randint(2**31 - 1)) for name in _seed_names(drawing.clusterer)}
     clusterer = clone(drawing.clusterer).set_params(**seeds | drawn)
-    labels = clusterer.fit_predict(rows)
+    try:
+        labels = clusterer.fit_predict(rows)
+    except ValueError as error:
+        name, shape = type(clusterer).__name__, tuple(rows.shape)
+        raise ValueError(f"expected a clusterer that takes rows of shape {shape}, got a {name}: {error}") from error
     if radius is not None:
         labels = clusterer.dbscan_clustering(radius, clusterer.min_cluster_size)
     return view, sites_of(clusterer, rows, labels, drawing.noise)

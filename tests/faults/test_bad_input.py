@@ -21,7 +21,9 @@ from tests.faults.entry_points import ENTRIES, TENSORS, WITHOUT_INPUT, cases, pu
 
 _SECONDS = 60  # until a call counts as hanging
 # How this package's errors say what was expected; scikit-learn's checks of its own conventions are taken as they are.
-_EXPLAINS = re.compile(r"expected|must be|should be|was built on|is not fitted|no direction|drop or impute|leave these")
+_EXPLAINS = re.compile(
+    r"expected|must be|should be|was built on|is not fitted|no direction|minimum of|drop or impute|leave these"
+)
 _SCIKIT_LEARN = ("sklearn/utils", "sklearn/base")
 
 
