@@ -216,7 +216,8 @@ def _print_head(data: TrainingData, split: Split) -> None:
 
 
 def _print_line(line: Scores) -> None:
-    print(f"{TITLES[line.model]:<22}{line.rmse:>10.4g} +- {line.rmse_error:<6.2g}", end="")
+    error = f"{line.rmse_error:.{4 if line.rmse_error >= 100 else 2}g}"  # 312.1, not 3.1e+02
+    print(f"{TITLES[line.model]:<22}{line.rmse:>10.4g} +- {error:<6}", end="")
     print(f"{line.nlpd:>9.3f} +- {line.nlpd_error:<5.3f}", end="")
     print(f"{100 * line.coverage_90:>7.1f} +- {100 * line.coverage_90_error:<3.1f}{line.seconds:>9.1f}", flush=True)
 
