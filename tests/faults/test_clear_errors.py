@@ -41,7 +41,9 @@ def test_no_rows(kernel):
 @pytest.mark.parametrize("pair", [(X, X[:, 0]), (X, y), (x, X[:, 0]), (X.tolist(), y)], ids=["both", "x", "y", "list"])
 def test_rows_that_are_no_tensors(method, pair):
     model = FeatureSpaceGP(MondrianKernel(x, 5, random_state=0))
-    with pytest.raises(TypeError, match=r"as tensors, got (ndarray|list): give torch\.as_tensor.*array_chunks"):
+    with pytest.raises(
+        TypeError, match=r"as a tensor of real numbers, got (ndarray|list): torch\.as_tensor.*array_chunks"
+    ):
         getattr(model, method)(*pair)
     with pytest.raises(TypeError, match="chunks of two parts, points and targets, got a Tensor"):
         model.add_chunks([x])
