@@ -58,19 +58,43 @@ def all_or_nothing(method: Callable[Concatenate[Self, P], T]) -> Callable[Concat
     def whole(self: Self, *args: P.args, **kwargs: P.kwargs) -> T:
         work = object.__new__(type(self))
         vars(work).update(vars(self))
-        has_gradients = torch.is_grad_enabled()
-        try:
-            # What it sets for a while ends with it, also where an interruption comes as a context begins to leave,
-            # which then never does.
-            result = copy_context().run(method, work, *args, **kwargs)
-        except BaseException:
-            torch.set_grad_enabled(has_gradients)
-            raise
+        result = _in_own_context(method, work, *args, **kwargs)
         # One assignment, so that neither an interruption nor another thread finds a part of it.
         self.__dict__ = vars(work)
         return self if result is work else result  # type: ignore[return-value]
 
     return whole
+
+
+def in_own_context(work: Callable[P, T]) -> Callable[P, T]:
+    """
+    Decorate work that enters settings and the like: they end with it, also where their own ends are interrupted.
+
+    An interruption may come as a context manager begins to leave, which then never does.
+
+    :param work: A function or a method. Context variables that it sets are those of a copy.
+
+    Example:
+        >>> from contextvars import ContextVar
+        >>> number = ContextVar("number", default=1)
+        >>> in_own_context(number.set)(2).var is number, number.get()
+        (True, 1)
+    """
+
+    @wraps(work)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> T:
+        return _in_own_context(work, *args, **kwargs)
+
+    return inside
+
+
+def _in_own_context(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    has_gradients = torch.is_grad_enabled()
+    try:
+        return copy_context().run(work, *args, **kwargs)
+    except BaseException:
+        torch.set_grad_enabled(has_gradients)
+        raise
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from gpytorch.models import ExactGP
 from linear_operator import settings as linear_settings
 
 from gpytorch_partition import settings
-from gpytorch_partition.all_or_nothing import unchanged_by_errors
+from gpytorch_partition.all_or_nothing import in_own_context, unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
 from gpytorch_partition.inference.evidence.profile_likelihood import Maximum, maximize
@@ -41,6 +41,7 @@ _LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at wh
 _MOST_SECONDS = 120.0  # that an exact method may take where Lanczos steps do not suffice
 
 
+@in_own_context
 def fit_exact_gp(
     model: ExactGP,
     likelihood: Likelihood,

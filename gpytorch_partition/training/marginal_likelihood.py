@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from gpytorch_partition import settings
-from gpytorch_partition.all_or_nothing import unchanged_by_errors
+from gpytorch_partition.all_or_nothing import in_own_context, unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
@@ -51,6 +51,7 @@ class MarginalLikelihoodFit:
     bias: float = 0.0  #: how much larger the log marginal likelihood may be, in nats: part of the standard error
 
 
+@in_own_context
 def maximize_marginal_likelihood(
     model: ExactGP, likelihood: Likelihood, *, max_iterations: int = 100
 ) -> MarginalLikelihoodFit:

@@ -231,7 +231,7 @@ class TestErrors:
             (torch.ones(300, 3), Y, {}, "rows that vary"),
             (X.expand(2, 300, 3), Y, {}, "one set of rows"),
             (X, Y, {"num_landmarks": 301}, "at most as many inducing points"),
-            (X, Y, {"num_landmarks": 0}, "one inducing point or more"),
+            (X, Y, {"num_landmarks": 0}, "inducing points, 1 or more"),
             (X, Y, {"num_rows": 1}, "two rows or more"),
             (X, Y, {"random_state": "seed"}, "seed"),
             (X, Y, {"active_dims": (1, 1)}, "distinct numbers"),

@@ -47,7 +47,7 @@ def test_repeated_rows_count_once(num_landmarks):
 def test_the_default_is_500_or_all_there_are():
     assert _chosen(X, None).shape == (400, 3)
     assert _chosen(torch.cat([X, X + 10]), None).shape == (500, 3)
-    with pytest.raises(ValueError, match="one inducing point or more"):
+    with pytest.raises(ValueError, match="inducing points, 1 or more"):
         _chosen(X, 0)
 
 

@@ -20,7 +20,7 @@ from gpytorch_partition.inference.feature_space.statistics import ClusterStatist
 N = 150
 GENERATOR = torch.Generator().manual_seed(1)
 X = torch.randn(N, 3, generator=GENERATOR).double()
-Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(N, generator=GENERATOR)
+Y = X[:, 0].sin() + X[:, 1].abs() + 0.3 * torch.randn(N, generator=GENERATOR) - 0.8
 FOREST = RandomForestKernel(X, Y, 8, random_state=0, max_samples=0.4).partition
 LAYOUT = FOREST.layout
 SIZE = int(LAYOUT.heights.max()) + 1
@@ -35,6 +35,7 @@ def _weights(seed=0):
 def evidence():
     statistics = ClusterStatistics(FOREST)
     statistics.add(X, Y)
+    assert statistics.center == 0  # so that means are those of the targets themselves
     return LevelEvidence(statistics.counts, statistics.sums, statistics.squares, LAYOUT)
 
 
