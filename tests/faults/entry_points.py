@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import pkgutil
 from collections.abc import Callable
 from functools import cache, partial
-from importlib import import_module
 from typing import Any
 
 import gpytorch
@@ -444,14 +442,9 @@ def cases() -> list[tuple[str, str]]:
 
 def public_names() -> set[str]:
     """All names that the package and its folders export, but for modules."""
-    folders = [
-        import_module(each.name) for each in pkgutil.iter_modules(package.__path__, "gpytorch_partition.") if each.ispkg
-    ]
-    exported = {folder.__name__ for folder in FOLDERS}
     return {
         name
-        for folder in [package, *folders, ensembles]
-        if folder.__name__ in exported
+        for folder in FOLDERS
         for name, value in vars(folder).items()
         if not name.startswith("_") and not inspect.ismodule(value)
     } - {"annotations"}
