@@ -10,7 +10,7 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.distributions.multivariate_normal import kl_mvn_mvn
 from gpytorch.mlls import LeaveOneOutPseudoLikelihood
 from linear_operator import settings as linear_settings
-from linear_operator.operators import LinearOperator
+from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
@@ -18,7 +18,6 @@ from gpytorch_partition.composition.claims import claim
 from gpytorch_partition.composition.covariance import contains_partition_kernel
 from gpytorch_partition.operators.guards import involves_partitions
 from gpytorch_partition.operators.noisy_clusters import NoisyClusters, noisy_clusters
-from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _ONE_SAMPLE = torch.Size()
 
@@ -98,9 +97,9 @@ class PartitionMultivariateNormal(MultivariateNormal):
         entropy = 0.5 * (log_determinant + self.loc.shape[-1] * (1 + math.log(2 * math.pi)))
         return entropy.expand(self.batch_shape)
 
-    def _check_noise(self, task: str) -> PartitionAddedDiagLinearOperator:
+    def _check_noise(self, task: str) -> AddedDiagLinearOperator:
         covariance = self.lazy_covariance_matrix.evaluate_kernel()
-        if isinstance(covariance, PartitionAddedDiagLinearOperator):
+        if isinstance(covariance, AddedDiagLinearOperator):
             return covariance
         raise RuntimeError(
             f"{task} of {self.loc.shape[-1]:,} values expected a covariance with noise, got a "

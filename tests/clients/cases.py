@@ -104,11 +104,13 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         ("leave-one-out",),
         "refused",
-        _DENSE,
-        "The leave-one-out likelihood takes a Cholesky factor: as above.",
+        "expected one partition kernel plus one level of noise, with fewer clusters than rows",
+        "The leave-one-out likelihood is exact where clusters are fewer than rows; else it would take a dense Cholesky "
+        "factor: as above.",
         quantities=TRAINING,
         sizes=(1500,),
         modes=("default", "fast_pred_var"),
+        not_of=("fast cluster", "learned heights", "random binning", "function"),
     ),
     Deviation(
         ("Bernoulli classification at all rows",),
