@@ -89,8 +89,9 @@ def default_model(
     :param categories: The number C of levels of each column that holds codes 0 ... C - 1 of a category, by its number,
         as :class:`~gpytorch_partition.tables.TableEncoder` makes them. (Default: None, no such columns.)
     :param weights: `N` weights of the rows, above 0: the noise's variance at a training row is divided by its weight,
-        here and in folds, that of a new observation is not. Trees and mean targets count a row by its weight, but no
-        more than one that nine tenths of the rows weigh at most. (Default: None, 1.)
+        here and in folds, that of a new observation is not. Trees count a row by its weight, but no more than one that
+        nine tenths of the rows weigh at most; the medians and mean targets by which the parts that compare numbers see
+        missing cells and categories do not. (Default: None, 1.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     :param options: The numbers above and others. (Default: these.)
