@@ -71,6 +71,8 @@ def test_fitting_anew_gives_the_same_numbers(name):
         pytest.skip("other versions of the libraries that were there: they may grow other trees")
     model = entry.fitted(stored["rows"])
     rtol = max(entry.rtol, SEARCH_RTOL) if entry.is_searched else entry.rtol
+    if name in SCALED:  # what inducing points lack is added to the noise of few rows too, which came later
+        model.likelihood_.noise_covar = model.likelihood_.noise_covar.base_noise
     expected, found = stored["numbers"], _numbers(entry, model, stored["rows"])
     if name in SCALED:
         expected = {**expected, "observed_variance": SCALED[name] * expected["observed_variance"]}
