@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpytorch_partition.inputs.categories import checked_categories
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.row_weights import positive_weights
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -96,8 +97,8 @@ def default_model(
     :param options: The numbers above and others. (Default: these.)
     :return: The model, in evaluation mode.
     :raises ValueError: If rows or targets cannot be used: too few, without columns, not matching, infinite, too large
-        for float32, or targets that do not vary or whose standard deviation is out of bounds; or if no part is left,
-        or one is to be omitted that does not exist.
+        for float32, or targets that do not vary or whose standard deviation is out of bounds; if columns of categories
+        have other cells than codes; or if no part is left, or one is to be omitted that does not exist.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -111,7 +112,8 @@ def default_model(
         True
     """
     check_training_data(train_x, train_y)
-    rows, categories = decode_missing(train_x).double(), dict(categories or {})
+    rows = decode_missing(train_x).double()
+    categories = checked_categories(categories, rows)
     row_weights = positive_weights(weights, len(rows))
     data = TrainingData(rows, train_y.double(), categories, needs_view(rows, categories), row_weights)
     _check_parts(options)

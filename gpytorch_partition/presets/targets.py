@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inference.evidence.spectral_likelihood import dense_measure
+from gpytorch_partition.inputs.categories import checked_categories
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
@@ -110,7 +111,8 @@ def default_targets_model(
         True
     """
     setup, x, y = Setup(random_state_of(random_state), n_jobs, options), decode_missing(x).double(), y.double()
-    rows = _Rows(x, y, dict(categories or {}), needs_view(x, categories or {}))
+    categories = checked_categories(categories, x)
+    rows = _Rows(x, y, categories, needs_view(x, categories))
     with stage("choosing weights and noise"):
         chosen = _choose(rows, setup)
     if needs_calibration(len(x), options):

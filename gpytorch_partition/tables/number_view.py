@@ -13,6 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
+from gpytorch_partition.inputs.categories import checked_categories
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.saved_tables import are_finite, check_saved, has_shape
 
@@ -85,7 +86,7 @@ class NumberView(torch.nn.Module):
         for name in _BUFFERS:
             self.register_buffer(name, torch.empty(0, dtype=torch.int64))
         if x is not None:
-            self._fit(x, categories or {}, y, folds, weights)
+            self._fit(x, checked_categories(categories, decode_missing(x)), y, folds, weights)
 
     def _fit(
         self,

@@ -13,36 +13,19 @@ import pytest
 import torch
 
 from gpytorch_partition import MondrianKernel
-from gpytorch_partition.estimators import PartitionGPRegressor, PartitionSVC
-from tests.faults.estimators_zoo import classes, numbers, rows
+from gpytorch_partition.estimators import PartitionGPRegressor
+from tests.faults.child import answer, asked
+from tests.faults.estimators_zoo import numbers, rows
 
 _SECONDS = 120  # after which a process is taken to hang
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
 
 
-def _asked(model: Any, kernel: Any, X: np.ndarray) -> list[np.ndarray]:
-    x = torch.from_numpy(X)
-    refitted = PartitionGPRegressor("mondrian", 5, random_state=0).fit(X, numbers(X))
-    svc = PartitionSVC(num_partitions=5, random_state=0).fit(X, classes(X))
-    return [
-        *model.predict(X, return_std=True),
-        model.sample_y(X[:4], 3),
-        (kernel(x) @ x).detach().numpy(),
-        refitted.predict(X),
-        svc.decision_function(X),
-    ]
-
-
-def _answer(connection: Any, *args: Any) -> None:
-    torch.set_num_threads(1)  # as in the parent: sums of several threads are rounded otherwise
-    connection.send(_asked(*args))
-
-
 def _in_process(method: str, *args: Any) -> Any:
     context = multiprocessing.get_context(method)
     ours, its = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(its, *args))
+    process = context.Process(target=answer, args=(its, *args))
     process.start()
     its.close()
     try:
@@ -59,7 +42,7 @@ def test_a_child_process_answers_with_the_same_bits(method):
     X = rows(0, 80)
     kernel = MondrianKernel(torch.from_numpy(X), 10, random_state=0)
     model = PartitionGPRegressor("forest", 10, random_state=0, verbose=0).fit(X, numbers(X))
-    expected = _asked(model, kernel, X)
+    expected = asked(model, kernel, X)
     found = _in_process(method, model, kernel, X)
     assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
 

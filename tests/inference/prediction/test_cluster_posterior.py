@@ -21,6 +21,7 @@ from gpytorch_partition import (
 from gpytorch_partition.inference.feature_space.feature_space import feature_space_of
 from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
+from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.loadings import LoadedRows
 
@@ -262,8 +263,15 @@ def test_sampled_variances_with_default_settings(noise, dtype, name, preconditio
     """Rows that are all but left out by a loud noise of their own must not decide when a solve ends."""
     posterior = _many_rows(noise, dtype, name)
     exact = _exact_variances_at_rows(posterior)
-    with settings.iterative(), settings.preconditioner(preconditioner):
-        ratio = posterior.sampled_variances().double() / exact
+    prior = posterior.covariance
+    accuracy = {"tolerance": settings.variance_tolerance.value(), "residual": 1e-4, "is_dense": False}
+    predictive = PredictiveCovarianceLinearOperator(prior, prior, prior, posterior.noisy, **accuracy)
+    with (
+        settings.iterative(),
+        settings.preconditioner(preconditioner),
+        settings.predictive_variances("samples"),
+    ):
+        ratio = predictive.diagonal().double() / exact
     standard_error = (2 / settings.num_variance_samples.value()) ** 0.5
     assert (ratio - 1).abs().max() < 6 * standard_error
     quiet = posterior.noisy._diag_tensor._diagonal() < 2
