@@ -27,64 +27,50 @@ from gpytorch_partition.estimators.given_kernels import (
     name_or_function,
     quiet_of_lengthscales,
     sees_raw_columns,
-    state_name,
 )
 from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
 from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
-from gpytorch_partition.estimators.missing_cells import UnknownCells, refuse_holes, unknown_cells
+from gpytorch_partition.estimators.missing_cells import refuse_holes
+from gpytorch_partition.estimators.moments import Moments
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
-from gpytorch_partition.estimators.saved_state import check_encoder_fits, check_parts_fit, check_state
+from gpytorch_partition.estimators.saved_regressor import SavedRegressor
 from gpytorch_partition.estimators.several_targets import SeveralTargets
-from gpytorch_partition.estimators.summary import noise_variances
 from gpytorch_partition.estimators.tables import ReadsTables
-from gpytorch_partition.estimators.targets import has_several, rebuilt_targets
+from gpytorch_partition.estimators.targets import has_several
 from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, is_blind
 from gpytorch_partition.estimators.uncertainty import (
     checked_quantiles,
-    gaussian_quantiles,
-    heavy_quantiles,
-    predictive,
     sampled,
 )
-from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
-from gpytorch_partition.likelihoods import student_t_noise, weights_of
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 from gpytorch_partition.presets import Options, default_model, ensemble_model
-from gpytorch_partition.presets.assembly import description_of, rebuilt
+from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.options import some_rows
-from gpytorch_partition.progress import progress, ticking, verbosity
+from gpytorch_partition.progress import ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
-from gpytorch_partition.tables import NumberView, TableEncoder, needs_view
+from gpytorch_partition.tables import needs_view
 from gpytorch_partition.tables.encoder import is_table
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 NAMES = ("auto", *KERNELS)
 DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
-_SAVED_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
-
 _MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
-# Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
-_CODES_AT_ONCE = 2**28
-# What the default model holds for a row, in numbers of the size of a code: trees, and inducing points in float64.
-_AUTO_NUMBERS = 4_500
 _WIDENS = (
     "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some from there"
 )
 _FIT_THERE = "Leave these rows out, or fit to some from there"
-# Its variances come from a quarter of the samples: those of the function, without the noise, are right to 12.5 %.
-_FEWER_SAMPLES = 4
 
 
-class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables, RegressorMixin, BaseEstimator):
+class PartitionGPRegressor(
+    Explanation, SeveralTargets, Moments, SavedRegressor, ToldOfRange, ReadsTables, RegressorMixin, BaseEstimator
+):
     r"""
     Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
 
@@ -248,38 +234,48 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         self._check_parameters()
         if self.categorical_features is None and not is_table(X):
             self._refuse_holes(X)
-        weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
+        X, y, weights = self._rows_and_targets(X, y, sample_weight)
+        rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
+        self._columns, self._unit = self._standardization(rows), target_unit(y, weights)
+        self.options_, self.left_out_ = None, ()
+        with verbosity(self.verbose), ticking(f"fitting {len(y):,} rows"):
+            if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
+                self._fit_by_folds(X, y, weights)
+            else:
+                self._fit_kernel(X, y, rows, weights)
+        return self
+
+    def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, RowWeights | None]:
+        """Rows that count, their targets, and their weights."""
+        weights, row_weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y)), None
         if has_several(y):
             self._check_one_target_only(weights)
-            row_weights = None
             X, y, self._counted_rows = self._read_targets(X, y)
         else:
             X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
             X, y = self._read_target(X, y)
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
-        rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
-        self._columns = self._standardization(rows)
-        self._unit = target_unit(y, row_weights)
+        return X, y, row_weights
+
+    def _fit_by_folds(self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None) -> None:
+        """The default model, or that of an ensemble, in the time that there is."""
+        x, targets = self._columns.apply_array(X), self._unit.apply_array(y)
+        fit = partial(self._fit_some_rows, x, targets, torch.from_numpy(y), weights, self._counted_rows)
+        options, has_view = Options() if self.options is None else self.options, needs_view(x, self._categories)
+        fit_in_time(self, fit, (len(y), x.shape[1]), options, has_view=has_view)
+
+    def _fit_kernel(self, X: np.ndarray, y: np.ndarray, rows: np.ndarray, weights: RowWeights | None) -> None:
+        """One kernel, built on rows that may be more than have targets."""
         is_exact = len(y) <= _MOST_DENSE_ROWS or sees_raw_columns(self.kernel)
         dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
-        x = self._columns.apply_array(X).to(dtype)
+        x, points = (self._columns.apply_array(each).to(dtype) for each in (X, rows))
         targets = self._unit.apply_array(y).to(dtype)
-        points = self._columns.apply_array(rows).to(dtype)
-        self.options_, self.left_out_ = None, ()
-        with verbosity(self.verbose), ticking(f"fitting {len(y):,} rows"):
-            if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
-                options = Options() if self.options is None else self.options
-                data = (x.double(), targets.double(), torch.from_numpy(y), row_weights, self._counted_rows)
-                has_view = needs_view(x, self._categories)
-                fit_in_time(self, partial(self._fit_some_rows, *data), (len(y), x.shape[1]), options, has_view=has_view)
+        with recorded_stages() as self.seconds_:
+            if y.ndim == 2:
+                self._fit_targets(x, targets, points)
             else:
-                with recorded_stages() as self.seconds_:
-                    if y.ndim == 2:
-                        self._fit_targets(x, targets, points)
-                    else:
-                        self._fit_model(x, targets, points, row_weights)
-        return self
+                self._fit_model(x, targets, points, weights)
 
     def _read_target(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         self._target_names = None
@@ -448,100 +444,6 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         check_is_fitted(self, "model_")
         return self.model_.covar_module if self._has_several else self.model_.covar_module.base_kernel
 
-    # Tensors and plain values.
-
-    def to_state(self) -> dict[str, Any]:
-        """
-        The fitted regressor as tensors and plain values, which `torch.load(..., weights_only=True)` reads.
-
-        Nothing large is copied: the tensors are the regressor's own, training rows and targets among them.
-
-        :raises TypeError: If the kernel came from a function, which no plain value can stand for.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
-
-        Example:
-            >>> X = np.linspace(0, 1, 30)[:, None]
-            >>> model = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X, X[:, 0] ** 2)
-            >>> copy = PartitionGPRegressor.from_state(model.to_state())
-            >>> bool((copy.predict(X) == model.predict(X)).all())
-            True
-        """
-        check_is_fitted(self, "model_")
-        name = state_name(self.kernel)
-        names = getattr(self, "feature_names_in_", None)
-        return {
-            "parameters": {
-                **{name: getattr(self, name) for name in _SAVED_PARAMETERS},
-                "kernel": name,
-                "categorical_features": _plain(self.categorical_features),
-            },
-            "feature_names": None if names is None else [str(name) for name in names],
-            "x_mean": self._columns.mean,
-            "x_scale": self._columns.scale,
-            "y_mean": self._unit.mean.tolist(),
-            "y_scale": self._unit.scale.tolist(),
-            "target_names": self._target_names,
-            "train_x": self.model_.train_inputs[0],
-            "train_y": self.model_.train_targets,
-            "model": dict(self.model_.state_dict()),
-            "log_marginal_likelihood_value": self.log_marginal_likelihood_value_,
-            "at_bounds": self.at_bounds_,
-            "n_iter": self.n_iter_,
-            "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
-            "has_view": isinstance(self.kernel_, EncodedKernel),
-            "seconds": self.seconds_,
-            "row_weights": None if self._has_several else weights_of(self.likelihood_),
-            "counted_rows": None if self._counted_rows is None else torch.from_numpy(self._counted_rows),
-            "left_out": list(self.left_out_),
-            "constant_columns": list(self._constant_columns),
-            **description_of(self.model_),
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> PartitionGPRegressor:
-        """
-        The regressor that :meth:`to_state` described; it predicts the same to the last bit.
-
-        Seed and options are not part of the state: a refit would draw new partitions, by the usual options.
-
-        :param state: What :meth:`to_state` returned, which has an example, or a load of it.
-        :raises KeyError: If a part is missing.
-        :raises RuntimeError: If a part cannot be one of a regressor, or they do not fit together.
-        """
-        regressor = cls()
-        check_state(regressor, state)
-        regressor.set_params(**state["parameters"])
-        regressor._columns = Standardization(state["x_mean"], state["x_scale"])
-        regressor._unit = Standardization(*torch.tensor([state["y_mean"], state["y_scale"]], dtype=torch.float64))
-        regressor._target_names = state.get("target_names")  # which came later, as several targets did
-        x, y = state["train_x"], state["train_y"]
-        kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
-        kernel = EncodedKernel(kernel) if state.get("has_view") else kernel
-        if y.dim() == 2:
-            model = rebuilt_targets(state, x, y, kernel)
-        else:
-            weights = state.get("row_weights")  # which came later, as the rows that count
-            likelihood = new_likelihood(None if weights is None else RowWeights.of(weights))
-            model = rebuilt(state, x, y) or PartitionGP(x, y, likelihood, kernel)
-        model.load_state_dict(state["model"])
-        regressor._set_model(model)
-        check_parts_fit(regressor, model.covar_module, model.train_inputs[0])
-        encoder = state.get("encoder")  # as the view, of later versions
-        regressor.encoder_ = None if encoder is None else TableEncoder.from_state(encoder)
-        if regressor.encoder_ is not None:
-            check_encoder_fits(regressor, regressor.encoder_, model.train_inputs[0], model)
-        regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
-        if state["feature_names"] is not None:
-            regressor.feature_names_in_ = np.array(state["feature_names"], dtype=object)
-        regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
-        regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
-        regressor.seconds_ = state.get("seconds", {})  # which came later
-        counted = state.get("counted_rows")
-        regressor._counted_rows = None if counted is None else counted.numpy()
-        regressor._constant_columns = tuple(state.get("constant_columns", ()))
-        regressor.options_, regressor.left_out_ = None, tuple(state.get("left_out", ()))  # as these
-        return regressor
-
     # Inside.
 
     _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
@@ -595,22 +497,6 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
         self.likelihood_: Any = getattr(model, "likelihood", None)  # of several targets none
         self.log_predictive_density_ = description_of(model)["log_predictive_density"]
 
-    @property
-    def _is_chosen(self) -> bool:
-        """Whether the model is the default one, not one of a single kernel."""
-        return description_of(self.model_)["parts"] is not None
-
-    @property
-    def _knows_missing_cells(self) -> bool:
-        """Whether the model has forests only, or a view; one of complete rows is given medians for new holes."""
-        if any(isinstance(module, NumberView) for module in self.model_.modules()):
-            return True
-        return all(isinstance(kernel, RandomForestKernel) for kernel in innermost_kernels(self.model_.covar_module))
-
-    @property
-    def _y_scale(self) -> Any:
-        return self._unit.scale.numpy() if self._has_several else self._unit.scale.item()
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
@@ -640,99 +526,3 @@ class PartitionGPRegressor(Explanation, SeveralTargets, ToldOfRange, ReadsTables
     def _finiteness(self) -> bool | str:
         """What scikit-learn is to check: trees know missing values."""
         return "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True
-
-    def _points(self, rows: np.ndarray) -> Tensor:
-        """Rows (`N x D`) as the model takes them."""
-        train_x = self.model_.train_inputs[0]
-        x = self._columns.apply_array(rows).to(train_x.dtype)
-        self._warn_of_new_holes(x, train_x)
-        return self._filled(x)
-
-    def _filled(self, x: Tensor) -> Tensor:
-        """Standardized rows, without holes where the model knows none."""
-        if not self._knows_missing_cells:
-            return torch.where(x.isnan(), self.model_.train_inputs[0].median(0).values, x)
-        return x
-
-    def _predictive(self, rows: np.ndarray, include_noise: bool) -> Any:
-        """The distribution of new observations, or of the function, in standardized units, lazily."""
-        return predictive(self.model_, self._points(rows), include_noise=include_noise)
-
-    def _moments(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations (or nothing) in units of the targets, block by block."""
-        size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
-        starts = range(0, len(rows), size)
-        with verbosity(self.verbose), ticking(f"predicting {len(rows):,} rows"):
-            blocks = [self._moments_of(rows[i : i + size], with_std, include_noise) for i in progress(starts, "blocks")]
-        mean, std = (np.concatenate(parts) for parts in zip(*blocks))
-        if self._has_several:
-            return self._with_unknown_cells(rows, mean, std)
-        if (unknown := self._unknown_cells(rows, with_std, include_noise)) is None:
-            return mean, std
-        return unknown.mean(mean), np.sqrt(std**2 + unknown.variance(len(rows))) if with_std else std
-
-    @torch.no_grad()
-    def _unknown_cells(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> UnknownCells | None:
-        """What the rows with holes may be; None if there are none."""
-        if not np.isnan(rows).any():
-            return None
-        train_x = decode_missing(self.model_.train_inputs[0])
-        x = self._columns.apply_array(rows).to(train_x)
-        noise_of = self._noise_of if with_std and include_noise else None
-        return unknown_cells(x, train_x, self._categories, self._means_of, noise_of, only_means=not with_std)
-
-    def _noise_of(self, x: Tensor) -> np.ndarray:
-        """Variances of the noise in squared units of the targets, of standardized rows."""
-        return noise_variances(self.likelihood_, self._filled(x)).double().numpy() * self._y_scale**2
-
-    def _means_of(self, x: Tensor) -> np.ndarray:
-        """Means in units of the targets, of standardized rows."""
-        size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
-        blocks = self._filled(x).split(size)
-        with settings.iterative(), settings.no_debug():
-            return np.concatenate([self._unit.undo(self.model_(block).mean).numpy() for block in blocks])
-
-    def _quantiles(
-        self, rows: np.ndarray, mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray, include_noise: bool
-    ) -> np.ndarray:
-        """Quantiles (`N x q`) of rows with these means and standard deviations."""
-        if not include_noise or student_t_noise(self.likelihood_) is None:
-            return gaussian_quantiles(mean, std, probabilities)
-        return heavy_quantiles(self.likelihood_, self._points(rows), mean, std, self._y_scale, probabilities)
-
-    @torch.no_grad()
-    def _moments_of(self, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations (or nothing) in units of the targets."""
-        # Without debugging GPyTorch does not warn that the rows may be the training rows.
-        with settings.iterative(), settings.no_debug(), self._samples_of_variances(include_noise):
-            if self._has_several:
-                return self._moments_of_targets(rows, with_std, include_noise)
-            found = self._predictive(rows, include_noise)
-            mean = self._unit.undo(found.mean).numpy()
-            variance = found.variance.double().numpy() if with_std else np.empty(0)
-        return mean, np.sqrt(variance) * self._y_scale
-
-    def _samples_of_variances(self, include_noise: bool) -> settings.num_variance_samples:
-        """Samples for variances: fewer where solves are slower, if most of the variance is noise."""
-        number = settings.num_variance_samples.value()
-        has_fewer = (self._is_chosen or self._has_several) and include_noise
-        return settings.num_variance_samples(max(2, number // _FEWER_SAMPLES) if has_fewer else number)
-
-    @torch.no_grad()
-    def _joint_moments(self, rows: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Means and covariance in units of the targets."""
-        with settings.iterative(), settings.no_debug():
-            if self._has_several:
-                return self._joint_moments_of_targets(rows, include_noise)
-            found = self._predictive(rows, include_noise)
-            mean = self._unit.undo(found.mean).numpy()
-            covariance = found.lazy_covariance_matrix.to_dense().double().numpy()
-        covariance = 0.5 * (covariance + covariance.T) * self._y_scale**2
-        if (unknown := self._unknown_cells(rows, True, include_noise)) is None:
-            return mean, covariance
-        return unknown.mean(mean), covariance + np.diag(unknown.variance(len(rows)))
-
-
-def _plain(columns: Sequence[str | int] | None) -> list[str | int] | None:
-    """Names, numbers or flags of columns without the types of NumPy."""
-    return None if columns is None else [one.item() if isinstance(one, np.generic) else one for one in columns]

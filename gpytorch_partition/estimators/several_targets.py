@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.given_kernels import check_dense_size, quiet_of_lengthscales
 from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.tables import check_targets
@@ -142,7 +143,7 @@ class SeveralTargets:
                 f"{name} is at its bound: the model reproduces the training targets, so predictive intervals may be "
                 "too narrow",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=level_of_caller(),
             )
         return found
 

@@ -267,31 +267,38 @@ def summary_of_targets(
     centred = (means - means.mean(-1, keepdim=True)).transpose(0, 1).flatten(1)
     own_names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
     found = described(parts, own_names, priors, covariance_shares(centred), columns, some)
-    known = ~model.train_targets.isnan()
     functions = means.sum(1).std(-1, correction=0)
-    root = model.task_covariance.diagonal().sqrt()
-    correlations = (model.task_covariance / root / root.unsqueeze(-1)).tolist()
-    of_targets = tuple(
-        TargetSummary(
-            name,
-            int(known[:, number].sum()),
-            scale * float(model.train_targets[known[:, number], number].double().std(correction=0)),
-            scale * float(functions[number]),
-            scale * float(model.noise[number].sqrt()),
-            dict(zip(names, correlations[number])),
-        )
-        for number, (name, scale) in enumerate(zip(names, unit.scale.tolist()))
-    )
+    scales = model.task_covariance.diagonal()
     return ModelSummary(
         num_rows=len(x),
         parts=found,
         target_std=1.0,
         function_std=float(functions.square().mean().sqrt()),
-        prior_std=max(0.0, float(root.square().mean()) * sum(priors)) ** 0.5,
+        prior_std=max(0.0, float(scales.mean()) * sum(priors)) ** 0.5,
         noise_std=float(model.noise.mean().sqrt()),
         noise_range=None,
-        targets=of_targets,
+        targets=_targets(model, unit, names, functions),
         **others,
+    )
+
+
+def _targets(
+    model: CoregionalizedGP, unit: Standardization, names: list[str], functions: Tensor
+) -> tuple[TargetSummary, ...]:
+    """The targets one by one, whose means have these standard deviations (`T`)."""
+    root = model.task_covariance.diagonal().sqrt()
+    correlations = (model.task_covariance / root / root.unsqueeze(-1)).tolist()
+    known = [column[~column.isnan()].double() for column in model.train_targets.unbind(-1)]
+    return tuple(
+        TargetSummary(
+            name,
+            len(known[number]),
+            scale * float(known[number].std(correction=0)),
+            scale * float(functions[number]),
+            scale * float(model.noise[number].sqrt()),
+            dict(zip(names, correlations[number])),
+        )
+        for number, (name, scale) in enumerate(zip(names, unit.scale.tolist()))
     )
 
 

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_consistent_length
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.presets.assembly import own_description, unfitted_kernel
 from gpytorch_partition.stages import stage
@@ -137,7 +138,7 @@ def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
             f"{missing} of {len(y)} rows are left out, the first of them row {int((~known).argmax())}: none of their "
             f"{y.shape[1]} targets is known",
             UserWarning,
-            stacklevel=5,
+            stacklevel=level_of_caller(),
         )
     return known
 

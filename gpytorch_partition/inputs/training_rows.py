@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.missing import MISSING
 
 _MAX_SCALE_RATIO = 100.0  # of the standard deviations of two columns
@@ -49,7 +50,7 @@ def warn_about_unequal_scales(x: Tensor, owner: str) -> None:
             f"{scales.min():.3g} to {scales.max():.3g}: columns with small ones will hardly matter. "
             "Standardize the columns to mean 0 and standard deviation 1 first.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=level_of_caller(),
         )
 
 

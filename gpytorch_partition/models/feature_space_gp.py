@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.clusters.cluster_index import SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import MAX_CLUSTERS
 from gpytorch_partition.clusters.incidence import Incidence
@@ -218,7 +219,7 @@ class FeatureSpaceGP:
         values = replace(found, mean=found.mean + self.statistics.center)
         if values.noise <= bounds.noise[0] * (1 + _BOUND_TOLERANCE):
             message = f"the noise is at its lower bound, {bounds.noise[0]:g}: is the unit of the targets small?"
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+            warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
         self._forget(with_space=False)  # first: an interruption between the two must not leave the old solution
         self.values = values
         return values

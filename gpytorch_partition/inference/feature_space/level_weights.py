@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.clusters.node_weights import level_node_weights
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
@@ -127,7 +128,7 @@ def maximize_level_weights(
     )
     if found.nit >= max_iterations:
         message = f"level weights were still improving after {found.nit} iterations: raise max_iterations."
-        warnings.warn(message, ConvergenceWarning, stacklevel=4)
+        warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
     return space.values(torch.from_numpy(found.x))[0]
 
 

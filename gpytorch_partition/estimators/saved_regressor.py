@@ -1,0 +1,143 @@
+"""A fitted regressor as tensors and plain values, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.utils.validation import check_is_fitted
+
+from gpytorch_partition.estimators.given_kernels import state_name
+from gpytorch_partition.estimators.kernels import KERNELS
+from gpytorch_partition.estimators.sample_weight import new_likelihood
+from gpytorch_partition.estimators.saved_state import check_encoder_fits, check_parts_fit, check_state
+from gpytorch_partition.estimators.targets import rebuilt_targets
+from gpytorch_partition.inputs.row_weights import RowWeights
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
+from gpytorch_partition.likelihoods import weights_of
+from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.presets.assembly import description_of, rebuilt
+from gpytorch_partition.tables import TableEncoder
+
+_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
+
+
+class SavedRegressor:
+    """Mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`: its state."""
+
+    def to_state(self: Any) -> dict[str, Any]:
+        """
+        The fitted regressor as tensors and plain values, which `torch.load(..., weights_only=True)` reads.
+
+        Nothing large is copied: the tensors are the regressor's own, training rows and targets among them.
+
+        :raises TypeError: If the kernel came from a function, which no plain value can stand for.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> from gpytorch_partition.estimators import PartitionGPRegressor
+            >>> X = np.linspace(0, 1, 30)[:, None]
+            >>> model = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X, X[:, 0] ** 2)
+            >>> copy = PartitionGPRegressor.from_state(model.to_state())
+            >>> bool((copy.predict(X) == model.predict(X)).all())
+            True
+        """
+        check_is_fitted(self, "model_")
+        return {
+            **self._state_of_columns(),
+            **self._state_of_rows(),
+            "y_mean": self._unit.mean.tolist(),
+            "y_scale": self._unit.scale.tolist(),
+            "target_names": self._target_names,
+            "model": dict(self.model_.state_dict()),
+            "log_marginal_likelihood_value": self.log_marginal_likelihood_value_,
+            "at_bounds": self.at_bounds_,
+            "n_iter": self.n_iter_,
+            "has_view": isinstance(self.kernel_, EncodedKernel),
+            "seconds": self.seconds_,
+            "left_out": list(self.left_out_),
+            **description_of(self.model_),
+        }
+
+    def _state_of_columns(self: Any) -> dict[str, Any]:
+        names, kernel = getattr(self, "feature_names_in_", None), state_name(self.kernel)
+        parameters = {name: getattr(self, name) for name in _PARAMETERS}
+        return {
+            "parameters": parameters
+            | {"kernel": kernel, "categorical_features": _without_numpy(self.categorical_features)},
+            "feature_names": None if names is None else [str(name) for name in names],
+            "x_mean": self._columns.mean,
+            "x_scale": self._columns.scale,
+            "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
+            "constant_columns": list(self._constant_columns),
+        }
+
+    def _state_of_rows(self: Any) -> dict[str, Any]:
+        counted = self._counted_rows
+        return {
+            "train_x": self.model_.train_inputs[0],
+            "train_y": self.model_.train_targets,
+            "row_weights": None if self._has_several else weights_of(self.likelihood_),
+            "counted_rows": None if counted is None else torch.from_numpy(counted),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """
+        The regressor that :meth:`to_state` described; it predicts the same to the last bit.
+
+        Seed and options are not part of the state: a refit would draw new partitions, by the usual options.
+
+        :param state: What :meth:`to_state` returned, which has an example, or a load of it. One of an older version may
+            lack what came later.
+        :raises KeyError: If a part is missing.
+        :raises RuntimeError: If a part cannot be one of a regressor, or they do not fit together.
+        """
+        regressor: Any = cls()
+        check_state(regressor, state)
+        regressor.set_params(**state["parameters"])
+        regressor._set_model(_model_of(state))
+        check_parts_fit(regressor, regressor.model_.covar_module, regressor.model_.train_inputs[0])
+        regressor._set_columns(state)
+        regressor._unit = Standardization(*torch.tensor([state["y_mean"], state["y_scale"]], dtype=torch.float64))
+        regressor._target_names = state.get("target_names")
+        regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
+        regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
+        regressor.seconds_, counted = state.get("seconds", {}), state.get("counted_rows")
+        regressor._counted_rows = None if counted is None else counted.numpy()
+        regressor.options_, regressor.left_out_ = None, tuple(state.get("left_out", ()))
+        return regressor
+
+    def _set_columns(self: Any, state: Mapping[str, Any]) -> None:
+        """What the columns of X are called, and how they are read."""
+        self._columns = Standardization(state["x_mean"], state["x_scale"])
+        self._constant_columns = tuple(state.get("constant_columns", ()))
+        encoder = state.get("encoder")
+        self.encoder_ = None if encoder is None else TableEncoder.from_state(encoder)
+        if self.encoder_ is not None:
+            check_encoder_fits(self, self.encoder_, self.model_.train_inputs[0], self.model_)
+        self.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
+        if state["feature_names"] is not None:
+            self.feature_names_in_ = np.array(state["feature_names"], dtype=object)
+
+
+def _model_of(state: Mapping[str, Any]) -> Any:
+    """The model of a state, with its tensors."""
+    x, y, weights = state["train_x"], state["train_y"], state.get("row_weights")
+    kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
+    kernel = EncodedKernel(kernel) if state.get("has_view") else kernel
+    if y.dim() == 2:
+        model: Any = rebuilt_targets(state, x, y, kernel)
+    else:
+        likelihood = new_likelihood(None if weights is None else RowWeights.of(weights))
+        model = rebuilt(state, x, y) or PartitionGP(x, y, likelihood, kernel)
+    model.load_state_dict(state["model"])
+    return model
+
+
+def _without_numpy(columns: Sequence[str | int] | None) -> list[str | int] | None:
+    """Names, numbers or flags of columns without the types of NumPy."""
+    return None if columns is None else [one.item() if isinstance(one, np.generic) else one for one in columns]
