@@ -69,7 +69,7 @@ _FIT_THERE = "Leave these rows out, or fit to some from there"
 
 
 class PartitionGPRegressor(
-    Explanation, SeveralTargets, Moments, SavedRegressor, ToldOfRange, ReadsTables, RegressorMixin, BaseEstimator
+    Moments, Explanation, SeveralTargets, SavedRegressor, ToldOfRange, ReadsTables, RegressorMixin, BaseEstimator
 ):
     r"""
     Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.

@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.estimator_checks import check_estimator
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel
-from gpytorch_partition.estimators import PartitionGPRegressor, regressor
+from gpytorch_partition.estimators import PartitionGPRegressor, moments
 from tests.random_states import untouched_random_states
 
 KERNELS = ("forest", "fast_cluster", "mondrian")
@@ -113,7 +113,7 @@ class TestPredictions:
 
     def test_blocks_of_rows_do_not_change_them(self, monkeypatch):
         whole = FITTED["forest"].predict(X, return_std=True)
-        monkeypatch.setattr(regressor, "_CODES_AT_ONCE", 7 * FITTED["forest"].num_partitions)
+        monkeypatch.setattr(moments, "_CODES_AT_ONCE", 7 * FITTED["forest"].num_partitions)
         for block, reference in zip(FITTED["forest"].predict(X, return_std=True), whole):
             np.testing.assert_allclose(block, reference, rtol=1e-9)
 
