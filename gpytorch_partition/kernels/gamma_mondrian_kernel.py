@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import floor, log2
 from typing import Any, cast
 
 import torch
@@ -152,25 +153,49 @@ class GammaMondrianKernel(PartitionKernel):
             operator = self._attached(right, like)._transpose_nonbatch()
         else:
             trees = cast(LeafRows, left).trees
-            operator = PathSumLinearOperator(self._node_weights(trees).to(like), layout=trees.layout)
+            operator = PathSumLinearOperator(self._node_weights(trees, like), layout=trees.layout)
         return PartitionLinearOperator(scale.expand(batch_shape), operator, left=left, right=right)
 
-    def _node_weights(self, trees: MondrianTrees) -> Tensor:
+    def _node_weights(self, trees: MondrianTrees, like: Tensor) -> Tensor:
         """The weights of the nodes in the kernel (`V`): :math:`w_v / m`."""
-        return (self.gamma.cdf(trees.cut_times) - self.gamma.cdf(trees.births)) / trees.num_trees
+        return self._between(trees.births, trees.cut_times, trees, like)
 
     def _attached(self, points: AttachedRows, like: Tensor) -> ClusterOperator:
         """S between points and leaves; of the node where a point leaves its tree, the weight up to then counts."""
         trees = points.trees
-        shares = (self.gamma.cdf(points.times) - self.gamma.cdf(trees.births[points.nodes])) / trees.num_trees
+        shares = self._between(trees.births[points.nodes], points.times, trees, like)
         exits = TreeExits(trees.layout, points.nodes)
-        return AttachedPathsLinearOperator(self._node_weights(trees).to(like), shares.to(like), exits=exits)
+        return AttachedPathsLinearOperator(self._node_weights(trees, like), shares, exits=exits)
+
+    def _between(self, births: Tensor, ends: Tensor, trees: MondrianTrees, like: Tensor) -> Tensor:
+        r"""
+        The weights :math:`(F(\text{end}) - F(\text{birth})) / m` of times in the trees, which a float holds exactly.
+
+        With F / m rounded to whole steps, of which there are at most :math:`2^{24}` in float32, differences are exact.
+        So the parts of a path always sum to the whole, whoever cuts it: a covariance of points whose weights were
+        rounded one by one is none, by more than little noise makes up for.
+        """
+        steps = 2.0 ** (floor(log2(trees.num_trees)) - floor(log2(torch.finfo(like.dtype).eps)) + 1)
+        start, end = (_Rounded.apply(self.gamma.cdf(times) * (steps / trees.num_trees)) for times in (births, ends))
+        return ((end - start) / steps).to(like)
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
         raise ValueError(
             "a GammaMondrianKernel cannot share a feature space with others, nor be counted in chunks: add it to other "
             "kernels with +, or use a MondrianKernel"
         )
+
+
+class _Rounded(torch.autograd.Function):
+    """Values rounded to whole numbers, with the derivatives of what they were."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        return values.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient
 
 
 def _check(concentration: float, lifetime: float | None, max_lifetime: float | None) -> None:

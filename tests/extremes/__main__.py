@@ -7,7 +7,7 @@ import sys
 import time
 
 from tests.extremes.measure import outcomes
-from tests.extremes.problems import FEW_SIZES, KERNELS, PATHS, SIZES, cells
+from tests.extremes.problems import FEW_SIZES, KERNELS, MEASURED, PATHS, SIZES, cells
 from tests.extremes.table import page
 
 
@@ -16,7 +16,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", action="store_true", help=f"all of {SIZES}, rather than {FEW_SIZES}")
     parser.add_argument("--kernels", nargs="+", default=list(KERNELS), choices=KERNELS)
-    parser.add_argument("--paths", nargs="+", default=list(PATHS)[:3], choices=list(PATHS))
+    parser.add_argument("--paths", nargs="+", default=list(MEASURED), choices=list(PATHS))
     parser.add_argument("--sizes", nargs="+", type=float)
     options = parser.parse_args()
     sizes = options.sizes or (SIZES if options.all else FEW_SIZES)

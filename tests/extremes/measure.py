@@ -53,12 +53,15 @@ def outcomes(cell: Cell, quantities: tuple[str, ...] = QUANTITIES) -> dict[str, 
 
 @contextmanager
 def _settings(cell: Cell) -> Iterator[None]:
-    variances = {"dense": "auto", "feature space": "feature_space"}.get(cell.path, "conjugate_gradients")
+    variances = {"dense": "auto", "defaults": "auto", "feature space": "feature_space"}.get(
+        cell.path, "conjugate_gradients"
+    )
     limit = settings.max_cholesky_size(400) if cell.path == "few rows" else nullcontext()
     with ExitStack() as stack:
-        stack.enter_context(gpytorch_partition.settings.iterative())
-        stack.enter_context(limit)
-        stack.enter_context(settings.min_preconditioning_size(400))
+        if cell.path != "defaults":
+            stack.enter_context(gpytorch_partition.settings.iterative())
+            stack.enter_context(limit)
+            stack.enter_context(settings.min_preconditioning_size(400))
         stack.enter_context(gpytorch_partition.settings.predictive_variances(variances))
         stack.enter_context(gpytorch.settings.debug(False))
         stack.enter_context(torch.no_grad())

@@ -13,17 +13,26 @@ from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 
-from gpytorch_partition import FastClusterKernel, LandmarkKernel, LocalLinearKernel, MondrianKernel, RandomForestKernel
+from gpytorch_partition import (
+    FastClusterKernel,
+    GammaMondrianKernel,
+    LandmarkKernel,
+    LocalLinearKernel,
+    MondrianKernel,
+    RandomForestKernel,
+)
 
 NUM_PARTITIONS = 20
 NUM_TEST = 40  # the last ten are training rows
 NUM_COLUMNS = 3
 SIZES = (1e-8, 1e-6, 1e-4, 1e-2, 1.0, 1e2, 1e4)
 FEW_SIZES = (1e-8, 1e-4, 1.0, 1e4)
-PATHS = {"dense": 300, "iterative": 2050, "feature space": 2050, "few rows": 500}  # the last: iterative, for tests
+PATHS = {"dense": 300, "defaults": 1000, "iterative": 2050, "feature space": 2050, "few rows": 500}
+MEASURED = tuple(PATHS)[:4]  # the last is iterative too, for tests
 DTYPES = (torch.float32, torch.float64)
-KERNELS = ("forest", "fast cluster", "mondrian", "local linear", "landmark sum", "RBF sum")
+KERNELS = ("forest", "fast cluster", "mondrian", "gamma mondrian", "local linear", "landmark sum", "RBF sum")
 PLAIN = KERNELS[:3]  # which have a feature space, and a fit in one pass
+SUMS = KERNELS[-2:]
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Cell:
         return f"{self.kernel}, {dtype}, {self.path}, outputscale {self.outputscale:.0e}, noise {self.noise:.0e}"
 
 
-def cells(sizes=FEW_SIZES, kernels=KERNELS, dtypes=DTYPES, paths=tuple(PATHS)[:3]) -> list[Cell]:
+def cells(sizes=FEW_SIZES, kernels=KERNELS, dtypes=DTYPES, paths=MEASURED) -> list[Cell]:
     """The cells, those with the same dense matrix one after another."""
     return [
         Cell(kernel, dtype, path, outputscale, noise)
@@ -72,6 +81,8 @@ def _trees_kernel(name: str, num_rows: int) -> Kernel:
         return FastClusterKernel(x, num_partitions=NUM_PARTITIONS, random_state=0)
     if name == "mondrian":
         return MondrianKernel(x, num_trees=NUM_PARTITIONS, random_state=0)
+    if name == "gamma mondrian":
+        return GammaMondrianKernel(x, num_trees=NUM_PARTITIONS, random_state=0)
     if name == "landmarks":
         return LandmarkKernel(x, y, 100, num_rows=200, random_state=0)
     return RandomForestKernel(x, y, num_trees=NUM_PARTITIONS, random_state=0)
@@ -79,7 +90,7 @@ def _trees_kernel(name: str, num_rows: int) -> Kernel:
 
 def _kernel(name: str, num_rows: int, outputscale: float) -> Kernel:
     forest = _trees_kernel("forest", num_rows)
-    if name in PLAIN:
+    if name in (*PLAIN, "gamma mondrian"):
         return _scaled(_trees_kernel(name, num_rows), outputscale)
     if name == "local linear":
         return _scaled(LocalLinearKernel(_trees_kernel("fast cluster", num_rows), NUM_COLUMNS), outputscale)
@@ -150,9 +161,9 @@ class Exact:
     """Exact answers, and how far float64 lets them be known: what moving eigenvalues by their rounding changes."""
 
     def __init__(self, cell: Cell) -> None:
-        unit = 1.0 if cell.kernel in PLAIN or cell.kernel == "local linear" else None
-        scale = cell.outputscale if unit else 1.0
-        found = _spectrum(cell.kernel, cell.num_rows, unit or cell.outputscale)
+        is_sum = cell.kernel in SUMS
+        scale = 1.0 if is_sum else cell.outputscale
+        found = _spectrum(cell.kernel, cell.num_rows, cell.outputscale if is_sum else 1.0)
         self.noise, self.vectors = cell.noise, found.vectors
         self.values, self.cross, self.prior = scale * found.values, scale * found.cross, scale * found.prior
         self.rounding = 4 * torch.finfo(torch.float64).eps * float(self.values.max())

@@ -27,10 +27,11 @@ Each cell tells of five quantities, in this order: {", ".join(QUANTITIES)}.
 - `X` silently wrong: a defect. There must be none.
 - `-` not measured in this run.
 
-Paths: dense, {PATHS["dense"]} rows; iterative, {PATHS["iterative"]:,} rows, above the {2000:,} up to which algebra is
+Paths: dense, {PATHS["dense"]} rows; defaults, {PATHS["defaults"]:,} rows in GPyTorch's default settings, above the 800
+up to which its algebra is dense; iterative, {PATHS["iterative"]:,} rows, above the {2000:,} up to which algebra is
 dense inside `gpytorch_partition.settings.iterative()`; feature space, as many rows, with
-`predictive_variances("feature_space")`. `python -m tests.extremes > docs/extremes.md` makes this page, in some minutes;
-`--all` takes all decades but every other one.
+`predictive_variances("feature_space")`. `python -m tests.extremes > docs/extremes.md` makes this page, in an hour of
+one core; `--all` takes all decades but every other one.
 """
 
 _LETTERS = {"right": ".", "warned": "w", "refused": "r", "WRONG": "X"}

@@ -31,6 +31,19 @@ def limit(kernel, x1, x2):
     return (1 + torch.cdist(x1, x2, p=1) / kernel.rate.detach()) ** -kernel.concentration.detach()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num_trees", [7, 20, 32])
+@torch.no_grad()
+def test_all_parts_are_of_one_covariance(num_trees, dtype):
+    """To the last bit: what rounding made of them one by one would differ by more than a tiny noise."""
+    kernel, x, new = kernel_of(num_trees).to(dtype), X.to(dtype), NEW.to(dtype)
+    joint = kernel(torch.cat([x, new])).to_dense()
+    assert torch.equal(kernel(x).to_dense(), joint[: len(x), : len(x)])
+    assert torch.equal(kernel(new, x).to_dense(), joint[len(x) :, : len(x)])
+    assert torch.equal(kernel(new).to_dense(), joint[len(x) :, len(x) :])
+    assert len(joint.diagonal().unique()) == 1
+
+
 class TestDistribution:
     @pytest.mark.parametrize("a", [0.3, 2.0, 50.0, 1e4])
     def test_gradients(self, a):
