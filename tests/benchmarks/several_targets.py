@@ -76,7 +76,7 @@ def _two_functions(options: Options) -> Problem:
     return Problem(x, signal / signal.std(0) + 0.3 * random.randn(len(x), 5))
 
 
-_Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+_Predict = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | None]]
 
 
 def _methods(options: Options) -> dict[str, _Predict]:
@@ -96,10 +96,9 @@ def _methods(options: Options) -> dict[str, _Predict]:
 
         return predict
 
-    def forest(x: np.ndarray, y: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def forest(x: np.ndarray, y: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, None]:
         filled = np.where(np.isnan(y), np.nanmean(y, 0), y)
-        mean = RandomForestRegressor(200, random_state=0).fit(x, filled).predict(points)
-        return mean, np.full_like(mean, np.nan)
+        return RandomForestRegressor(200, random_state=0).fit(x, filled).predict(points), None
 
     found = {f"{kernel}, one model": together(kernel) for kernel in ("auto", "forest", "mondrian")}
     found |= {f"{kernel}, one for each": one_by_one(kernel) for kernel in ("auto", "forest", "mondrian")}
@@ -115,14 +114,15 @@ def _scored(predict: _Predict, problem: Problem, share: float, seed: int) -> dic
     y[:2] = problem.y[rows[:2]]  # so that every target has some
     (mean, std), seconds = timed(lambda: predict(problem.x[rows], y, problem.x[points]))
     errors = (problem.y[points] - mean) / unit
-    spread = std / unit
+    of_spread = {} if std is None else _judged(errors, std / unit)
+    return {"RMSE": float(np.sqrt(np.mean(errors**2))), **of_spread, "seconds": seconds}
+
+
+def _judged(errors: np.ndarray, spread: np.ndarray) -> dict[str, float]:
     densities = 0.5 * np.log(2 * np.pi * spread**2) + 0.5 * (errors / spread) ** 2
-    inside = np.where(np.isnan(spread), np.nan, np.abs(errors) < _INTERVAL * spread)
     return {
-        "RMSE": float(np.sqrt(np.mean(errors**2))),
         "negative log density": float(np.mean(densities)),
-        "inside 90 %": float(np.mean(inside)),
-        "seconds": seconds,
+        "inside 90 %": float(np.mean(np.abs(errors) < _INTERVAL * spread)),
     }
 
 

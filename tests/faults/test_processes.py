@@ -87,6 +87,7 @@ warnings.simplefilter("ignore")
 from tests.faults.estimators_zoo import numbers, rows
 from tests.faults.interrupts import differences, process_state
 from gpytorch_partition.estimators import PartitionGPRegressor
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which background jobs of a shell ignore
 kind, random = sys.argv[1], random.Random(int(sys.argv[2]))
 X, Z = rows(0, 150), rows(1, 150)
 make = lambda: PartitionGPRegressor(kind, 20, random_state=0, verbose=0)
