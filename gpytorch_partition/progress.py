@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Event, Thread
+from threading import Event, RLock, Thread
 from time import monotonic
 from typing import TypeVar
 
@@ -24,6 +25,22 @@ _SHOWS: ContextVar[bool] = ContextVar("whether bars are shown on terminals", def
 _TELLS: ContextVar[int] = ContextVar("how much is said of stages", default=0)
 _DELAY, _TICK = 2.0, 1.0  # seconds before anything is shown, and between two looks at the clock
 _LEAST_FORECAST = 10.0  # seconds
+
+
+class _Bar(tqdm):
+    """
+    A bar whose lock is this process's own: that of tqdm is shared with forked processes, and nobody can take it any
+    more once one of them was killed while it had it.
+    """
+
+
+def _renew_lock() -> None:
+    _Bar.set_lock(RLock())
+
+
+_renew_lock()
+if hasattr(os, "register_at_fork"):  # where a thread may hold the lock as the process is forked
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
@@ -43,7 +60,7 @@ def progress(items: Iterable[Item], description: str, total: int | None = None) 
     if total is None and isinstance(items, Sized):
         total = len(items)
     start = monotonic()
-    bar = tqdm(items, desc=description, total=total, disable=not _SHOWS.get() or None, delay=_DELAY, leave=False)
+    bar = _Bar(items, desc=description, total=total, disable=not _SHOWS.get() or None, delay=_DELAY, leave=False)
     for number, item in enumerate(bar):
         if number == 1:
             remaining = (monotonic() - start) * ((total or 1) - 1)
@@ -138,7 +155,7 @@ def expect(seconds: float) -> None:
 
 @contextmanager
 def _shown(line: Line) -> Iterator[None]:
-    with tqdm(bar_format="{desc}", disable=not _SHOWS.get() or None, delay=_DELAY, leave=False) as bar:
+    with _Bar(bar_format="{desc}", disable=not _SHOWS.get() or None, delay=_DELAY, leave=False) as bar:
         if bar.disable:
             yield
             return

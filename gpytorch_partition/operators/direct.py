@@ -26,6 +26,7 @@ from gpytorch_partition.stages import check_time
 
 MOST_ROWS = 6_000  # of a matrix that is factorized: 300 MB, and some seconds on one core
 _BLOCK_COLUMNS = 64  # columns of the root that are held at once
+_MOST_REFINEMENTS = 10
 
 
 class DirectSolver:
@@ -61,12 +62,33 @@ class DirectSolver:
 
     def solve(self, rhs: Tensor) -> Tensor:
         r"""
-        :math:`A^{-1} V` (`*batch x N x t`), with one step of iterative refinement.
+        :math:`A^{-1} V` (`*batch x N x t`).
+
+        :param rhs: V, float64.
+        """
+        return self.refined(rhs)[0]
+
+    def refined(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
+        r"""
+        :math:`A^{-1} V` and the residual (`*batch x N x t` each), by iterative refinement as long as that helps.
+
+        With B each step leaves a share of the residual that grows with the rows and with one over the noise: 3e-5 for
+        50,000 rows and a noise of 5e-6 of the prior variance, of which no more than 1e-8 is left.
 
         :param rhs: V, float64.
         """
         solution = self._solve(rhs)
-        return solution + self._solve(rhs - self.covariance.matmul(solution) - self.noise * solution)
+        residual = self._residual(rhs, solution)
+        for _ in range(_MOST_REFINEMENTS):
+            better = solution + self._solve(residual)
+            left = self._residual(rhs, better)
+            if not bool((left.norm(dim=-2) < 0.5 * residual.norm(dim=-2)).any()):
+                break
+            solution, residual = better, left
+        return solution, residual
+
+    def _residual(self, rhs: Tensor, solution: Tensor) -> Tensor:
+        return rhs - self.covariance.matmul(solution) - self.noise * solution
 
     def log_determinant(self) -> Tensor:
         r""":math:`\log |A|` (`*batch`)."""

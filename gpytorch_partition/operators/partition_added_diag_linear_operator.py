@@ -30,7 +30,7 @@ from gpytorch_partition.linalg.conjugate_gradients import (
 )
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators import guards, quadrature
-from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, solve_residual
+from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, expected_iterations, solve_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
 from gpytorch_partition.operators.direct import DirectSolver, direct_solver, is_small
 from gpytorch_partition.operators.few_clusters import FewClusters, few_clusters
@@ -48,14 +48,9 @@ from gpytorch_partition.operators.roots import exact_root, sum_of_roots
 # left of it, and the share that float64 resolves, in units of its roundoff and rows.
 _LEAST_SHARE = 1e-2
 _RESOLVED = 100.0
-_RESOLVED_BY_CLUSTERS = 5e-6  # the same where clusters are factorized: variances of 1e-7 are differences of ones
+_REMEDY = "Raise the noise (a constraint of the likelihood), or make the outputscale smaller."
+_LEAST_USE = 1e-6  # relative residual of a factor above which it is of no use
 _ROUNDED = 10.0  # the same for entries in float32, in units of its roundoff and the root of the rows
-
-# Iterations of conjugate gradients for a few digits, as `inference/prediction/costs.py` expects them for a sample.
-_ITERATIONS = 10  # for `_ITERATIONS_ROWS` rows and `_ITERATIONS_NOISE`
-_ITERATIONS_ROWS = 5_000
-_ITERATIONS_NOISE = 0.1  # in outputscales
-_ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
 
 
 class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperator):
@@ -246,7 +241,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return self.has_failed or (self._is_small and self._expected_iterations > FEWEST_ITERATIONS)
 
     @property
-    def _most_iterations(self) -> int:
+    def most_iterations(self) -> int:
         """Iterations after which something better is tried."""
         most = linear_settings.max_cg_iterations.value()
         return min(most, FEWEST_ITERATIONS) if self._is_small else most
@@ -263,8 +258,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         terms = [term for term in self._terms_of_covariance if not _has_one_cluster(term)] or self._terms_of_covariance
         prior = sum(float(term.diagonal(dim1=-2, dim2=-1).mean()) for term in terms)
         share = float(self._diag_tensor._diagonal().min()) / max(prior, torch.finfo(torch.float64).tiny)
-        growth = (self.size(-1) / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
-        return _ITERATIONS * growth * (_ITERATIONS_NOISE / max(share, torch.finfo(torch.float64).tiny)) ** 0.5
+        return expected_iterations(self.size(-1), max(share, torch.finfo(torch.float64).tiny))
 
     @property
     def _terms_of_covariance(self) -> list[LinearOperator]:
@@ -289,7 +283,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     @cached_property
     def direct(self) -> DirectSolver | None:
         """Solves by a factor in float64; None where matrices are too large, or not positive definite."""
-        self.check_resolution()
         return direct_solver(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
 
     @property
@@ -311,13 +304,11 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def check_resolution(self) -> None:
         """Warn of a noise so small beside the prior variance that rounding in float64 hides it."""
-        dense = _RESOLVED * self.size(-1) * torch.finfo(torch.float64).eps
-        least = dense if self._is_small else max(dense, _RESOLVED_BY_CLUSTERS)
+        least = _RESOLVED * self.size(-1) * torch.finfo(torch.float64).eps
         if self.noise_share < least:
             warnings.warn(
                 f"the noise is {self.noise_share:.1e} of the prior variance, and {self.size(-1):,} rows resolve "
-                f"{least:.0e} of it in float64: means and variances may be wrong. Raise the noise (a constraint of "
-                "the likelihood), or make the outputscale smaller.",
+                f"{least:.0e} of it in float64: means and variances may be wrong. {_REMEDY}",
                 NumericalWarning,
                 stacklevel=2,
             )
@@ -364,7 +355,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
                 columns,
                 stop,
                 certain=certain,
-                max_iterations=self._most_iterations,
+                max_iterations=self.most_iterations,
                 warn=False,
                 **options,
             )
@@ -387,15 +378,33 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         The operator is expected to be :meth:`in_double`, and so are columns and options.
         """
         if self.has_direct and self.direct is not None:
-            solution = self.direct.solve(columns)
-            form = (columns * solution).sum(-2, keepdim=True)
-            return CGResult(solution, form, None, 0, True, torch.zeros_like(solution))
+            return self._factored_solution(self.direct, columns, stop if certain is None else certain)
         options = {"preconditioner": self.preconditioner_inverse(), **options}
         most = linear_settings.max_cg_iterations.value()
         found = guards.conjugate_gradients(self._matmul, columns, stop, certain=certain, max_iterations=most, **options)
         if not found.converged:
             self.check_resolution()
         return found
+
+    def _factored_solution(
+        self, direct: DirectSolver, columns: Tensor, certain: Callable[[CGState], Tensor]
+    ) -> CGResult:
+        """
+        By a factor of A, which is backward stable, or of clusters, of which the residual tells: a warning where it is
+        not as small as wanted, an error where the factor is of no use.
+        """
+        self.check_resolution()
+        solution, residual = direct.refined(columns)
+        form = ((columns + residual) * solution).sum(-2, keepdim=True)
+        norm, size = (each.norm(dim=-2, keepdim=True) for each in (residual, columns))
+        told = f"the noise is {self.noise_share:.1e} of the prior variance, too little for a factor in float64"
+        if bool((norm > _LEAST_USE * size).any()):
+            raise UnconvergedError(f"{told}. {_REMEDY}")
+        state = CGState(norm, size, form, solution, residual)
+        is_certain = direct.roots is None or bool(certain(state).all())
+        if not is_certain:
+            warnings.warn(f"{told}: means and variances may be wrong. {_REMEDY}", NumericalWarning, stacklevel=2)
+        return CGResult(solution, form, None, 0, is_certain, residual)
 
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
@@ -425,7 +434,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         if self.is_hard:
             return self._factored_inv_quad_logdet(rhs, logdet, reduce)
         try:
-            with quadrature.checked(self._least_eigenvalue(), is_fatal=self.has_direct, most=self._most_iterations):
+            with quadrature.checked(self._least_eigenvalue(), is_fatal=self.has_direct, most=self.most_iterations):
                 return self._usual(rhs, logdet, reduce)
         except UnconvergedError:
             return self._factored_inv_quad_logdet(rhs, logdet, reduce)
@@ -448,8 +457,8 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def _factored_inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Any:
         """By a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
         double, columns = self.in_double, None if rhs is None else rhs.double()
+        self.check_resolution()
         if self._is_small:
-            self.check_resolution()
             with linear_settings.max_cholesky_size(self.size(-1)), linear_settings.fast_computations(log_prob=False):
                 form, determinant = double._usual(columns, logdet, reduce)
         else:

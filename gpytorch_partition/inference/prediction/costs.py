@@ -13,6 +13,7 @@ from linear_operator.operators import LinearOperator
 
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.feature_space.feature_space import DECOMPOSITION_SECONDS, cached_feature_space
+from gpytorch_partition.operators.accuracy import expected_iterations
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -29,11 +30,6 @@ _STEPS_ROWS = 20_000
 _STEPS_GROWTH = 0.3  # exponent of the number of rows
 _STEP_VISIT_SECONDS = 1e-9  # for a column and a (row, partition)
 _STEP_ROW_SECONDS = 4e-8  # for a column and a row: orthogonalization
-# Iterations of conjugate gradients for a sample: 23 to 37 were measured for 50,000 rows, 35 to 100 at a noise of .01.
-_ITERATIONS = 10  # for `_ITERATIONS_ROWS` rows and `_ITERATIONS_NOISE`
-_ITERATIONS_ROWS = 5_000
-_ITERATIONS_NOISE = 0.1  # in outputscales
-_ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
 _VARIANCE_FACTOR = 4  # iterations for a variance to within 1 %, over those for a sample
 _PREPARATION = 800  # time of the preparation for samples, in iterations of one column
 # One column of an iteration with a dozen columns or more, float32.
@@ -117,9 +113,8 @@ def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
 
 
 def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
-    """Iterations for a sample: more rows make the largest eigenvalues larger, less noise the smallest ones smaller."""
-    growth = (noisy.size(-1) / _ITERATIONS_ROWS) ** _ITERATIONS_GROWTH
-    return _ITERATIONS * growth * (_ITERATIONS_NOISE / noise_ratio(noisy)) ** 0.5
+    """Iterations for a sample, no more than are tried before something better is."""
+    return min(expected_iterations(noisy.size(-1), noise_ratio(noisy)), noisy.most_iterations)
 
 
 def _iteration_seconds(covariance: LinearOperator) -> float:
