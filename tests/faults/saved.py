@@ -14,7 +14,7 @@ from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKe
 from gpytorch_partition.command_line.columns import NUMBER
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.model_file import FORMAT, load_model
-from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators import PartitionGPRegressor, saved_regressor
 from gpytorch_partition.files import FileFormat
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.models import feature_space_gp as counted
@@ -44,6 +44,10 @@ def _predicted(path: Path) -> np.ndarray:
     rows = {name: values[:8] for name, values in TABLE.items()} if is_table else NEW[:, : regressor.n_features_in_]
     mean, deviation = regressor.predict(rows, return_std=True)
     return np.concatenate([mean, deviation])
+
+
+def _predicted_in_python(path: Path) -> np.ndarray:
+    return np.concatenate(PartitionGPRegressor.load(path).predict(NEW, return_std=True))
 
 
 def _stored(name: str) -> Content:
@@ -96,13 +100,17 @@ def _states() -> dict[str, Callable[[], Content]]:
 
 
 MODELS = tuple(_states())
-COUNTS = ("counted_forest", "counted_mondrian", "counted_fast_cluster")
+IN_PYTHON = "saved in Python"
+COUNTS = (IN_PYTHON, "counted_forest", "counted_mondrian", "counted_fast_cluster")
 
 
 def kind(name: str) -> Kind:
     """A kind of files by name."""
     if name in MODELS:
         return Kind(FORMAT, _model_file(_states()[name]()), _predicted, (CommandError,))
+    if name == IN_PYTHON:
+        content = {"regressor": _fitted("mondrian", dtype=np.str_("float32"))}
+        return Kind(saved_regressor._FORMAT, content, _predicted_in_python, (ValueError, RuntimeError))
     rows, targets = torch.from_numpy(X), torch.from_numpy(Y)
     kernels: dict[str, Callable[[], Any]] = {
         "counted_forest": lambda: RandomForestKernel(rows, targets, 3, random_state=0),
