@@ -24,7 +24,7 @@ from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.class_explanation import ClassExplanation
 from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
-from gpytorch_partition.estimators.machine import KernelMachine, check_count
+from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_n_jobs, check_verbose
 from gpytorch_partition.estimators.sample_weight import counted_rows
 from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, tends_to_frequencies
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
@@ -254,6 +254,8 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine, ClassEx
 
     def _check_parameters(self) -> None:
         check_count(self.num_partitions, "num_partitions")
+        check_n_jobs(self.n_jobs)
+        check_verbose(self.verbose)
         if is_ensemble(self.kernel):
             check_has_trees(self.kernel)
             check_refittable(self.kernel)

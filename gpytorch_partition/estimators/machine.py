@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
@@ -12,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.given_kernels import name_of, sees_raw_columns
 from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.estimators.tables import ReadsTables
@@ -19,6 +21,7 @@ from gpytorch_partition.inputs.standardization import Standardization
 
 # Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
 LARGEST = 1e100
+_ROUNDED = 100  # spacings of float64
 
 
 class KernelMachine(ReadsTables, BaseEstimator):
@@ -47,6 +50,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
         :param targets: `N` numbers or `N x k` indicators, where there are any.
         """
         check_count(self.num_partitions, "num_partitions")
+        check_n_jobs(self.n_jobs)
         x = self._training_rows(rows)
         self.kernel_ = resolved_kernel(
             self.kernel,
@@ -103,6 +107,26 @@ def check_count(number: Any, name: str) -> None:
         raise ValueError(f"expected {name} to be a whole number, 1 or more, got {number!r}")
 
 
+def check_n_jobs(n_jobs: Any) -> None:
+    """
+    Refuse what is no number of jobs.
+
+    :raises ValueError: If it is neither None nor a whole number other than 0.
+    """
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0):
+        raise ValueError(f"expected n_jobs to be None or a whole number other than 0 (-1: all cores), got {n_jobs!r}")
+
+
+def check_verbose(verbose: Any) -> None:
+    """
+    Refuse what does not say how much is to be told.
+
+    :raises ValueError: If it is neither None, a flag, nor a whole number from 0.
+    """
+    if verbose is not None and (not isinstance(verbose, Integral) or verbose < 0):
+        raise ValueError(f"expected verbose to be None, a flag or a whole number from 0, got {verbose!r}")
+
+
 def check_positive(number: Any, name: str) -> None:
     """
     Refuse what is no positive, finite number.
@@ -111,6 +135,18 @@ def check_positive(number: Any, name: str) -> None:
     """
     if isinstance(number, bool) or not isinstance(number, Real) or not 0 < float(number) < np.inf:
         raise ValueError(f"expected {name} to be a positive number, got {number!r}")
+
+
+def warn_of_rounding(y: np.ndarray) -> None:
+    """Warn of targets (`N` or `N x T`, NaN where missing) that differ by no more than float64 rounds them."""
+    spread, size = np.nanmax(y, 0) - np.nanmin(y, 0), np.nanmax(np.abs(y), 0)
+    if bool(np.any((spread > 0) & (spread <= _ROUNDED * np.finfo(np.float64).eps * size))):
+        warnings.warn(
+            f"the targets differ by {np.max(spread):.3g}, which float64 hardly tells apart at their size, "
+            f"{np.max(size):.3g}: what they say is lost. Subtract a constant before they are stored",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
 
 
 def optional_targets(y: Any, num_rows: int) -> Tensor | None:

@@ -29,7 +29,14 @@ from gpytorch_partition.estimators.given_kernels import (
     sees_raw_columns,
 )
 from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
-from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes
+from gpytorch_partition.estimators.machine import (
+    LARGEST,
+    check_count,
+    check_magnitudes,
+    check_n_jobs,
+    check_verbose,
+    warn_of_rounding,
+)
 from gpytorch_partition.estimators.missing_cells import refuse_holes
 from gpytorch_partition.estimators.moments import Moments
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
@@ -256,6 +263,7 @@ class PartitionGPRegressor(
             X, y = self._read_target(X, y)
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
+        warn_of_rounding(y)
         return X, y, row_weights
 
     def _fit_by_folds(self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None) -> None:
@@ -455,6 +463,10 @@ class PartitionGPRegressor(
         check_budget(self.budget, self.kernel)
         check_count(self.num_partitions, "num_partitions")
         check_count(self.max_iterations, "max_iterations")
+        check_n_jobs(self.n_jobs)
+        check_verbose(self.verbose)
+        if self.options is not None and not isinstance(self.options, Options):
+            raise ValueError(f"expected options to be None or gpytorch_partition.presets.Options, got {self.options!r}")
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"expected dtype to be one of {tuple(DTYPES)}, got {self.dtype!r}")
 

@@ -397,14 +397,18 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         solution, residual = direct.refined(columns)
         form = ((columns + residual) * solution).sum(-2, keepdim=True)
         norm, size = (each.norm(dim=-2, keepdim=True) for each in (residual, columns))
-        told = f"the noise is {self.noise_share:.1e} of the prior variance, too little for a factor in float64"
         if bool((norm > _LEAST_USE * size).any()):
-            raise UnconvergedError(f"{told}. {_REMEDY}")
+            raise UnconvergedError(f"{self._too_little_noise}. {_REMEDY}")
         state = CGState(norm, size, form, solution, residual)
         is_certain = direct.roots is None or bool(certain(state).all())
         if not is_certain:
-            warnings.warn(f"{told}: means and variances may be wrong. {_REMEDY}", NumericalWarning, stacklevel=2)
+            told = f"{self._too_little_noise}: means and variances may be wrong. {_REMEDY}"
+            warnings.warn(told, NumericalWarning, stacklevel=2)
         return CGResult(solution, form, None, 0, is_certain, residual)
+
+    @property
+    def _too_little_noise(self) -> str:
+        return f"the noise is {self.noise_share:.1e} of the prior variance, too little for a factor in float64"
 
     def inv_quad_logdet(
         self, inv_quad_rhs: Tensor | None = None, logdet: bool | None = False, reduce_inv_quad: bool | None = True
@@ -468,9 +472,13 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         )
 
     def _surrogates(self, rhs: Tensor | None, reduce: bool | None) -> tuple[Tensor | None, Tensor]:
-        """Exact values; derivatives of the quadratic forms are exact as well, those of the other from probe vectors."""
-        direct = self.direct
-        assert direct is not None
+        """
+        Exact values; derivatives of the quadratic forms are exact as well, those of the other from probe vectors.
+
+        :raises UnconvergedError: If clusters have no factor in float64.
+        """
+        if (direct := self.direct) is None:
+            raise UnconvergedError(f"{self._too_little_noise}. {_REMEDY}")
         generator = solver_generator(settings.probe_seed.value(), "probes", self.device)
         size = (self.size(-1), linear_settings.num_trace_samples.value())
         probes = torch.randn(size, generator=generator, dtype=self.dtype, device=self.device)

@@ -73,7 +73,7 @@ def test_hashed_features_are_right_on_average():
     assert 0.5 / 1024 < bias < 1.5 / 1024
 
 
-@pytest.mark.parametrize("name", ["forest", "scaled", "mondrian"])
+@pytest.mark.parametrize("name", ["forest", "scaled", pytest.param("mondrian", marks=pytest.mark.slow)])
 def test_posterior_paths_have_the_exact_mean_and_variance(name):
     model = SingleTaskGP(X, Y, covar_module=KERNELS[name])
     with torch.no_grad():

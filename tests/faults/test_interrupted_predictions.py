@@ -17,7 +17,7 @@ from tests.faults.interrupts import differences, num_entries, places, process_st
 X = torch.from_numpy(rows(0, 120))
 Y = (6 * X[:, 0]).sin() + X[:, 1]
 PREDICTING = [name for name in CASES if name not in ("spectral clustering", "parallel evolution", "bagged stepwise")]
-QUICK = ("regressor, forest", "SVC", "sum")
+QUICK = ("regressor, forest", "SVC")
 KERNELS = {
     "forest": lambda: RandomForestKernel(X, Y, 5, random_state=0),
     "Mondrian": lambda: MondrianKernel(X, 5, random_state=0),

@@ -177,3 +177,16 @@ def test_a_factor_of_clusters_tells_what_it_cannot_do(monkeypatch):
         assert not unresolved.precise_solution(columns, relative_residual(1e-18)).converged
     with pytest.raises(UnconvergedError, match="Raise the noise"):
         flat().add_diagonal(torch.tensor(1e-15).double()).precise_solution(columns, rule)
+
+
+def test_clusters_without_a_factor_are_refused_by_name(monkeypatch):
+    monkeypatch.setattr(direct, "MOST_ROWS", N - 1)
+    monkeypatch.setattr(direct.torch.linalg, "cholesky", _fail)
+    operator = flat().add_diagonal(torch.tensor(1e-5).double())
+    operator.has_failed = True
+    with linear_settings.max_cholesky_size(10), pytest.raises(UnconvergedError, match="Raise the noise"):
+        operator.inv_quad_logdet(RHS[:, :1], logdet=True)
+
+
+def _fail(*_):
+    raise torch.linalg.LinAlgError

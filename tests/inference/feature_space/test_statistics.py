@@ -247,6 +247,7 @@ def test_rows_may_come_back_at_another_level():
     assert abs(statistics.center - 1e8) < 64
 
 
+@pytest.mark.slow
 def test_three_hundred_cycles_keep_ten_digits():
     statistics = ClusterStatistics(TREES)
     targets = Y + 1e6 + torch.rand(90, generator=GENERATOR).double()
