@@ -93,8 +93,8 @@ def _trees_kernel(name: str, num_rows: int) -> Kernel:
         return GammaMondrianKernel(x, num_trees=NUM_PARTITIONS, random_state=0)
     if name == "landmarks":
         return LandmarkKernel(x, y, 100, num_rows=200, random_state=0)
-    leaf = num_rows // 50 if name == COARSE else 1
-    return RandomForestKernel(x, y, num_trees=NUM_PARTITIONS, min_samples_leaf=leaf, random_state=0)
+    leaves = {"min_samples_leaf": num_rows // 50} if name == COARSE else {}
+    return RandomForestKernel(x, y, num_trees=NUM_PARTITIONS, random_state=0, **leaves)
 
 
 def _kernel(name: str, num_rows: int, outputscale: float) -> Kernel:

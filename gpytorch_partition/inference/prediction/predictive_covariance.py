@@ -31,6 +31,8 @@ from gpytorch_partition.settings import predictive_variances
 _BLOCK_COLUMNS = 64  # test points solved for at once by conjugate gradients, at most
 _BLOCK_ENTRIES = 2**25  # entries of one block of right-hand sides, at most
 _ROUNDOFFS = 16  # smallest relative residual that rounding allows, in units of roundoff
+# Error of a variance, the difference of two numbers, in units of roundoff of the prior one: 11 were seen in float32.
+_ROUNDED = 16
 
 
 class _RefusedGradient(torch.autograd.Function):
@@ -284,7 +286,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
         :param of_pairs: Whether covariances between the columns are certain as well.
         """
-        return self._certain(columns, self._variances_within(self.tolerance**2, prior, of_pairs)).solution
+        return self._certain(columns, prior, self.tolerance**2, of_pairs).solution
 
     @property
     def _carries_gradients(self) -> bool:
@@ -359,34 +361,46 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         if self._carries_gradients:
             weights = self._certain_weights(columns, prior, of_pairs=False)
             return prior - ((2 * columns - self.noisy.matmul(weights)) * weights).sum(-2)
-        form = self._certain(columns, self._variances_within(self.tolerance, prior)).quadratic_form.squeeze(-2)
+        form = self._certain(columns, prior, self.tolerance).quadratic_form.squeeze(-2)
         return (prior - form).clamp_min(0)
 
-    def _variances_within(self, tolerance: float, prior: Tensor, of_pairs: bool = False) -> Callable[[CGState], Tensor]:
+    def _variances_within(self, tolerance: float, prior: Tensor, of_pairs: bool) -> Callable[[CGState], Tensor]:
         """
         The rule to stop where a point's variance is certain to be within a fraction of the exact one; for pairs, within
         a fraction of that fraction: the smallest share of a prior variance that any of the points has left.
+
+        What rounding takes of the tolerance is not left to the solve.
         """
         noise = self.noisy._diag_tensor._diagonal().unsqueeze(-1)
         noise = noise.clamp_min(torch.finfo(noise.dtype).tiny)
-        prior, eps = prior.unsqueeze(-2), torch.finfo(prior.dtype).eps
 
         def is_certain(state: CGState) -> Tensor:
-            variance = (prior - state.quadratic_form).clamp_min(eps * prior)
-            share = torch.where(prior > 0, variance / prior, 1.0).amin(-1, keepdim=True) if of_pairs else 1.0
-            return (state.residual.square() / noise).sum(-2, keepdim=True) <= tolerance * share * variance
+            shares = _shares(prior, state)
+            least = shares.amin(-1, keepdim=True) if of_pairs else 1.0
+            left = tolerance * (1 - self._rounding(shares)).clamp_min(0)
+            error = (state.residual.square() / noise).sum(-2, keepdim=True)
+            return error <= left * least * shares * prior.unsqueeze(-2)
 
         return is_certain
+
+    def _rounding(self, shares: Tensor) -> Tensor:
+        """What rounding takes of the tolerance, from 1 on all of it, of variances that are shares of prior ones."""
+        return _ROUNDED * torch.finfo(shares.dtype).eps / shares / self.tolerance
 
     def _training_solve(self, columns: Tensor) -> Tensor:
         if self.is_dense:
             return self.noisy.dense_solve(columns)
         return self._solution(columns, relative_residual(self.residual)).solution
 
-    def _certain(self, columns: Tensor, certain: Callable[[CGState], Tensor]) -> CGResult:
+    def _certain(self, columns: Tensor, prior: Tensor, tolerance: float, of_pairs: bool = False) -> CGResult:
         """Solutions by conjugate gradients, until a rule holds; what rounding does not let hold is an error."""
-        least = _ROUNDOFFS * torch.finfo(columns.dtype).eps
-        return self._solution(columns, lambda state: certain(state) | relative_residual(least)(state), certain)
+        certain = self._variances_within(tolerance, prior, of_pairs)
+        rounded = relative_residual(_ROUNDOFFS * torch.finfo(columns.dtype).eps)
+
+        def stop(state: CGState) -> Tensor:
+            return certain(state) | rounded(state) | (self._rounding(_shares(prior, state)) >= 1)
+
+        return self._solution(columns, stop, certain)
 
     @torch.no_grad()
     def _solution(self, columns: Tensor, stop: Any, certain: Any = None) -> CGResult:
@@ -404,6 +418,13 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         size = size if self.is_dense else min(_BLOCK_COLUMNS, size)
         starts = range(0, self.right.size(-2), size)
         return progress([slice(start, start + size) for start in starts], description)
+
+
+def _shares(prior: Tensor, state: CGState) -> Tensor:
+    """What is left of prior variances (`*batch x t`), as shares of them (`*batch x 1 x t`); from above."""
+    prior = prior.unsqueeze(-2)
+    left = (prior - state.quadratic_form) / torch.where(prior > 0, prior, 1)
+    return torch.where(prior > 0, left.clamp_min(torch.finfo(prior.dtype).eps), 1.0)
 
 
 def _root_of_eigenvectors(dense: Tensor) -> Tensor:
