@@ -361,8 +361,8 @@ def counts(*path: Any) -> tuple[Any, ...]:
 
 COUNTS: dict[str, Change] = {
     "negative counts": by(lambda t: -t, *counts("counts")),
-    "counts that are NaN": by(at((0, 0), NAN), *counts("counts")),
-    "counts of no symmetry": by(lambda t: at((0, 1), float(t[0, 1]) + 1)(t), *counts("counts")),
+    "counts that are NaN": by(lambda t: at((0, 0), NAN)(t.double()), *counts("counts")),
+    "a count more": by(lambda t: at((-1, -1), int(t[-1, -1]) + 1)(t), *counts("counts")),
     "counts of a part of the clusters": by(lambda t: t[:-1, :-1].clone(), *counts("counts")),
     "whole counts": by(lambda t: t.long(), *counts("counts")),
     "rows that are counted twice": by(lambda t: 2 * t, *counts("counts")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -17,12 +18,13 @@ from gpytorch_partition.clusters.co_occurrence import (
     streamed_cluster_sums,
     zero_counts,
 )
+from gpytorch_partition.clusters.packed_counts import added, is_packed, packed, unpacked
 from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.partitions.partition import Partition
 
 _ROUNDING = 1e-10  # of sums of squares, as a share of these, over many additions and removals
 _ROUNDING_OF_SAVED = 1e-6  # of those of saved statistics
-_TENSORS = ("counts", "sums", "squares", "examples")  # the attributes that are saved, beside the labels
+_TENSORS = ("sums", "squares", "examples")  # the attributes that are saved as they are
 
 
 class ClusterStatistics:
@@ -129,19 +131,35 @@ class ClusterStatistics:
 
     def __add__(self, other: ClusterStatistics) -> ClusterStatistics:
         """
-        The statistics of the rows of both.
+        The statistics of the rows of both; as many clusters are allowed as either allows.
 
         :raises ValueError: If the partitions are not the same.
         """
+        total = ClusterStatistics(self.partition, max(self.max_clusters, other.max_clusters))
+        return total.merge_(self).merge_(other)
+
+    def merge_(self, other: ClusterStatistics) -> ClusterStatistics:
+        """
+        Add the statistics of other rows, in place: :math:`O(p^2)` time, and no memory where labels are bounded.
+
+        :param other: Those of the same partitions.
+        :return: These statistics.
+        :raises ValueError: If the partitions are not the same, or there would be too many clusters.
+
+        Example:
+            >>> from gpytorch_partition.partitions import CallablePartition
+            >>> a, b = (ClusterStatistics(CallablePartition(lambda x: x.floor().long())) for _ in range(2))
+            >>> _ = a.add(torch.tensor([[0.5]]), torch.tensor([1.0])), b.add(torch.tensor([[5.0]]), torch.tensor([7.0]))
+            >>> a.merge_(b).num_rows
+            2
+        """
         _check_same(fingerprint(self.partition), fingerprint(other.partition))
-        total = ClusterStatistics(self.partition, self.max_clusters)
-        for part in (self, other):
-            places = torch.arange(len(part.counts))
-            if isinstance(total.index, SeenClusterIndex) and isinstance(part.index, SeenClusterIndex):
-                total._reindex(total.index, part.index, part.examples.shape[1])
-                places = total.index.codes_of(part.index.values)
-            total._absorb(part, places)
-        return total
+        places = torch.arange(len(other.counts))
+        if isinstance(self.index, SeenClusterIndex) and isinstance(other.index, SeenClusterIndex):
+            self._reindex(self.index, other.index, other.examples.shape[1])
+            places = self.index.codes_of(other.index.values)
+        self._absorb(other, places)
+        return self
 
     def coarsened(self, partition: Partition) -> ClusterStatistics:
         """
@@ -173,12 +191,17 @@ class ClusterStatistics:
         return coarse
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and lists of tensors, to save and to resume from."""
+        r"""
+        Tensors and lists of tensors, to save, to send and to resume from: :math:`2 p^2` bytes of counts, packed.
+
+        States add up as statistics do (:func:`merged_states`).
+        """
         values = self.index.values if isinstance(self.index, SeenClusterIndex) else None
         return {
             "partition": fingerprint(self.partition),
             "values": values,
             "center": self.center,
+            "counts": packed(self.counts),
             **{name: getattr(self, name).clone() for name in _TENSORS},
         }
 
@@ -193,13 +216,15 @@ class ClusterStatistics:
         index = self.index
         if isinstance(index, SeenClusterIndex):
             index = SeenClusterIndex.of_values(self._checked_values(state["values"]))
-        self._check_tables(index, *(state[name] for name in _TENSORS))
+        counts = state["counts"]
+        if torch.is_tensor(counts) and is_packed(counts, index.num_clusters):  # which earlier versions did not do
+            counts = unpacked(counts, index.num_clusters)
+        self._check_tables(index, counts, *(state[name] for name in _TENSORS))
         center = state.get("center", 0.0)  # which earlier versions had not
         check_saved(isinstance(center, float) and abs(center) < math.inf, self, "a finite reference value")
-        tensors = {name: state[name].clone() for name in _TENSORS}
-        self.__dict__.update(
-            tensors, index=index, center=center
-        )  # together and last, so that an error before changes nothing
+        tensors = {name: state[name].clone() for name in _TENSORS} | {"counts": counts.clone()}
+        # Together and last, so that an error before changes nothing.
+        self.__dict__.update(tensors, index=index, center=center)
 
     def _checked_values(self, values: Any) -> list[Tensor]:
         """The labels of each partition, distinct and sorted; none before rows were added."""
@@ -256,12 +281,16 @@ class ClusterStatistics:
     def _absorb(self, other: ClusterStatistics, places: Tensor) -> None:
         """Add other statistics; `places` are the numbers of the clusters here that contain each of theirs."""
         self._keep_examples(other.examples, places.unsqueeze(-1))
-        if not self.num_rows:
-            self.center = other.center
-        shift = torch.tensor([[1.0, 0.0], [other.center - self.center, 1.0]], dtype=torch.float64)
-        self.counts += coarsened(other.counts, places, len(self.counts))
-        self.sums.index_add_(0, places, other.sums @ shift)
-        self.squares += shift.mT @ other.squares @ shift
+        center = self.center if self.num_rows else other.center
+        sums, squares = _moved(other.sums, other.squares, other.center - center)
+        sums, squares = self.sums.index_add(0, places, sums), self.squares + squares
+        is_same = torch.equal(places, torch.arange(len(self.counts)))
+        counts, version = other.counts if is_same else coarsened(other.counts, places, len(self.counts)), _changes(self)
+        try:
+            self.counts += counts
+        finally:  # an interruption right after it finds all or nothing
+            if _changes(self) != version:
+                self.sums, self.squares, self.center = sums, squares, center
 
     def _keep_examples(self, rows: Tensor, codes: Tensor) -> None:
         """Take as the example of each cluster without one the first of the rows (`n x D`) in it."""
@@ -291,6 +320,54 @@ class ClusterStatistics:
             # Assigned together and last, so that an error before changes nothing.
             self.index, self.counts, self.sums, self.examples = index, counts, sums, examples
         return places
+
+
+def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    The state of the rows of both, added as they are packed: what a tree of reductions does with messages.
+
+    For bounded labels (trees, fast clusters), of which all statistics have the same clusters. The tables are checked
+    when they are loaded, not here.
+
+    :param first: What :meth:`ClusterStatistics.state_dict` returned.
+    :param second: Another one.
+    :raises ValueError: If the partitions are not the same, or their labels are unbounded.
+
+    Example:
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> x, y = torch.linspace(0, 1, 40).unsqueeze(-1), torch.ones(40)
+        >>> partition = FastClusterKernel(x, 5, random_state=0).partition
+        >>> total, *parts = (ClusterStatistics(partition) for _ in range(3))
+        >>> _ = [part.add(rows, targets) for part, rows, targets in zip(parts, x.chunk(2), y.chunk(2))]
+        >>> total.load_state_dict(merged_states(*(part.state_dict() for part in parts)))
+        >>> total.num_rows
+        40
+    """
+    _check_same(first["partition"], second["partition"])
+    if first["values"] is not None:
+        raise ValueError("expected states of bounded labels: load those of Mondrian trees, and merge the statistics")
+    center = first["center"] if float(first["squares"][1, 1]) else second["center"]
+    (sums, squares), (more_sums, more_squares) = (
+        _moved(each["sums"], each["squares"], each["center"] - center) for each in (first, second)
+    )
+    return {
+        **first,
+        "center": center,
+        "counts": added(first["counts"], second["counts"]),
+        "sums": sums + more_sums,
+        "squares": squares + more_squares,
+    }
+
+
+def _moved(sums: Tensor, squares: Tensor, by: float) -> tuple[Tensor, Tensor]:
+    """Sums and squares of targets that are larger by a number."""
+    shift = torch.tensor([[1.0, 0.0], [by, 1.0]], dtype=torch.float64)
+    return sums @ shift, shift.mT @ squares @ shift
+
+
+def _changes(statistics: ClusterStatistics) -> int:
+    """How often the counts have been changed in place."""
+    return statistics.counts._version
 
 
 def _near_mean(y: Tensor) -> float:

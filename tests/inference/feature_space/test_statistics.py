@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+from functools import reduce
 
 import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.clusters import co_occurrence
-from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
+from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics, merged_states
 from gpytorch_partition.partitions import CallablePartition, MondrianPartition
 
 GENERATOR = torch.Generator().manual_seed(2)
@@ -144,8 +145,9 @@ def test_rows_whose_clusters_never_met_are_not_taken_back():
     before = statistics.state_dict()
     with pytest.raises(ValueError, match="rows that were added before"):
         statistics.remove(torch.tensor([[0.5, 1.5]]), torch.tensor([1.0]))
+    after = statistics.state_dict()
     for name in ("counts", "sums", "squares"):
-        assert torch.equal(before[name], getattr(statistics, name))
+        assert torch.equal(before[name], after[name])
 
 
 def test_an_add_that_fails_changes_nothing():
@@ -259,3 +261,58 @@ def test_three_hundred_cycles_keep_ten_digits():
         statistics.add(X[rows], targets[rows])
     for found, wanted in zip((statistics.squares, statistics.sums), before):
         torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10 * float(wanted.abs().max()))
+
+
+FOREST = RandomForestKernel(X, Y, 5, random_state=0).partition
+
+
+@pytest.mark.parametrize("partition", [FOREST, TREES], ids=["bounded", "unbounded"])
+def test_shards_merge_in_place(partition):
+    whole, *shards = (_counted(partition, X[rows], Y[rows]) for rows in (slice(None), slice(40), slice(40, None)))
+    merged = shards[0].merge_(shards[1])
+    assert merged is shards[0]
+    assert torch.equal(merged.counts, whole.counts)
+    torch.testing.assert_close(merged.sums[:, 1], whole.sums[:, 1])
+    shift = whole.center - merged.center
+    torch.testing.assert_close(merged.sums[:, 0] - shift * merged.sums[:, 1], whole.sums[:, 0])
+
+
+def test_a_merge_of_bounded_clusters_takes_no_memory_for_counts():
+    merged, other = (_counted(FOREST, X[rows], Y[rows]) for rows in (slice(40), slice(40, None)))
+    place = merged.counts.data_ptr()
+    assert merged.merge_(other).counts.data_ptr() == place
+
+
+def test_as_many_clusters_are_allowed_as_either_allows():
+    few, many = ClusterStatistics(FOREST, 10_000), ClusterStatistics(FOREST, 20_000)
+    assert (few + many).max_clusters == (many + few).max_clusters == 20_000
+    assert few.merge_(many).max_clusters == 10_000
+
+
+def test_messages_add_up_as_they_are():
+    whole = _counted(FOREST)
+    states = [
+        _counted(FOREST, X[rows], Y[rows] + 1e8).state_dict() for rows in (slice(30), slice(30, 31), slice(31, None))
+    ]
+    total = ClusterStatistics(FOREST)
+    total.load_state_dict(reduce(merged_states, states))
+    assert torch.equal(total.counts, whole.counts)
+    assert total.num_rows == len(X)
+    empty = ClusterStatistics(FOREST).state_dict()
+    assert merged_states(empty, states[0])["center"] == states[0]["center"]
+    with pytest.raises(ValueError, match="same partitions"):
+        merged_states(states[0], states[0] | {"partition": "other"})
+    with pytest.raises(ValueError, match="merge the statistics"):
+        merged_states(*(2 * [_counted(TREES).state_dict()]))
+
+
+def test_an_earlier_state_has_all_counts():
+    statistics = _counted(FOREST)
+    old = statistics.state_dict() | {"counts": statistics.counts.clone()}
+    loaded = ClusterStatistics(FOREST)
+    loaded.load_state_dict(old)
+    assert torch.equal(loaded.counts, statistics.counts)
+    old["counts"][0, 1] += 1
+    with pytest.raises(RuntimeError, match="counts of rows"):
+        loaded.load_state_dict(old)
+    assert torch.equal(loaded.counts, statistics.counts)
