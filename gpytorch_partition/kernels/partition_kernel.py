@@ -96,6 +96,7 @@ class PartitionKernel(ClusterKernel):
         *,
         random_state: Any = None,
         n_jobs: int | None = None,
+        version: str | None = None,
         batch_shape: torch.Size | tuple[int, ...] = (),
         active_dims: tuple[int, ...] | None = None,
     ) -> PartitionKernel:
@@ -111,6 +112,8 @@ class PartitionKernel(ClusterKernel):
         :param num_partitions: Number m of partitions. (Default: 200.)
         :param random_state: Seed of the seeds, as above.
         :param n_jobs: Partitions drawn at once, as joblib counts them. (Default: None, one.)
+        :param version: The name and version of the program: counts of rows by another one are refused. (Default: None,
+            not checked.)
         :param batch_shape: As above.
         :param active_dims: As above.
         :raises TypeError: If `draw` is not callable, or what it returns does not label points.
@@ -124,7 +127,7 @@ class PartitionKernel(ClusterKernel):
             >>> kernel(torch.tensor([[0.1], [0.4]])).to_dense()[0, 1]  # 1 - |x - x'|, on average
             tensor(0.7170)
         """
-        partition = SampledPartition(draw, num_partitions, random_state=random_state, n_jobs=n_jobs)
+        partition = SampledPartition(draw, num_partitions, random_state=random_state, n_jobs=n_jobs, version=version)
         return PartitionKernel(partition, batch_shape=batch_shape, active_dims=active_dims)
 
     @property

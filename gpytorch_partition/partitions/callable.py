@@ -30,7 +30,9 @@ class CallablePartition(Partition):
         float64 NumPy arrays, which it was fitted on too; its rounding may vary with the number of rows where a point
         lies within 1e-15 of a boundary.
     :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
-    :raises TypeError: If `function` is not callable.
+    :param version: The name and version of the function, to be changed whenever its labels change: counts of rows that
+        were saved, or come from other processes, are refused where it is another one. (Default: None, not checked.)
+    :raises TypeError: If `function` is not callable, or the version no text.
 
     :meth:`labels` raises a `ValueError` when the function returns anything but integers of the right shape.
 
@@ -44,8 +46,11 @@ class CallablePartition(Partition):
                 [2]])
     """
 
-    def __init__(self, function: Callable[[Tensor], Any], num_partitions: int | None = None) -> None:
+    def __init__(
+        self, function: Callable[[Tensor], Any], num_partitions: int | None = None, *, version: str | None = None
+    ) -> None:
         super().__init__()
+        self.version = checked_version(version)
         if not callable(function):
             raise TypeError(
                 f"expected a function from points (N x D) to integer labels (N x m), got {type(function).__name__}"
@@ -86,6 +91,17 @@ class CallablePartition(Partition):
 
     def _check_values(self, x: Tensor) -> None:
         """Accept all values: the function handles NaN."""
+
+
+def checked_version(version: Any) -> str | None:
+    """
+    What a user calls a function, or a program.
+
+    :raises TypeError: If it is no text, nor None.
+    """
+    if version is not None and not isinstance(version, str):
+        raise TypeError(f"expected a version as a text such as 'streets 2', got {version!r}")
+    return version
 
 
 def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | None) -> Tensor:

@@ -58,6 +58,8 @@ class Partition(torch.nn.Module):
     # How many sets of rows (training rows, a test set, ...) keep their codes.
     num_cached = 4
 
+    version: str | None = None  #: what a user calls the function or program that labels, where there is one
+
     def __init__(self) -> None:
         super().__init__()
         self._cached_rows: list[_CodedRows] = []

@@ -15,7 +15,7 @@ from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.saved_tables import check_saved, lies_in
 from gpytorch_partition.inputs.seeds import random_state_of
-from gpytorch_partition.partitions.callable import CallablePartition, partition_of
+from gpytorch_partition.partitions.callable import CallablePartition, checked_version, partition_of
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -37,7 +37,9 @@ class SampledPartition(Partition):
     :param random_state: Seed or `RandomState` that the seeds are drawn from; `None` is a fresh one.
     :param n_jobs: Functions drawn at once, as joblib counts them; functions that come back from another process must be
         such as cloudpickle takes. (Default: None, one.)
-    :raises TypeError: If `draw` is not callable.
+    :param version: The name and version of the program, as in
+        :class:`~gpytorch_partition.partitions.CallablePartition`. (Default: None, not checked.)
+    :raises TypeError: If `draw` is not callable, or the version no text.
     :raises ValueError: If `num_partitions` is less than 1, or `random_state` is no seed.
 
     Example:
@@ -62,8 +64,10 @@ class SampledPartition(Partition):
         *,
         random_state: int | np.random.RandomState | None = None,
         n_jobs: int | None = None,
+        version: str | None = None,
     ) -> None:
         super().__init__()
+        self.version = checked_version(version)
         if not callable(draw):
             raise TypeError(f"expected a function from a seed to a function of points, got {type(draw).__name__}")
         num_partitions = checked_count(num_partitions, "partitions", "num_partitions")

@@ -405,8 +405,11 @@ def _checked_remainder(sums: Tensor, squares: Tensor, before: float) -> tuple[Te
 
 
 def fingerprint(partition: Partition) -> str:
-    """A digest of a partition's type and tensors; it does not tell apart partitions by users' functions."""
+    """A digest of a partition's type and tensors, and of the versions that a user gave to functions."""
     digest = hashlib.sha256(type(partition).__name__.encode())
+    for each in partition.modules():
+        if isinstance(each, Partition) and each.version is not None:
+            digest.update(each.version.encode())
     for name, tensor in sorted(partition.tensors().items()):
         if name.endswith(("is_auxiliary", "level_places", "level_starts")) and not tensor.numel():
             continue  # which came later: statistics of earlier versions still fit

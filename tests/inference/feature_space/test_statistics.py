@@ -11,7 +11,7 @@ import torch
 from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.clusters import co_occurrence
 from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics, merged_states
-from gpytorch_partition.partitions import CallablePartition, MondrianPartition
+from gpytorch_partition.partitions import CallablePartition, MondrianPartition, SampledPartition
 
 GENERATOR = torch.Generator().manual_seed(2)
 X = torch.cat([torch.randn(80, 3, generator=GENERATOR), 20 * torch.randn(10, 3, generator=GENERATOR)]).double()
@@ -316,3 +316,31 @@ def test_an_earlier_state_has_all_counts():
     with pytest.raises(RuntimeError, match="counts of rows"):
         loaded.load_state_dict(old)
     assert torch.equal(loaded.counts, statistics.counts)
+
+
+def _floors(x):
+    return x.floor().long()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda version: CallablePartition(_floors, version=version),
+        lambda version: SampledPartition(
+            lambda seed: lambda x: x[:, :1].floor().long(), 2, random_state=0, version=version
+        ),
+    ],
+    ids=["a function", "a program"],
+)
+def test_functions_are_told_apart_by_their_versions(make):
+    first, same, other = (ClusterStatistics(make(version)) for version in ("floors 1", "floors 1", "floors 2"))
+    rows = torch.tensor([[0.5], [1.5]])
+    for each in (first, same, other):
+        each.add(rows, torch.tensor([1.0, 2.0]))
+    assert (first + same).num_rows == 4
+    with pytest.raises(ValueError, match="those of other partitions"):
+        first.merge_(other)
+    with pytest.raises(ValueError, match="those of other partitions"):
+        other.load_state_dict(first.state_dict())
+    with pytest.raises(TypeError, match="a version as a text"):
+        make(2)
