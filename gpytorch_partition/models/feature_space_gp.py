@@ -46,7 +46,8 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import Clus
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.progress import progress
 
-_FORMAT = FileFormat("gpytorch_partition feature space", "file of a FeatureSpaceGP", version=1)
+# Version 1 had the whole matrix of counts.
+_FORMAT = FileFormat("gpytorch_partition feature space", "file of a FeatureSpaceGP", version=2)
 _BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))  # default bounds of outputscale and noise
 _BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise is "at" it
 _CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of the solution instead of a new one
