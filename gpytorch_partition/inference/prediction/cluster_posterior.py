@@ -44,6 +44,7 @@ _ROUNDOFFS = 256  # smallest relative residual that rounding allows, in units of
 _MANY_SAMPLES = 128  # number of samples from which on this is done
 _RANK_FACTOR = 4  # rank of the larger preconditioner, in usual ranks
 _MOST_BYTES = 2**31  # size of the larger preconditioner
+_MOST_COPIED = 2**31  # bytes of the sorted codes and loadings: a million rows of the default model would be 5 GiB
 _COLUMNS = 16  # samples solved for at once: with more, each takes longer
 _ORDERED_COLUMNS = 32  # the same for sorted rows
 
@@ -150,11 +151,12 @@ class ClusterPosterior:
         The same posterior, prepared for that many samples.
 
         For many, rows are sorted by the clusters of one partition: neighbours share clusters of the others too, so that
-        sums find them in the cache. Held by the result: 8 bytes per (row, partition), a copy of the loadings, and a
-        preconditioner of four times the rank, 2 GiB at most, whose set-up takes three times its size.
+        sums find them in the cache. Held by the result: 8 bytes per (row, partition) and a copy of the loadings, 2 GiB
+        of both at most, and a preconditioner of four times the rank, as much at most, whose set-up takes three times
+        its size. Where that is not enough, nothing is prepared.
         """
         is_direct = self.is_precise and self.noisy.has_direct
-        if num_samples < _MANY_SAMPLES or self._is_dense or is_direct:
+        if num_samples < _MANY_SAMPLES or self._is_dense or is_direct or self._copied_bytes > _MOST_COPIED:
             return self
         rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
         noisy = self.noisy.restricted_to(order)
@@ -163,6 +165,14 @@ class ClusterPosterior:
         with preconditioner_rank(max(rank, min(_RANK_FACTOR * rank, most))):
             _ = prepared._inverse
         return prepared
+
+    @property
+    def _copied_bytes(self) -> int:
+        """Bytes of codes and loadings of all terms, where rows are sorted."""
+        num_codes = sum(covariance.left.num_partitions for covariance in self.covariances)
+        loadings = [each.left_loadings for each in self.covariances if each.left_loadings is not None]
+        num_loadings = sum(each.shape[-1] for each in loadings)
+        return self.noisy.size(-1) * (8 * num_codes + self.noisy.dtype.itemsize * num_loadings)
 
     def _finest_codes(self) -> Tensor:
         """The codes (`N`) of the rows in the partition with the most clusters."""

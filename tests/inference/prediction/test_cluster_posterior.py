@@ -172,6 +172,21 @@ def test_the_larger_rank_is_bounded_by_memory(monkeypatch):
             assert posterior._prepared(512).noisy._nystrom_preconditioner.factor.root.shape == (N, rank)
 
 
+@pytest.mark.parametrize("name", ["forest", "local linear"])
+def test_rows_are_not_copied_where_memory_is_short(name, monkeypatch):
+    forest = KERNELS["forest"]()
+    kernel = forest if name == "forest" else LocalLinearKernel(forest, 3)
+    covariance = kernel(X).evaluate_kernel()
+    rows = LoadedRows(covariance.left, covariance.left_loadings)
+    posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (rows,))
+    num_loadings = 0 if name == "forest" else covariance.left_loadings.shape[-1]
+    size = N * (8 * 15 + 4 * num_loadings)
+    with settings.iterative(), linear_operator.settings.max_cholesky_size(50):
+        for most in (size, size - 1):
+            monkeypatch.setattr("gpytorch_partition.inference.prediction.cluster_posterior._MOST_COPIED", most)
+            assert (posterior._prepared(512) is posterior) == (most < size)
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(k, marks=pytest.mark.slow) if k != "fast cluster" else k for k in KERNELS]
 )
