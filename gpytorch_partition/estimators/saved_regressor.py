@@ -35,7 +35,8 @@ class SavedRegressor:
         """
         Write the fitted regressor to a file, which :meth:`load` reads; it replaces another when it is whole.
 
-        What is written is what `to_state` returns, beside a digest of the file.
+        What is written is what `to_state` returns, beside a digest of the file. Costs the time to write the
+        training rows and the nodes of the trees.
 
         :param path: The file.
         :raises TypeError: If the kernel came from a function, which no plain value can stand for.

@@ -331,7 +331,10 @@ def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
 
     :param first: What :meth:`ClusterStatistics.state_dict` returned.
     :param second: Another one.
-    :raises ValueError: If the partitions are not the same, or their labels are unbounded.
+    :raises ValueError: If the partitions are not the same, their labels are unbounded, or one state only is of an
+        earlier version, whose counts were not packed.
+
+    Costs one addition of :math:`p^2 / 2` counts.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -346,6 +349,8 @@ def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
     _check_same(first["partition"], second["partition"])
     if first["values"] is not None:
         raise ValueError("expected states of bounded labels: load those of Mondrian trees, and merge the statistics")
+    if first["counts"].shape != second["counts"].shape:
+        raise ValueError("expected two states of this version, got one whose counts are not packed: load it first")
     center = first["center"] if float(first["squares"][1, 1]) else second["center"]
     (sums, squares), (more_sums, more_squares) = (
         _moved(each["sums"], each["squares"], each["center"] - center) for each in (first, second)

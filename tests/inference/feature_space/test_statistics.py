@@ -312,6 +312,8 @@ def test_an_earlier_state_has_all_counts():
     loaded = ClusterStatistics(FOREST)
     loaded.load_state_dict(old)
     assert torch.equal(loaded.counts, statistics.counts)
+    with pytest.raises(ValueError, match="load it first"):
+        merged_states(old, statistics.state_dict())
     old["counts"][0, 1] += 1
     with pytest.raises(RuntimeError, match="counts of rows"):
         loaded.load_state_dict(old)
