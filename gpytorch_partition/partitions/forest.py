@@ -503,33 +503,14 @@ def grow_forest(
         torch.Size([300, 10])
     """
     from sklearn.ensemble import BaggingRegressor
-    from sklearn.tree import ExtraTreeRegressor
-
-    from gpytorch_partition.partitions.ensembles.weighted_tree import WeightedTree, with_weights
 
     rows = decode_missing(checked_rows(x, "grow_forest", missing=True))
     targets = _checked_targets(y, rows.shape[0])
-    num_columns = _num_columns(max_features, rows.shape[1])
-    tree = ExtraTreeRegressor(min_samples_leaf=min_samples_leaf, max_features=num_columns)
     if sample_weight is not None:
-        tree = WeightedTree(min_samples_leaf=min_samples_leaf, max_features=num_columns)
-        weights = tensor_of(sample_weight, f"{len(targets)} weights of rows from 0").detach().cpu()
-        weights = weights.new_zeros(0) if weights.is_complex() else weights
-        targets = with_weights(targets, weights.double().numpy())
-    if not isinstance(categories, Iterable) or isinstance(categories, str | bytes):
-        raise ValueError(f"expected categories as a list of numbers of columns, got {categories!r}")
-    if len(list(categories)):
-        from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree
-
-        tree = LevelOrderTree(
-            categories=_numbers_of_levels(rows, categories),
-            by_targets=num_columns != 1,
-            has_weights=sample_weight is not None,
-            min_samples_leaf=min_samples_leaf,
-            max_features=num_columns,
-        )
+        targets = _weighted(targets, sample_weight)
+    leaves = {"min_samples_leaf": min_samples_leaf, "max_features": _num_columns(max_features, rows.shape[1])}
     forest = BaggingRegressor(
-        tree,
+        _new_tree(rows, categories, sample_weight is not None, leaves),
         checked_count(num_trees, "trees", "num_trees"),
         max_samples=_num_samples(max_samples, rows.shape[0]),
         bootstrap=False,
@@ -537,6 +518,30 @@ def grow_forest(
         n_jobs=n_jobs,
     )
     return forest.fit(rows.cpu().numpy(), targets)
+
+
+def _new_tree(rows: Tensor, categories: Sequence[int], has_weights: bool, leaves: dict[str, Any]) -> Any:
+    """An extremely randomized tree, which splits on sets of levels, or counts rows by weights, where there are any."""
+    from sklearn.tree import ExtraTreeRegressor
+
+    from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree
+    from gpytorch_partition.partitions.ensembles.weighted_tree import WeightedTree
+
+    if not isinstance(categories, Iterable) or isinstance(categories, str | bytes):
+        raise ValueError(f"expected categories as a list of numbers of columns, got {categories!r}")
+    if not len(list(categories)):
+        return WeightedTree(**leaves) if has_weights else ExtraTreeRegressor(**leaves)
+    levels, by_targets = _numbers_of_levels(rows, categories), leaves["max_features"] != 1
+    return LevelOrderTree(categories=levels, by_targets=by_targets, has_weights=has_weights, **leaves)
+
+
+def _weighted(targets: np.ndarray, sample_weight: Any) -> np.ndarray:
+    """The targets with the weights of their rows, as trees take them."""
+    from gpytorch_partition.partitions.ensembles.weighted_tree import with_weights
+
+    weights = tensor_of(sample_weight, f"{len(targets)} weights of rows from 0").detach().cpu()
+    weights = weights.new_zeros(0) if weights.is_complex() else weights
+    return with_weights(targets, weights.double().numpy())
 
 
 def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
