@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import numpy as np
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
@@ -94,7 +93,7 @@ def _sizes(moments: Moments) -> Tensor:
 def _measure(run: LanczosRun, moments: Moments, sizes: Tensor) -> SpectralMeasure:
     num_rows, num_features = moments.num_rows, run.basis.shape[1]
     nodes, inside = _of_rows(*run.lower_block_quadrature(), moments.squares / sizes / sizes.unsqueeze(-1))
-    lower_form = _lower_form(nodes, inside, len(run.diagonal), run.generator)
+    lower_form_nodes, lower_form_inside = _lower_form(nodes, inside, len(run.diagonal), run.generator)
     trace_nodes, trace_weights = run.probe_quadratures()
     lower_nodes, lower_weights = run.lower_probe_quadratures(BIAS_PROBES)
     back = _of_targets(sizes, moments.centers)
@@ -107,8 +106,8 @@ def _measure(run: LanczosRun, moments: Moments, sizes: Tensor) -> SpectralMeasur
         len(trace_nodes),
         lower_nodes.cpu().numpy(),
         num_features * lower_weights.cpu().numpy(),
-        lower_form[0].cpu().numpy(),
-        (lower_form[1] @ back).cpu().numpy(),
+        lower_form_nodes.cpu().numpy(),
+        (lower_form_inside @ back).cpu().numpy(),
         num_zeros=num_rows - num_features,
     )
 
@@ -128,12 +127,14 @@ def _of_rows(nodes: Tensor, coefficients: Tensor, squares: Tensor) -> tuple[Tens
     return torch.cat([nodes[kept], nodes.new_zeros(len(outside))]), torch.cat([inside, outside])
 
 
-def _lower_form(nodes: Tensor, coefficients: Tensor, num_steps: int, generator: torch.Generator) -> list[Tensor]:
+def _lower_form(
+    nodes: Tensor, coefficients: Tensor, num_steps: int, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """The Gauss quadrature, a lower bound, of a measure of that many steps: Lanczos on its own nodes."""
     no_probes = coefficients.new_zeros(len(nodes), 0)
     run = LanczosRun(lambda vectors: nodes.unsqueeze(-1) * vectors, coefficients, no_probes, generator)
     run.extend(num_steps)
-    return list(run.lower_block_quadrature())
+    return run.lower_block_quadrature()
 
 
 def _of_targets(sizes: Tensor, centers: Tensor) -> Tensor:

@@ -63,6 +63,7 @@ def _measure(run: LanczosRun, num_rows: int) -> SpectralMeasure:
     nodes, coefficients = run.block_quadrature()
     trace_nodes, trace_weights = run.probe_quadratures()
     lower_nodes, lower_weights = run.lower_probe_quadratures(BIAS_PROBES)
+    lower_form_nodes, lower_form_coefficients = run.lower_block_quadrature()
     # Rounding can push the smallest eigenvalues of a positive semidefinite matrix just below zero.
     return SpectralMeasure(
         nodes.cpu().numpy(),
@@ -73,5 +74,6 @@ def _measure(run: LanczosRun, num_rows: int) -> SpectralMeasure:
         len(trace_nodes),
         lower_nodes.cpu().numpy(),
         num_rows * lower_weights.cpu().numpy(),
-        *(part.cpu().numpy() for part in run.lower_block_quadrature()),
+        lower_form_nodes.cpu().numpy(),
+        lower_form_coefficients.cpu().numpy(),
     )

@@ -40,8 +40,8 @@ class SpectralMeasure:
     :param lower_form_nodes: `k'` eigenvalues for lower bounds of quadratic forms in the inverse of K plus noise, of
         which the nodes give upper ones. (Default: None, they are exact.)
     :param lower_form_coefficients: `k' x (t + 1)` their c.
-    :param num_zeros: How many more eigenvalues are 0, for certain: probe vectors of :math:`N - n_0` numbers know nothing
-        of them. Negative where these are more than N. (Default: 0.)
+    :param num_zeros: How many more eigenvalues are 0, for certain, of which probe vectors of N - `num_zeros` numbers
+        know nothing. Negative where these are more than N. (Default: 0.)
     """
 
     nodes: Array
@@ -134,7 +134,7 @@ class SpectralLikelihood:
         Standard error of :meth:`value` by its probe vectors, without its :meth:`bias`; 0 where traces are exact.
 
         For L = log A and probe vectors uniform on the sphere, the variance of :math:`z^\top L z` is
-        :math:`\tfrac{2 n}{n + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / n)` with :math:`n = N - n_0`, whose traces the
+        :math:`\tfrac{2 n}{n + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / n)` for vectors of n numbers, whose traces the
         same probe vectors estimate: one of them is enough.
         """
         if not self.measure.num_probes:
