@@ -17,6 +17,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import with_level
+from gpytorch_partition.linalg.random import solver_generator
 
 
 class Moments(NamedTuple):
@@ -98,6 +99,18 @@ class Rows(Protocol):
     def moments(self) -> Moments:
         """The sums of the targets; computed at the first call, and kept, so that later ones cost nothing."""
 
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r"""
+        :math:`Z^\top E` of independent standard normal numbers E (`N x k`), for samples: seldom asked for.
+
+        The same seed gives the same numbers. A shard draws its own from a generator that is seeded by this seed and
+        the shard's number together, so that shards are independent of each other.
+
+        :param num_columns: k.
+        :param seed: From 0 up.
+        :return: `p x k` float64.
+        """
+
 
 class LocalRows:
     r"""
@@ -139,6 +152,14 @@ class LocalRows:
     def moments(self) -> Moments:
         """The sums of the targets, in one pass that is made once."""
         return self._moments
+
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r""":math:`Z^\top E` (`p x k`, float64) of normal numbers that the seed determines, a few columns at a time."""
+        generator, shape = solver_generator(seed, "rows", self.targets.device), (self.num_rows, 1)
+        level = 1.0 if self.level is None else self.level
+        options = {"generator": generator, "dtype": torch.float64, "device": generator.device}
+        columns = (level * torch.randn(shape, **options) for _ in range(num_columns))
+        return torch.cat([self.incidence.cluster_sums(column) for column in columns], -1)
 
     @cached_property
     def _moments(self) -> Moments:
