@@ -10,3 +10,16 @@ from gpytorch_partition.models.spectral import SpectralTruncation as SpectralTru
 from gpytorch_partition.models.spectral import kernel_distance as kernel_distance
 from gpytorch_partition.models.spectral import spectral_embedding as spectral_embedding
 from gpytorch_partition.models.spectral import spectral_truncation as spectral_truncation
+
+__all__ = [
+    "ClusterFeatures",
+    "CoregionalizedGP",
+    "FeatureSpaceGP",
+    "PartitionGP",
+    "SpectralTruncation",
+    "array_chunks",
+    "cluster_features",
+    "kernel_distance",
+    "spectral_embedding",
+    "spectral_truncation",
+]
