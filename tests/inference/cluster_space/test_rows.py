@@ -59,3 +59,14 @@ def test_rows_travel():
     rows, *_ = drawn_rows(has_level=True)
     effects = torch.ones(sum(SIZES), 1, dtype=torch.float64)
     assert torch.equal(pickle.loads(pickle.dumps(rows)).gram(effects), rows.gram(effects))
+
+
+@pytest.mark.parametrize("has_level", [False, True])
+def test_normal_sums_have_the_covariance_of_sums_over_rows(has_level):
+    rows, dense, _ = drawn_rows(has_level=has_level)
+    sums = rows.normal_sums(4_000, seed=3)
+    assert torch.equal(sums[:, :5], rows.normal_sums(5, seed=3))
+    assert not torch.equal(sums[:, :5], rows.normal_sums(5, seed=4))
+    found, expected = sums @ sums.mT / 4_000, dense.mT @ dense
+    deviations = ((expected.square() + torch.outer(expected.diagonal(), expected.diagonal())) / 4_000).sqrt()
+    assert ((found - expected) / deviations).abs().max() < 4.5
