@@ -1,7 +1,7 @@
 """
 Work as tasks of Dask: pure functions of shards, and a fixed tree of reductions.
 
-Everything is a task, what the driver sends too. So what a worker held that is gone is computed again by another, and the
+Everything is a task, what the driver sends too. So what a dead worker held is computed again by another, and the
 numbers have the same bits for any number of workers.
 """
 
