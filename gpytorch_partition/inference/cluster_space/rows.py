@@ -8,7 +8,7 @@ tree. Rows may therefore be anywhere, on one machine or in shards on many: whoev
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import with_level
+from gpytorch_partition.linalg.random import solver_generator
 
 
 class Moments(NamedTuple):
@@ -48,7 +49,7 @@ class Moments(NamedTuple):
 
     def merged(self, other: Moments) -> Moments:
         """
-        The moments of both sets of rows, with the reference values of these: what a tree of reductions adds up.
+        The moments of both sets of rows, with the reference values of the first: what a tree of reductions adds up.
 
         :param other: Those of other rows, of the same clusters.
 
@@ -58,10 +59,9 @@ class Moments(NamedTuple):
             >>> shards[0].merged(shards[1]).merged(shards[2]).sums  # less 1 for each row, and their number
             tensor([[6., 3.]], dtype=torch.float64)
         """
-        moved = other.moved(self.centers)
-        return Moments(
-            self.num_rows + other.num_rows, self.sums + moved.sums, self.squares + moved.squares, self.centers
-        )
+        centers = self.centers if self.num_rows else other.centers
+        one, two = self.moved(centers), other.moved(centers)
+        return Moments(self.num_rows + other.num_rows, one.sums + two.sums, one.squares + two.squares, centers)
 
 
 @runtime_checkable
@@ -70,8 +70,8 @@ class Rows(Protocol):
     Training rows, wherever they are, as solvers in cluster space need them.
 
     An implementation answers with the same bits whenever it is asked the same, whatever else runs and wherever: sums
-    over shards are taken in a fixed order (a tree of additions over the numbers of the shards), on tensors of float64
-    of the CPU. It keeps no state between products. :class:`LocalRows` is the one for rows in memory.
+    over shards are taken in a fixed order (a tree of additions over the numbers of the shards). It keeps no state
+    between products. :class:`LocalRows` is the one for rows in memory, and serves for a shard.
 
     A fit asks for 20 to 300 products of a few columns, a prediction for some hundred products of 1 to some dozen.
 
@@ -98,12 +98,24 @@ class Rows(Protocol):
     def moments(self) -> Moments:
         """The sums of the targets; computed at the first call, and kept, so that later ones cost nothing."""
 
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r"""
+        :math:`Z^\top E` of independent standard normal numbers E (`N x k`), for samples: seldom asked for.
+
+        The same seed gives the same numbers. A shard draws its own from a generator that is seeded by this seed and
+        the shard's number together, so that shards are independent of each other.
+
+        :param num_columns: k.
+        :param seed: From 0 up.
+        :return: `p x k` float64.
+        """
+
 
 class LocalRows:
     r"""
     Rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
 
-    :param incidence: `N x p` Z, without batch dimensions.
+    :param incidence: `N x p` Z, without batch dimensions; a shard may have no rows.
     :param targets: `N x t` finite targets Y; times `level` where that is given.
     :param level: `N` roots of the rows' weights: Z is multiplied by them, and so is the 1 of the moments. (Default:
         ones.)
@@ -140,10 +152,18 @@ class LocalRows:
         """The sums of the targets, in one pass that is made once."""
         return self._moments
 
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r""":math:`Z^\top E` (`p x k`, float64) of normal numbers that the seed determines, a few columns at a time."""
+        generator, shape = solver_generator(seed, "rows", self.targets.device), (self.num_rows, 1)
+        level = 1.0 if self.level is None else self.level
+        normal = partial(torch.randn, shape, generator=generator, dtype=torch.float64, device=generator.device)
+        columns = (level * normal() for _ in range(num_columns))
+        return torch.cat([self.incidence.cluster_sums(column) for column in columns], -1)
+
     @cached_property
     def _moments(self) -> Moments:
         level = torch.ones_like(self.targets[:, :1]) if self.level is None else self.level
-        centers = (level.mT @ self.targets).squeeze(0) / level.square().sum()
+        centers = (level.mT @ self.targets).squeeze(0) / level.square().sum().clamp_min(torch.finfo(level.dtype).tiny)
         columns = with_level(self.targets - level * centers, level.squeeze(-1))
         weighted = columns if self.level is None else columns * self.level
         sums = streamed_cluster_sums(self.incidence.codes, weighted, self.num_clusters)

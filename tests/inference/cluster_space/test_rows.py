@@ -46,9 +46,10 @@ def test_moments_of_shards_add_up():
     rows, *_ = drawn_rows(far=3.0)
     shards = [
         LocalRows(Incidence(codes, rows.num_clusters), targets).moments()
-        for codes, targets in zip(rows.incidence.codes.split(20), rows.targets.split(20))
+        for codes, targets in zip(rows.incidence.codes.split([0, 20, 30]), rows.targets.split([0, 20, 30]))
     ]
     total = shards[0].merged(shards[1]).merged(shards[2])
+    assert torch.equal(total.centers, shards[1].centers)
     expected = rows.moments().moved(total.centers)
     assert total.num_rows == NUM_ROWS
     assert all(torch.allclose(one, other, atol=1e-11) for one, other in zip(total[1:], expected[1:]))
@@ -58,3 +59,14 @@ def test_rows_travel():
     rows, *_ = drawn_rows(has_level=True)
     effects = torch.ones(sum(SIZES), 1, dtype=torch.float64)
     assert torch.equal(pickle.loads(pickle.dumps(rows)).gram(effects), rows.gram(effects))
+
+
+@pytest.mark.parametrize("has_level", [False, True])
+def test_normal_sums_have_the_covariance_of_sums_over_rows(has_level):
+    rows, dense, _ = drawn_rows(has_level=has_level)
+    sums = rows.normal_sums(4_000, seed=3)
+    assert torch.equal(sums[:, :5], rows.normal_sums(5, seed=3))
+    assert not torch.equal(sums[:, :5], rows.normal_sums(5, seed=4))
+    found, expected = sums @ sums.mT / 4_000, dense.mT @ dense
+    deviations = ((expected.square() + torch.outer(expected.diagonal(), expected.diagonal())) / 4_000).sqrt()
+    assert ((found - expected) / deviations).abs().max() < 4.5
