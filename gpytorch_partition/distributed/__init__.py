@@ -14,4 +14,5 @@ except ImportError as error:
     ) from error
 
 from gpytorch_partition.distributed.counting import count_chunks as count_chunks
+from gpytorch_partition.distributed.regressor import DaskPartitionGPRegressor as DaskPartitionGPRegressor
 from gpytorch_partition.distributed.rows import DaskRows as DaskRows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from gpytorch_partition.distributed.tasks import (
     on_chunks,
     on_shards,
     reduced,
+    seeds,
     sent,
     wait_for,
     warn_of_settings,
@@ -63,7 +65,7 @@ class DaskRows:
         self.num_clusters = int(counts.sum())  #: p
         self._shards = on_chunks(self.client, "label_rows", _labelled, shards, sent(self.client, "kernel", kernel))
         parts = on_shards(self.client, "sum_targets", LocalRows.moments, self._shards)
-        total = reduced(self.client, "merge_sums", _merged, parts)
+        total = reduced(self.client, "merge_sums", Moments.merged, parts)
         wait_for(list(self._shards), names, "labelling rows")
         self._moments: Moments = total.result()
 
@@ -85,8 +87,23 @@ class DaskRows:
         :raises RuntimeError: If a worker cannot read its shard again.
         """
         table = sent(self.client, "effects", effects)
-        products = on_shards(self.client, "product", LocalRows.gram, self._shards, table)
-        return reduced(self.client, "add_products", torch.add, products).result()
+        return self._added("product", LocalRows.gram, [table] * len(self._shards))
+
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r"""
+        :math:`Z^\top E` of independent normal numbers, of each shard by a seed of its own.
+
+        :param num_columns: k.
+        :param seed: From 0 up.
+        :return: `p x k` float64.
+        """
+        number = len(self._shards)
+        return self._added("normal_sums", LocalRows.normal_sums, [num_columns] * number, seeds(seed, number))
+
+    def _added(self, name: str, function: Callable[..., Tensor], *columns: list[Any]) -> Tensor:
+        """The sum of what the shards answer."""
+        answers = on_shards(self.client, name, function, self._shards, *columns)
+        return reduced(self.client, f"add_{name}", torch.add, answers).result()
 
 
 def _labelled(chunk: Any, kernel: PartitionKernel) -> LocalRows:
@@ -97,10 +114,3 @@ def _labelled(chunk: Any, kernel: PartitionKernel) -> LocalRows:
     if len(x):
         _ = incidence.members
     return LocalRows(incidence, y.unsqueeze(-1))
-
-
-def _merged(first: Moments, second: Moments) -> Moments:
-    """The moments of both; those of no rows have no reference value."""
-    if not (first.num_rows and second.num_rows):
-        return first if first.num_rows else second
-    return first.merged(second)

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import cloudpickle
 import dask
+import numpy as np
 from distributed import Client, Future, as_completed, default_client
 
 from gpytorch_partition.callers import level_of_caller
@@ -56,7 +57,7 @@ def on_chunks(
     client: Client, name: str, function: Callable[..., Any], chunks: Sequence[Any], *shared: Any
 ) -> list[Future]:
     """
-    `function(chunk, *shared)` as one task for each chunk.
+    `function(chunk, *shared)` as one task for each chunk, and what the chunk itself is computed by.
 
     :param name: What Dask's dashboard calls the tasks.
     :param chunks: Delayed objects, tuples of these, or values.
@@ -67,13 +68,10 @@ def on_chunks(
     return client.compute(tasks)
 
 
-def on_shards(
-    client: Client, name: str, function: Callable[..., Any], shards: list[Future], *shared: Any
-) -> list[Future]:
-    """`function(shard, *shared)` as one task for each result of other tasks; quicker than :func:`on_chunks`."""
+def on_shards(client: Client, name: str, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
+    """`function(*row)` as one task for each row of columns of futures and small values; quicker than on chunks."""
     token = uuid4().hex[:8]
-    keys = [f"{name}-{token}-{i}" for i in range(len(shards))]
-    return client.map(function, shards, *([each] * len(shards) for each in shared), key=keys)
+    return client.map(function, *columns, key=[f"{name}-{token}-{i}" for i in range(len(columns[0]))])
 
 
 def reduced(client: Client, name: str, function: Callable[..., Any], parts: list[Future], *shared: Any) -> Future:
@@ -126,6 +124,11 @@ def warn_of_settings(client: Client) -> None:
             "workers give memory back to the system after each step (MALLOC_TRIM_THRESHOLD_), which makes them slower: "
             'before the cluster, dask.config.set({"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None})'
         )
+
+
+def seeds(seed: int, number: int) -> list[int]:
+    """Seeds of so many shards, independent of each other and of those of other seeds."""
+    return [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(number)]
 
 
 def _warn(message: str) -> None:

@@ -21,6 +21,7 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMe
 from gpytorch_partition.inference.feature_space.feature_space import measure_of
 from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.operators.direct import MOST_ROWS
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
@@ -33,7 +34,7 @@ from gpytorch_partition.training.scaled_covariance import (
     ScaledCovariance,
     recognize,
 )
-from gpytorch_partition.training.unsaid import METHOD, is_said
+from gpytorch_partition.training.unsaid import METHOD, WIDTH, is_said
 
 METHODS = ("auto", "dense", "feature_space", "cluster_space", "krylov", "l-bfgs")
 
@@ -88,6 +89,9 @@ def fit_exact_gp(
     :raises ValueError: If the method is unknown, `num_probes` or `max_iterations` is no whole number from 1, a training
         target is NaN or infinite, or training inputs hold NaN.
 
+    The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, stays as it is: choose it first
+    by :func:`~gpytorch_partition.lifetime_sweep`. A `UserWarning` says so where it was never chosen.
+
     Example:
         >>> import torch
         >>> from gpytorch.likelihoods import GaussianLikelihood
@@ -97,7 +101,7 @@ def fit_exact_gp(
         >>> x = torch.rand(200, 1, generator=generator)
         >>> y = 4 * x.squeeze(-1) + 0.3 * torch.randn(200, generator=generator)
         >>> likelihood = GaussianLikelihood()
-        >>> model = PartitionGP(x, y, likelihood, MondrianKernel(x, num_trees=50, random_state=0))
+        >>> model = PartitionGP(x, y, likelihood, MondrianKernel(x, 50, lifetime=2.0, random_state=0))
         >>> fit_exact_gp(model, likelihood).method, round(likelihood.noise.item(), 1)  # 0.3 squared
         ('dense', 0.1)
     """
@@ -109,6 +113,7 @@ def fit_exact_gp(
         raise ValueError("expected finite training targets, got NaN or infinity: drop these rows")
     if any(bool(torch.isnan(inputs).any()) for inputs in model.train_inputs):
         raise ValueError("GPyTorch cannot train on inputs that hold NaN: give the model encode_missing(train_x)")
+    _say_width(model)
     if method == "l-bfgs":
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     mode = model.training
@@ -122,6 +127,17 @@ def fit_exact_gp(
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     finally:
         model.train(mode)
+
+
+def _say_width(model: ExactGP) -> None:
+    """Say that a Mondrian kernel has a width that is not trained, where nobody has chosen it."""
+    usual = [each for each in model.modules() if isinstance(each, MondrianKernel) and each.has_usual_lifetime]
+    if usual and is_said(WIDTH):
+        lifetime = f"the lifetime of a MondrianKernel ({usual[0].lifetime:.3g}, by the median distance of its rows)"
+        said = (
+            f"{lifetime}, stays as it is: lifetime_sweep(kernel, train_x, train_y) chooses it, or set kernel.lifetime"
+        )
+        warnings.warn(said, stacklevel=level_of_caller())
 
 
 def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> MarginalLikelihoodFit:

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-MODULES = ("counting", "rows")
+MODULES = ("counting", "regressor", "rows")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -76,3 +76,15 @@ def test_a_shard_that_raises_names_its_chunk(client):
 def test_unbounded_labels_are_refused(client):
     with pytest.raises(ValueError, match="got a MondrianKernel: count its rows by count_chunks"):
         DaskRows(mondrian_trees(*rows()), chunks(), client)
+
+
+def test_normal_numbers_are_independent_and_have_the_covariance_of_the_clusters(client):
+    kernel = fast_clusters(*rows())
+    shards = DaskRows(kernel, chunks(), client)
+    sums = shards.normal_sums(2_000, 5)
+    assert torch.equal(sums, shards.normal_sums(2_000, 5))
+    assert not torch.equal(sums, shards.normal_sums(2_000, 6))
+    counts = here(kernel).gram(torch.eye(shards.num_clusters, dtype=torch.float64))  # Z^T Z
+    scales = counts.diagonal().clamp_min(1).sqrt()
+    errors = (sums @ sums.mT / 2_000 - counts) / scales / scales.unsqueeze(-1)
+    assert float(errors.abs().max()) < 5 * (2 / 2_000) ** 0.5  # standard errors are up to (2 / k)^.5

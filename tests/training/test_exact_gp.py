@@ -65,7 +65,9 @@ def problem(num_rows=200, dtype=torch.float64):
 
 @cache
 def mondrian(num_rows=200, dtype=torch.float64, seed=0):
-    return MondrianKernel(problem(num_rows, dtype)[0], num_trees=30, random_state=seed)
+    kernel = MondrianKernel(problem(num_rows, dtype)[0], num_trees=30, random_state=seed)
+    kernel.lifetime = kernel.lifetime  # is chosen, so that a fit has nothing to say
+    return kernel
 
 
 def kernel(**options):
@@ -733,3 +735,31 @@ def test_an_error_during_the_search_leaves_the_values_as_they_were():
     assert prior.calls == 3
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+class TestWidths:
+    """A Mondrian kernel's lifetime is not trained, which is said where nobody has chosen it."""
+
+    @staticmethod
+    def fit(kernel):
+        x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        likelihood = GaussianLikelihood()
+        fit_exact_gp(PartitionGP(x, x.sum(-1).sin(), likelihood, kernel), likelihood)
+
+    @staticmethod
+    def kernel(**kwargs):
+        x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return MondrianKernel(x, 10, random_state=0, **kwargs)
+
+    def test_never_chosen(self):
+        for kernel in (self.kernel(), self.kernel(max_lifetime=50.0), self.kernel() + self.kernel()):
+            with pytest.warns(UserWarning, match="lifetime_sweep") as caught:
+                self.fit(kernel)
+            assert __file__ in {each.filename for each in caught}
+
+    def test_chosen(self, recwarn):
+        by_hand, by_cut = self.kernel(max_lifetime=9.0), self.kernel(max_lifetime=9.0).cut(2.0)
+        by_hand.lifetime = 3.0
+        for kernel in (self.kernel(lifetime=2.0), by_hand, by_cut):
+            self.fit(kernel)
+        assert not [each for each in recwarn if "lifetime" in str(each.message)]

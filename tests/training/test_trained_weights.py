@@ -45,7 +45,7 @@ def forest(heights, **options):
 def mixture():
     kernels = [
         forest("learned"),
-        MondrianKernel(X, 5, random_state=0),
+        MondrianKernel(X, 5, lifetime=1.0, random_state=0),
         FastClusterKernel(X, 6, active_dims=(2, 0), random_state=0),
         PartitionKernel(floors, active_dims=(1,)),
     ]
@@ -195,7 +195,8 @@ def fixed_kernels():
     frozen = forest("learned")
     for parameter in frozen.logits.parameters():
         parameter.requires_grad_(False)
-    kernels = [MondrianKernel(X, 5, random_state=0), forest("impurity"), PartitionKernel(floors, active_dims=(1,))]
+    mondrian = MondrianKernel(X, 5, lifetime=1.0, random_state=0)
+    kernels = [mondrian, forest("impurity"), PartitionKernel(floors, active_dims=(1,))]
     trees = [forest("all"), FastClusterKernel(X, 6, random_state=0)]
     return {
         "impurity": forest("impurity"),
@@ -256,7 +257,7 @@ def test_predictive_variances(name, way):
 def grown_elsewhere():
     """Some leaves hold no training row, but nodes above them do; beside cells of which that is true as well."""
     trees = RandomForestKernel(NEW, NEW[:, 0], 5, max_samples=1.0, min_samples_leaf=1, random_state=0)
-    return PartitionMixtureKernel([trees, MondrianKernel(X, 5, random_state=0)])
+    return PartitionMixtureKernel([trees, MondrianKernel(X, 5, lifetime=1.0, random_state=0)])
 
 
 @pytest.mark.parametrize(
