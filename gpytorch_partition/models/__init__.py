@@ -2,6 +2,8 @@
 
 from gpytorch_partition.models.cluster_features import ClusterFeatures as ClusterFeatures
 from gpytorch_partition.models.cluster_features import cluster_features as cluster_features
+from gpytorch_partition.models.cluster_space_gp import ClusterSpaceGP as ClusterSpaceGP
+from gpytorch_partition.models.cluster_space_gp import local_rows as local_rows
 from gpytorch_partition.models.coregionalized import CoregionalizedGP as CoregionalizedGP
 from gpytorch_partition.models.exact_gp import PartitionGP as PartitionGP
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP as FeatureSpaceGP

@@ -83,7 +83,7 @@ def fit_exact_gp(
     :param num_probes: Probe vectors of the log determinant for `"krylov"` and `"cluster_space"`. (Default: for
         `"krylov"` 100 for 2,000 rows, falling to 2 from 100,000 rows on: a standard error of about 1e-3 nats per datum
         or less, and three times that with a noise as small as a ten-thousandth of the outputscale. For
-        `"cluster_space"` twice as many times the clusters per row, which leaves no larger error, and 2 at least.)
+        `"cluster_space"` half as many, 2 at least, which leave no larger error.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
     :raises ValueError: If the method is unknown, `num_probes` or `max_iterations` is no whole number from 1, a training

@@ -11,6 +11,7 @@ leave a third of the standard error. And every vector of the recurrences is q nu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import ceil
 
 import torch
 from linear_operator.operators import LinearOperator
@@ -31,15 +32,16 @@ def default_num_space_probes(num_rows: int, num_features: int) -> int:
     """
     Probe vectors in cluster space whose standard error is no larger than that of the default number of rows' probes.
 
+    Half as many; more where clusters are nearly as many as rows.
+
     :param num_rows: N.
     :param num_features: q, the columns of the root of S.
 
     Example:
         >>> default_num_space_probes(10_000, 2_000), default_num_space_probes(50_000, 3_000)
-        (8, 2)
+        (10, 2)
     """
-    of_rows = default_num_probes(num_rows)
-    return max(_FEWEST_PROBES, min(of_rows, -(-2 * of_rows * num_features // num_rows)))
+    return max(_FEWEST_PROBES, ceil(default_num_probes(num_rows) * min(1.0, max(0.5, num_features / num_rows))))
 
 
 def space_product(rows: Rows, root: LinearOperator) -> Callable[[Tensor], Tensor]:
