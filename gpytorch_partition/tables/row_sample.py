@@ -1,0 +1,89 @@
+"""A uniform sample of rows, drawn in one pass over chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpytorch_partition.tables.chunks import Chunk, joined, rows_of
+
+
+class RowSample:
+    """
+    The rows with the least of random priorities (a reservoir, Vitter 1985; by keys as Efraimidis & Spirakis 2006).
+
+    Row i of all rows has the i-th number of a stream as its priority, so that the sample depends on seed, size and the
+    order of the rows, not on where chunks end. It is in the order of the rows. Holds twice the
+    sample at most, and a chunk.
+
+    :param size: Number of rows wanted; where there are no more, the sample is all rows.
+    :param random: Source of the priorities.
+
+    Example:
+        >>> chunks = [Chunk(np.arange(5.0)[:, None], np.arange(5.0), "")] * 2
+        >>> sample = RowSample(3, np.random.RandomState(0)).of(chunks)
+        >>> len(sample.y), sample.rows.tolist() == sorted(sample.rows), sample.num_rows
+        (3, True, 10)
+    """
+
+    def __init__(self, size: int, random: np.random.RandomState) -> None:
+        self.size, self.num_rows = size, 0
+        self._random, self._limit = random, 1.0
+        self._kept: list[_Rows] = []
+        self._num_kept = 0
+
+    def of(self, chunks: Iterable[Chunk]) -> RowSample:
+        """
+        The sample of the rows of all chunks.
+
+        :param chunks: The chunks.
+        """
+        for chunk in chunks:
+            self._add(chunk)
+            if self._num_kept > 2 * self.size:
+                self._keep_least()
+        self._keep_least()
+        return self
+
+    @property
+    def x(self) -> Any:
+        """The rows, of the kind that chunks hold."""
+        return self._kept[0].x
+
+    @property
+    def y(self) -> np.ndarray:
+        """Their targets."""
+        return self._kept[0].y
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Their numbers among all rows, from 0."""
+        return self._kept[0].numbers
+
+    def _add(self, chunk: Chunk) -> None:
+        priorities = self._random.random_sample(len(chunk.y))
+        chosen = np.flatnonzero(priorities < self._limit)
+        found = _Rows(rows_of(chunk.x, chosen), chunk.y[chosen], priorities[chosen], self.num_rows + chosen)
+        self._kept.append(found)
+        self._num_kept += len(chosen)
+        self.num_rows += len(chunk.y)
+
+    def _keep_least(self) -> None:
+        priorities, numbers, y = (
+            np.concatenate([getattr(part, name) for part in self._kept]) for name in ("priorities", "numbers", "y")
+        )
+        least = np.sort(np.argsort(priorities, kind="stable")[: self.size])
+        x = rows_of(joined([part.x for part in self._kept]), least)
+        self._kept = [_Rows(x, y[least], priorities[least], numbers[least])]
+        self._num_kept = len(least)
+        if self._num_kept == self.size:
+            self._limit = float(priorities[least].max())
+
+
+class _Rows(NamedTuple):
+    x: Any
+    y: np.ndarray
+    priorities: np.ndarray
+    numbers: np.ndarray
