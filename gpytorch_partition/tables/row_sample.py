@@ -19,7 +19,7 @@ class RowSample:
     sample at most, and a chunk.
 
     :param size: Number of rows wanted; where there are no more, the sample is all rows.
-    :param random: Source of the priorities.
+    :param random: Source of the seed of the priorities.
 
     Example:
         >>> chunks = [Chunk(np.arange(5.0)[:, None], np.arange(5.0), "")] * 2
@@ -30,7 +30,10 @@ class RowSample:
 
     def __init__(self, size: int, random: np.random.RandomState) -> None:
         self.size, self.num_rows = size, 0
-        self._random, self._limit = random, 1.0
+        # A generator of another kind: with the same seed, data that were simulated by a RandomState would be the
+        # priorities themselves, and the sample their least values.
+        self._random = np.random.Generator(np.random.Philox(random.randint(2**31)))
+        self._limit = 1.0
         self._kept: list[_Rows] = []
         self._num_kept = 0
 
@@ -63,7 +66,7 @@ class RowSample:
         return self._kept[0].numbers
 
     def _add(self, chunk: Chunk) -> None:
-        priorities = self._random.random_sample(len(chunk.y))
+        priorities = self._random.random(len(chunk.y))
         chosen = np.flatnonzero(priorities < self._limit)
         found = _Rows(rows_of(chunk.x, chosen), chunk.y[chosen], priorities[chosen], self.num_rows + chosen)
         self._kept.append(found)
