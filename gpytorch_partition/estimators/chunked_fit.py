@@ -39,10 +39,10 @@ class FitsChunks:
         Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays.
 
         Rows are read twice. The first pass draws a uniform sample, on which the columns are learned (their units, and
-        levels of text), and the kernel is grown. The second pass counts all rows by cluster
-        (:class:`~gpytorch_partition.models.FeatureSpaceGP`); scale, noise and mean then maximize the marginal
-        likelihood of *all* rows, and means and deviations are those of an exact GP on all of them. Nothing depends on
-        where chunks end, to the last bit.
+        levels of text), and the kernel is grown. The second pass counts all other rows by cluster
+        (:class:`~gpytorch_partition.models.FeatureSpaceGP`), and scale, noise and mean maximize their marginal
+        likelihood: trees fit the noise of the targets that they are grown on. The sample is counted at last, so that
+        means and deviations are those of an exact GP on all rows. Nothing depends on where chunks end, to the last bit.
 
         Clusters must be few, as all pairs of them are counted: a few thousand, instead of the hundreds of thousands of
         a forest in memory. `"auto"` is therefore another model than that of :meth:`fit`: the leaves of 100 boosted
@@ -62,8 +62,7 @@ class FitsChunks:
             arguments that returns an iterator of such pairs.
         :param target: The name of the column of parquet files that is the target; the others are the columns of X.
             (Default: None, for all other chunks.)
-        :param sample_rows: Rows of the sample, if there are as many; they stay in the model.
-            (Default: 100,000.)
+        :param sample_rows: Rows of the sample, half of all rows at most; they stay in the model. (Default: 100,000.)
         :return: The regressor itself, which predicts, explains and is saved as others; `summary()` is of the sample
             where it is of rows, `nearest_rows` finds rows of the sample, `importance` and `partial_dependence` are
             refused.
@@ -102,9 +101,11 @@ class FitsChunks:
                 )
             space = FeatureSpaceGP(kernel)
             with stage("counting rows"):
-                extremes = self._count(space, source, sample.num_rows)
+                extremes = self._count(space, source, sample)
             with stage("fitting noise and scales"):
-                self._keep(space.fit(), CountedGP(space, x, y, extremes))
+                found = space.fit()
+                space.add_rows(x, y)
+            self._keep(found, CountedGP(space, x, y, _extremes([extremes, x])))
         self._counted_rows = sample.rows
         return self
 
@@ -117,22 +118,28 @@ class FitsChunks:
         self._columns, self._unit, self.options_ = self._standardization(X), target_unit(y, None), None
         return self._columns.apply_array(X), self._unit.apply_array(y), torch.from_numpy(y)
 
-    def _count(self: Any, space: FeatureSpaceGP, source: ChunkSource, num_rows: int) -> Tensor:
-        """Count all rows: the least and largest values of each column (`2 x D`)."""
-        low = high = torch.tensor(torch.nan)
+    def _count(self: Any, space: FeatureSpaceGP, source: ChunkSource, sample: RowSample) -> Tensor:
+        """Count the rows that are not in the sample: the least and largest values of each column (`2 x D`)."""
+        extremes = torch.empty(0)
         bar = progress(source, "counting rows", source.num_chunks)
-        for x, y in in_blocks(map(self._standardized, bar), _ROWS_COUNTED_AT_ONCE):
+        others = (self._others(sample, chunk) for chunk in bar)
+        for x, y in in_blocks(others, _ROWS_COUNTED_AT_ONCE):
             space.add_rows(x, y)
-            low, high = torch.fmin(low, _least(x)), torch.fmax(high, -_least(-x))
-        if space.num_rows != num_rows:
+            extremes = _extremes([extremes, x])
+        if (num_rows := space.num_rows + len(sample.y)) != sample.num_rows:
             raise RuntimeError(
-                f"expected the same rows in both passes, got {num_rows:,} first and {space.num_rows:,} then: chunks "
+                f"expected the same rows in both passes, got {sample.num_rows:,} first and {num_rows:,} then: chunks "
                 "must not change, and a function must begin anew whenever it is called"
             )
-        return torch.stack([low, high])
+        return extremes
+
+    def _others(self: Any, sample: RowSample, chunk: Chunk) -> tuple[Tensor, Tensor]:
+        """The rows of a chunk that are not in the sample, and their targets, as the model sees them."""
+        rows = sample.others(chunk)
+        x, y = self._standardized(chunk)
+        return x[rows], y[rows]
 
     def _standardized(self: Any, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        """Rows and targets of a chunk as the model sees them."""
         try:
             X, y = self._read(chunk.x, chunk.y, reset=False, y_numeric=True, ensure_all_finite=self._finiteness)
             check_magnitudes(X, "X")
@@ -179,10 +186,11 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return torch.cat(xs), torch.cat(ys)
 
 
-def _least(x: Tensor) -> Tensor:
-    """The least value of each column (`D`), NaN where all are missing."""
-    least = x.nan_to_num(nan=torch.inf).amin(0)
-    return torch.where(least.isinf(), torch.nan, least)
+def _extremes(blocks: Iterable[Tensor]) -> Tensor:
+    """The least and largest values of each column (`2 x D`), NaN where all are missing."""
+    x = torch.cat([block for block in blocks if len(block)])
+    low, high = x.nan_to_num(nan=torch.inf).amin(0), x.nan_to_num(nan=-torch.inf).amax(0)
+    return torch.stack([low, high]).where(low <= high, torch.nan)
 
 
 def _sample(source: ChunkSource, size: int, random: np.random.RandomState) -> RowSample:

@@ -26,11 +26,13 @@ class Chunk(NamedTuple):
 
     :param x: An array (`n x D`), a DataFrame, or a mapping from names to columns.
     :param y: `n` finite targets.
+    :param first_row: The number of its first row among all rows, from 0.
     :param name: What errors call it.
     """
 
     x: Any
     y: np.ndarray
+    first_row: int
     name: str
 
 
@@ -70,7 +72,7 @@ class ChunkSource:
         for number, pair in enumerate(self._open()):
             x, y = _pair(pair, f"chunk {number}")
             rows = f"rows {first_row:,} to {first_row + len(y) - 1:,}" if len(y) > 1 else f"row {first_row:,}"
-            chunk = Chunk(x, y, f"chunk {number} ({rows})")
+            chunk = Chunk(x, y, first_row, f"chunk {number} ({rows})")
             known = _checked_columns(chunk, known)
             first_row += len(y)
             if len(y):

@@ -18,11 +18,11 @@ class RowSample:
     order of the rows, not on where chunks end. It is in the order of the rows. Holds twice the
     sample at most, and a chunk.
 
-    :param size: Number of rows wanted; where there are no more, the sample is all rows.
+    :param size: Number of rows wanted; a half of the rows where there are fewer than twice as many.
     :param random: Source of the seed of the priorities.
 
     Example:
-        >>> chunks = [Chunk(np.arange(5.0)[:, None], np.arange(5.0), "")] * 2
+        >>> chunks = [Chunk(np.arange(5.0)[:, None], np.arange(5.0), first, "") for first in (0, 5)]
         >>> sample = RowSample(3, np.random.RandomState(0)).of(chunks)
         >>> len(sample.y), sample.rows.tolist() == sorted(sample.rows), sample.num_rows
         (3, True, 10)
@@ -46,9 +46,20 @@ class RowSample:
         for chunk in chunks:
             self._add(chunk)
             if self._num_kept > 2 * self.size:
-                self._keep_least()
-        self._keep_least()
+                self._keep_least(self.size)
+        self._keep_least(min(self.size, -(-self.num_rows // 2)))
         return self
+
+    def others(self, chunk: Chunk) -> np.ndarray:
+        """
+        The numbers, within a chunk, of its rows that are not in the sample.
+
+        :param chunk: One of those that the sample was drawn from.
+        """
+        is_other = np.ones(len(chunk.y), dtype=bool)
+        low, high = np.searchsorted(self.rows, [chunk.first_row, chunk.first_row + len(chunk.y)])
+        is_other[self.rows[low:high] - chunk.first_row] = False
+        return np.flatnonzero(is_other)
 
     @property
     def x(self) -> Any:
@@ -73,16 +84,15 @@ class RowSample:
         self._num_kept += len(chosen)
         self.num_rows += len(chunk.y)
 
-    def _keep_least(self) -> None:
+    def _keep_least(self, size: int) -> None:
         priorities, numbers, y = (
             np.concatenate([getattr(part, name) for part in self._kept]) for name in ("priorities", "numbers", "y")
         )
-        least = np.sort(np.argsort(priorities, kind="stable")[: self.size])
+        least = np.sort(np.argsort(priorities, kind="stable")[:size])
         x = rows_of(joined([part.x for part in self._kept]), least)
         self._kept = [_Rows(x, y[least], priorities[least], numbers[least])]
         self._num_kept = len(least)
-        if self._num_kept == self.size:
-            self._limit = float(priorities[least].max())
+        self._limit = float(priorities[least].max())
 
 
 class _Rows(NamedTuple):
