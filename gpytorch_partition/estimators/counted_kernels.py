@@ -11,6 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.given_kernels import is_data_free, name_of, name_or_function
 from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -107,7 +108,7 @@ def _boosted(
         random_state=random_state_of(random_state).randint(2**31),
     )
     boosting.fit(x.numpy(), y.numpy())
-    told = f"sets of levels of {ordered} columns with more than {_MOST_LEVELS} (split by their order)"
+    told = f"sets of levels of {counted(ordered, 'column')} with more than {_MOST_LEVELS} (split by their order)"
     return RandomForestKernel.from_forest(boosting, heights="leaf"), (told,) if ordered else ()
 
 

@@ -105,7 +105,7 @@ def _quality(model: PartitionGPRegressor, named: bool = False) -> Row:
     return {
         "RMSE": float(np.sqrt(np.mean((y - found.mean) ** 2))),
         "NLPD": -float(found.log_density.mean()),
-        "coverage of 90 %": found.coverage(0.9),
+        "coverage of 90 %": float(found.coverage(0.9)),
     }
 
 
