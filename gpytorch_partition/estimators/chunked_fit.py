@@ -73,12 +73,12 @@ class FitsChunks:
 
         Example:
             >>> from gpytorch_partition.estimators import PartitionGPRegressor
-            >>> X = np.random.RandomState(0).rand(5_000, 2)
-            >>> y = np.sin(6 * X[:, 0]) + 0.1 * np.random.RandomState(1).randn(5_000)
-            >>> chunks = [(X[i : i + 1_000], y[i : i + 1_000]) for i in range(0, 5_000, 1_000)]
+            >>> X = np.random.RandomState(0).rand(600, 2)
+            >>> y = np.sin(6 * X[:, 0]) + 0.1 * np.random.RandomState(1).randn(600)
+            >>> chunks = [(X[i : i + 200], y[i : i + 200]) for i in range(0, 600, 200)]
             >>> model = PartitionGPRegressor(random_state=0).fit_chunks(chunks)
-            >>> mean, std = model.predict(X[:100], return_std=True)
-            >>> bool(abs(mean - np.sin(6 * X[:100, 0])).mean() < 0.05), bool(0.09 < std.mean() < 0.12)
+            >>> mean, std = model.predict(X, return_std=True)
+            >>> bool(abs(mean - np.sin(6 * X[:, 0])).mean() < 0.1), bool(0.09 < std.mean() < 0.13)
             (True, True)
         """
         self._check_parameters()

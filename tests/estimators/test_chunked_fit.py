@@ -316,6 +316,11 @@ class TestFailures:
         with pytest.raises(ValueError, match=message):
             fitted(**parameters)
 
+    def test_fit_names_the_method_for_paths(self, tmp_path):
+        for path in (tmp_path, str(tmp_path)):
+            with pytest.raises(TypeError, match=r"expected rows, got the path .*fit_chunks\(path, 'target'\)"):
+                PartitionGPRegressor().fit(path, Y)
+
     def test_sample_rows(self):
         with pytest.raises(ValueError, match="expected sample_rows to be a whole number"):
             PartitionGPRegressor().fit_chunks(split(), sample_rows=0)
