@@ -15,6 +15,7 @@ from gpytorch_partition.models.spectral import spectral_truncation as spectral_t
 
 __all__ = [
     "ClusterFeatures",
+    "ClusterSpaceGP",
     "CoregionalizedGP",
     "FeatureSpaceGP",
     "PartitionGP",
@@ -22,6 +23,7 @@ __all__ = [
     "array_chunks",
     "cluster_features",
     "kernel_distance",
+    "local_rows",
     "spectral_embedding",
     "spectral_truncation",
 ]
