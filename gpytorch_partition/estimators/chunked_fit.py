@@ -23,6 +23,7 @@ from gpytorch_partition.tables.chunks import Chunk, ChunkSource
 from gpytorch_partition.tables.row_sample import RowSample
 
 _ROWS_COUNTED_AT_ONCE = 2**17
+_FEWEST_ROWS = 20
 _LEAST_NOISE = 1.001e-4  # of standardized targets: at the bound
 
 
@@ -88,6 +89,7 @@ class FitsChunks:
         with verbosity(self.verbose), ticking("fitting chunks"), recorded_stages() as self.seconds_:
             with stage("sampling rows"):
                 sample = _sample(source, sample_rows, random)
+                _check_enough(sample.num_rows)
             x, y, original = self._learned_columns(sample)
             with stage("building the kernel"):
                 kernel, self.left_out_ = counted_kernel(
@@ -144,13 +146,14 @@ class FitsChunks:
             X, y = self._read(chunk.x, chunk.y, reset=False, y_numeric=True, ensure_all_finite=self._finiteness)
             check_magnitudes(X, "X")
             check_magnitudes(y, "y")
+            if self._finiteness is True and np.isnan(X).any():
+                raise ValueError(f"kernel={self.kernel!r} expected no missing cells: give 'auto' or 'forest'")
         except (TypeError, ValueError) as error:
             raise type(error)(f"{chunk.name}: {error}") from error
         return self._columns.apply_array(X), self._unit.apply_array(y.astype(np.float64))
 
     def _keep(self: Any, found: Any, model: CountedGP) -> None:
-        """Set what a fit sets; the eigenvectors of the fit, which nothing needs any more, are dropped."""
-        model.space._forget()
+        """Set what a fit sets."""
         self._set_model(model)
         self.log_marginal_likelihood_value_, self.n_iter_ = found.log_likelihood, 0
         self.at_bounds_ = {"noise": found.noise} if found.noise <= _LEAST_NOISE else {}
@@ -196,6 +199,14 @@ def _extremes(blocks: Iterable[Tensor]) -> Tensor:
 def _sample(source: ChunkSource, size: int, random: np.random.RandomState) -> RowSample:
     bar = progress(source, "sampling rows", source.num_chunks)
     return RowSample(size, random).of(bar)
+
+
+def _check_enough(num_rows: int) -> None:
+    if num_rows < _FEWEST_ROWS:
+        raise ValueError(
+            f"expected {_FEWEST_ROWS} rows or more in chunks, a half of which chooses scale and noise, got {num_rows}: "
+            "give fit(X, y) all of them"
+        )
 
 
 def _check_for_chunks(regressor: Any) -> None:

@@ -278,6 +278,17 @@ class TestFailures:
         with pytest.raises(NotFittedError):
             PartitionGPRegressor().predict(X)
 
+    def test_holes_that_no_row_of_the_sample_has(self):
+        holes = {"a": X[:5, 0], "b": np.array([0.5, 0.5, np.nan, 0.5, 0.5])}
+        chunks = [({"a": X[:, 0], "b": X[:, 1]}, Y), (holes, Y[:5])]
+        with pytest.raises(ValueError, match=r"chunk 1 \(rows 600 to 604\): .*expected no missing cells: give 'auto'"):
+            PartitionGPRegressor("fast_cluster", random_state=0).fit_chunks(chunks, sample_rows=20)
+        assert fitted("auto", chunks).model_.num_rows == 605
+
+    def test_few_rows(self):
+        with pytest.raises(ValueError, match=r"expected 20 rows or more in chunks.*got 19: give fit\(X, y\)"):
+            fitted(chunks=[(X[:19], Y[:19])])
+
     @pytest.mark.parametrize("when", [1, 2])
     def test_interruptions_leave_the_old_model(self, when):
         model, passes = fitted(), []
