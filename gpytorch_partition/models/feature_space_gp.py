@@ -366,9 +366,20 @@ class FeatureSpaceGP:
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted.
         """
-        rows, values = self._rows(x), self._fitted_values
-        mean = values.mean + rows.row_values(self._posterior.mean).squeeze(-1)
-        return mean, summed_variances(rows, self._posterior.root)
+        rows = self._rows(x)
+        return self._means(rows), summed_variances(rows, self._posterior.root)
+
+    def means(self, x: Tensor) -> Tensor:
+        """
+        Means of points (`N_test`, float64), without the cost of variances.
+
+        :param x: `N_test x D` points.
+        :raises RuntimeError: If the model is not fitted.
+        """
+        return self._means(self._rows(x))
+
+    def _means(self, rows: Incidence) -> Tensor:
+        return self._fitted_values.mean + rows.row_values(self._posterior.mean).squeeze(-1)
 
     def covariance(self, x: Tensor) -> Tensor:
         r"""
