@@ -21,6 +21,7 @@ from .budgets import budgets
 from .categories import categories
 from .clustering_maps import clustering_maps
 from .clusterings import clusterings
+from .dask_shards import dask_shards
 from .data_defined import groups, memberships
 from .default_cost import default_cost
 from .diagnosis import diagnosis
@@ -58,6 +59,7 @@ FUNCTIONS = (
     kernels_and_ensembles,
     *(diagnosis, weights_by_folds, outliers, mondrian_classification, out_of_core),
     *(machines, gp_classification, categories, fitted_ensembles, several_targets),
+    dask_shards,
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

@@ -38,6 +38,7 @@ TABLES = [
     *(f"paper_figure_{number}" for number in range(1, 7)),
     *("paper_equation_9", "paper_equation_10", "paper_noise", "paper_sets"),
     *(("botorch_runs", "botorch_optimizers", "botorch_searches") if find_spec("botorch") else ()),
+    *(("dask_counts", "dask_messages", "dask_products", "dask_forest") if find_spec("distributed") else ()),
     *("gp_classification", "gp_classification_mean", "gp_classification_speed"),
     "tasks",
     "clusterings",
