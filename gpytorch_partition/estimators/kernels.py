@@ -136,7 +136,9 @@ def new_kernel(
         height = default_height(len(x) if y is None else len(y))
         return FastClusterKernel(x, num_partitions, height=height, random_state=random_state)
     lifetime = 1.0 if bool((x == x[0]).all()) else None  # without distances there is no scale to go by
-    return MondrianKernel(x, num_partitions, lifetime=lifetime, random_state=random_state)
+    kernel = MondrianKernel(x, num_partitions, lifetime=lifetime, random_state=random_state)
+    kernel.has_usual_lifetime = False  # who chose the name has chosen it
+    return kernel
 
 
 def kernel_and_rows(

@@ -58,6 +58,9 @@ class MondrianKernel(PartitionKernel):
         True
     """
 
+    has_usual_lifetime = False
+    """Whether nobody has chosen the lifetime: it is the one by the median distance."""
+
     _instead_of_lengthscale = "kernel.lifetime is 1 / lengthscale, which lifetime_sweep chooses"
 
     def __init__(
@@ -85,6 +88,7 @@ class MondrianKernel(PartitionKernel):
                 random_state=random_state,
             )
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
+        self.has_usual_lifetime = train_x is not None and lifetime is None
         self._remember(train_x)
 
     @property
@@ -109,6 +113,7 @@ class MondrianKernel(PartitionKernel):
     @lifetime.setter
     def lifetime(self, lifetime: float) -> None:
         cast(MondrianPartition, self.partition).lifetime = lifetime
+        self.has_usual_lifetime = False
 
     @property
     def max_lifetime(self) -> float:
@@ -131,5 +136,5 @@ class MondrianKernel(PartitionKernel):
         """
         partition = cast(MondrianPartition, self.partition).cut(lifetime)
         kernel = deepcopy(self)
-        kernel.partition = partition
+        kernel.partition, kernel.has_usual_lifetime = partition, False
         return kernel

@@ -28,7 +28,8 @@ class Regression:
     :param noise: :math:`\sigma^2`.
     :param num_partitions: m.
     :param num_rows: N.
-    :param squares: :math:`y^\top y`.
+    :param squares: :math:`y^\top y`, of targets less their prior mean.
+    :param mean: The prior mean of the targets, as far as it is chosen. (Default: 0.)
     """
 
     outputscale: float
@@ -36,6 +37,7 @@ class Regression:
     num_partitions: int
     num_rows: int
     squares: float
+    mean: float = 0.0
 
     @property
     def ridge(self) -> float:
@@ -107,6 +109,14 @@ class ClusterRidge:
     def log_determinant(self) -> float:
         r""":math:`\log |M|`."""
         return 2 * float(self._factor.diagonal().log().sum())
+
+    def with_regression(self, regression: Regression) -> ClusterRidge:
+        r"""
+        The regression of the same rows with other values; :math:`b = Z^\top (y - c)` for a mean c.
+
+        :param regression: The values, with the squares of :math:`y - c`, where y has the present prior mean 0.
+        """
+        return ClusterRidge(regression, self.counts, self.sums - regression.mean * self.counts.diagonal())
 
     def coarsened(self, clusters: Tensor, num_clusters: int) -> ClusterRidge:
         r"""

@@ -12,7 +12,12 @@ from torch.overrides import TorchFunctionMode
 
 # Users' seeds are small numbers, and data drawn after torch.manual_seed(0) is common: probe vectors from the same
 # stream would equal the data, and a sketch from the same stream as the probes would not be independent of them.
-_STREAMS = {"probes": 0x5DEECE66D1B54A35, "sketch": 0x2545F4914F6CDD1D, "samples": 0x369DEA0F31A53F85}
+_STREAMS = {
+    "probes": 0x5DEECE66D1B54A35,
+    "sketch": 0x2545F4914F6CDD1D,
+    "samples": 0x369DEA0F31A53F85,
+    "rows": 0x1B873593CC9E2D51,
+}
 
 
 def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Generator:
@@ -20,7 +25,7 @@ def solver_generator(seed: int, stream: str, device: torch.device) -> torch.Gene
     A generator for one of the solvers' streams, unrelated to the global one and to the other streams.
 
     :param seed: Any integer.
-    :param stream: `"probes"`, `"sketch"` or `"samples"`.
+    :param stream: `"probes"`, `"sketch"`, `"samples"` or `"rows"`.
     :param device: The device on which to draw.
 
     Example:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from copy import copy, deepcopy
 from dataclasses import replace
@@ -13,11 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.clusters.cluster_index import SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import MAX_CLUSTERS
 from gpytorch_partition.clusters.incidence import Incidence
@@ -42,14 +39,13 @@ from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.kernels.partition_mixture_kernel import PartitionMixtureKernel
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel
+from gpytorch_partition.models.counted_rows import BOUNDS, check_points, check_rows, warn_of_least_noise
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.progress import progress
 
 # Version 1 had the whole matrix of counts.
 _FORMAT = FileFormat("gpytorch_partition feature space", "file of a FeatureSpaceGP", version=2)
-_BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))  # default bounds of outputscale and noise
-_BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise is "at" it
 _CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of the solution instead of a new one
 
 
@@ -191,6 +187,25 @@ class FeatureSpaceGP:
                 raise TypeError(f"expected chunks of two parts, points and targets, got {got}: give zip(xs, ys)")
             self.add_rows(*chunk)
 
+    def add_statistics(self, other: ClusterStatistics) -> None:
+        """
+        Count rows that were counted elsewhere, such as on other machines: :math:`O(p^2)`.
+
+        :param other: Their statistics, by the same partitions.
+        :raises ValueError: If the partitions are not the same, or there would be too many clusters.
+
+        Example:
+            >>> from gpytorch_partition import FastClusterKernel
+            >>> x = torch.linspace(0, 1, 100).unsqueeze(-1)
+            >>> model, other = (FeatureSpaceGP(FastClusterKernel(x, 10, random_state=0)) for _ in range(2))
+            >>> other.add_rows(x, x.squeeze(-1))
+            >>> model.add_statistics(other.statistics)
+            >>> model.num_rows
+            100
+        """
+        self._forget()  # first, as in add_rows
+        self.statistics.merge_(other)
+
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
         """
         The model of the rows of both, to be fitted anew, with the level weights that both have.
@@ -215,12 +230,10 @@ class FeatureSpaceGP:
 
         A :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its lower bound.
         """
-        bounds = bounds or _BOUNDS
+        bounds = bounds or BOUNDS
         found = maximize(self._likelihood(), self._centered(bounds))
         values = replace(found, mean=found.mean + self.statistics.center)
-        if values.noise <= bounds.noise[0] * (1 + _BOUND_TOLERANCE):
-            message = f"the noise is at its lower bound, {bounds.noise[0]:g}: is the unit of the targets small?"
-            warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
+        warn_of_least_noise(values, bounds)
         self._forget(with_space=False)  # first: an interruption between the two must not leave the old solution
         self.values = values
         return values
@@ -310,7 +323,7 @@ class FeatureSpaceGP:
             True
         """
         checked_count(max_iterations, "iterations", "max_iterations")
-        layout, statistics, bounds = _forest_layout(self.kernel), self.statistics, bounds or _BOUNDS
+        layout, statistics, bounds = _forest_layout(self.kernel), self.statistics, bounds or BOUNDS
         self._check_counted()
         self.level_weights = start = height_average_levels(layout)
         values = self.fit(bounds)
@@ -498,19 +511,12 @@ class FeatureSpaceGP:
 
     def _checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Rows and targets, the columns selected."""
-        _check_are_tensors(rows=x, targets=y)
-        if x.dim() != 2 or y.shape != x.shape[:1]:
-            shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
-            raise ValueError(f"expected rows (n x D) and as many targets (n), got {shapes}")
-        if not torch.isfinite(y).all():
-            raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
+        check_rows(x, y)
         return self.kernel.columns.select(x), y
 
     def _rows(self, x: Tensor) -> Incidence:
         self._check_counted()
-        _check_are_tensors(points=x)
-        if x.dim() != 2:
-            raise ValueError(f"expected points (N x D), got shape {tuple(x.shape)}")
+        check_points(x)
         self.statistics.check_partition()
         labels = self.kernel.cluster_ids(x)
         return Incidence(self.statistics.codes(labels), len(self.statistics.sums))
@@ -553,15 +559,6 @@ class FeatureSpaceGP:
         """Drop what was derived from the rows, or from the fitted values only."""
         for name in ("_posterior", *(("_space", "_is_decomposed") if with_space else ())):
             self.__dict__.pop(name, None)
-
-
-def _check_are_tensors(**tensors: Any) -> None:
-    for name, value in tensors.items():
-        if not torch.is_tensor(value) or value.is_complex():
-            raise TypeError(
-                f"expected {name} as a tensor of real numbers, got {type(value).__name__}: torch.as_tensor(...) or "
-                "array_chunks make one"
-            )
 
 
 def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Iterator[tuple[Tensor, Tensor]]:

@@ -13,6 +13,8 @@ from gpytorch_partition.plots.style import COLORS, GRAY, axes, legend_above, nam
 _GRID = 250  # points along each side of a map
 _SLICE = 400  # points of a curve
 _MARGIN = 0.05  # of the range of the rows, beyond them
+_UNLIKELY = 1e-4  # posterior probability of a lifetime that needs not be shown
+_MARGIN_OF_LIFETIMES = 1.5  # factor
 
 
 @torch.no_grad()
@@ -235,7 +237,8 @@ def plot_level_weights(kernel: Any, *, ax: Any = None) -> Any:
 
 def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
     """
-    The posterior over lifetimes of a sweep, and the log marginal likelihood that it comes from.
+    The posterior density over lifetimes of a sweep (per unit of the logarithm), and the log marginal likelihood that it
+    comes from, around the lifetimes that have a posterior probability.
 
     :param sweep: What :func:`gpytorch_partition.lifetime_sweep` returned.
     :param prior: Prior of the lifetime, as in its `posterior`. (Default: uniform in the logarithm.)
@@ -245,18 +248,28 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
     ax = axes(ax)
     posterior, lifetimes = sweep.posterior(prior).numpy(), sweep.lifetimes.numpy()
     edges = _positive(sweep.edges.numpy(), lifetimes)
-    ax.stairs(posterior, edges, fill=True, color=COLORS[0], alpha=0.45, label="posterior probability")
-    ax.set(xscale="log", xlabel="lifetime (1 / unit of x)", ylabel="posterior probability", ylim=(0, None))
+    density = posterior / np.diff(np.log(edges))
+    ax.stairs(density, edges, fill=True, color=COLORS[0], alpha=0.45, label="posterior density")
+    ax.set(xscale="log", xlabel="lifetime (1 / unit of x)", ylabel="posterior density (1 / e-fold)", ylim=(0, None))
     ax.axvline(sweep.best_lifetime, color=GRAY, linewidth=1, linestyle=":", label=f"best: {sweep.best_lifetime:.3g}")
     other = ax.twinx()
     values, errors = sweep.log_marginal_likelihood.numpy(), sweep.standard_error.numpy()
-    (line,) = other.plot(lifetimes, values, color=COLORS[1], linewidth=1.6, label="log marginal likelihood")
+    shown = _around(lifetimes, posterior)
+    lifetimes, values, errors = lifetimes[shown], values[shown], errors[shown]
+    ax.set_xlim(edges[:-1][shown].min(), edges[1:][shown].max())
+    (line,) = other.plot(lifetimes, values, color=COLORS[1], linewidth=1.6, label="log likelihood")
     other.fill_between(lifetimes, values - 2 * errors, values + 2 * errors, color=COLORS[1], alpha=0.2, linewidth=0)
     other.set_ylabel("log marginal likelihood (nats)")
     handles, _ = ax.get_legend_handles_labels()
     set_title(ax, "Posterior over lifetimes")
     legend_above(ax, 3, [*handles, line])
     return ax
+
+
+def _around(lifetimes: np.ndarray, posterior: np.ndarray) -> np.ndarray:
+    """Which lifetimes are shown: up to half as long again, or as short, as those with a posterior probability."""
+    likely = lifetimes[posterior > _UNLIKELY]
+    return (lifetimes >= likely.min() / _MARGIN_OF_LIFETIMES) & (lifetimes <= likely.max() * _MARGIN_OF_LIFETIMES)
 
 
 def _positive(edges: np.ndarray, lifetimes: np.ndarray) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator
 
@@ -14,12 +13,15 @@ from linear_operator import settings as linear_settings
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import in_own_context, unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.inference.cluster_space.rows import LocalRows
+from gpytorch_partition.inference.cluster_space.spectrum import space_measures, space_width
 from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
-from gpytorch_partition.inference.evidence.profile_likelihood import Maximum, maximize
-from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, SpectralMeasure, dense_measure
+from gpytorch_partition.inference.evidence.settled_maximum import settled_maxima
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import measure_of
 from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.operators.direct import MOST_ROWS
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
@@ -32,12 +34,10 @@ from gpytorch_partition.training.scaled_covariance import (
     ScaledCovariance,
     recognize,
 )
-from gpytorch_partition.training.unsaid import METHOD, is_said
+from gpytorch_partition.training.unsaid import METHOD, WIDTH, is_said
 
-METHODS = ("auto", "dense", "feature_space", "krylov", "l-bfgs")
+METHODS = ("auto", "dense", "feature_space", "cluster_space", "krylov", "l-bfgs")
 
-_TOLERANCE = 1e-2  # relative change of the fitted values at which Lanczos steps stop
-_LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at which they stop
 _MOST_SECONDS = 120.0  # that an exact method may take where Lanczos steps do not suffice
 
 
@@ -60,9 +60,9 @@ def fit_exact_gp(
     targets on the same rows (a batched model) share the run.
 
     Costs a few dozen products with K, 300 at most, in float64 for 4 columns (more below 100,000 rows, where there are
-    more probe vectors), and temporary memory for up to 130 numbers per row, and four for each probe vector. Up to
-    `max_cholesky_size` rows (2,000) the likelihood is exact, by one eigendecomposition. Above, its standard error is
-    returned with it.
+    more probe vectors), and temporary memory for up to 130 numbers per row (in cluster space: per cluster, and 8 per
+    row), and four for each probe vector. Up to `max_cholesky_size` rows (2,000) the likelihood is exact, by one
+    eigendecomposition. Above, its standard error is returned with it.
 
     Applies to models with a :class:`~gpytorch.likelihoods.GaussianLikelihood`, or a
     :class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`, whose covariance is one partition kernel, alone
@@ -74,16 +74,23 @@ def fit_exact_gp(
     :param model: The model; the values found are written into its own modules, and it is left in the mode (training or
         evaluation) in which it came. After an error or an interruption its parameters are what they were.
     :param likelihood: The model's likelihood.
-    :param method: `"krylov"`; `"dense"`, one eigendecomposition of the covariance, O(N^3); `"feature_space"`, exact as
-        well, one of the p x p matrix of clusters, :math:`O(N m^2 + p^3)`; `"l-bfgs"`; or `"auto"`: dense up to
-        `max_cholesky_size` rows, then whichever of feature space and Krylov is expected to be faster.
-    :param num_probes: Probe vectors of the log determinant for `"krylov"`. (Default: 100 for 2,000 rows, falling to 2
-        from 100,000 rows on: a standard error of about 1e-3 nats per datum or less, and three times that with a noise
-        as small as a ten-thousandth of the outputscale.)
+    :param method: `"krylov"`, with vectors of N numbers; `"cluster_space"`, the same with vectors of a number for each
+        cluster (for trees, each node), which are fewer probes for the same error; `"dense"`, one eigendecomposition of
+        the covariance, O(N^3); `"feature_space"`, exact as well, one of the p x p matrix of clusters,
+        :math:`O(N m^2 + p^3)`; `"l-bfgs"`; or `"auto"`: dense up to `max_cholesky_size` rows, then feature space where
+        it is expected to take no longer than Krylov, else cluster space where clusters (nodes) are fewer than rows,
+        else Krylov.
+    :param num_probes: Probe vectors of the log determinant for `"krylov"` and `"cluster_space"`. (Default: for
+        `"krylov"` 100 for 2,000 rows, falling to 2 from 100,000 rows on: a standard error of about 1e-3 nats per datum
+        or less, and three times that with a noise as small as a ten-thousandth of the outputscale. For
+        `"cluster_space"` half as many, 2 at least, which leave no larger error.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
     :raises ValueError: If the method is unknown, `num_probes` or `max_iterations` is no whole number from 1, a training
         target is NaN or infinite, or training inputs hold NaN.
+
+    The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, stays as it is: choose it first
+    by :func:`~gpytorch_partition.lifetime_sweep`. A `UserWarning` says so where it was never chosen.
 
     Example:
         >>> import torch
@@ -94,7 +101,7 @@ def fit_exact_gp(
         >>> x = torch.rand(200, 1, generator=generator)
         >>> y = 4 * x.squeeze(-1) + 0.3 * torch.randn(200, generator=generator)
         >>> likelihood = GaussianLikelihood()
-        >>> model = PartitionGP(x, y, likelihood, MondrianKernel(x, num_trees=50, random_state=0))
+        >>> model = PartitionGP(x, y, likelihood, MondrianKernel(x, 50, lifetime=2.0, random_state=0))
         >>> fit_exact_gp(model, likelihood).method, round(likelihood.noise.item(), 1)  # 0.3 squared
         ('dense', 0.1)
     """
@@ -106,6 +113,7 @@ def fit_exact_gp(
         raise ValueError("expected finite training targets, got NaN or infinity: drop these rows")
     if any(bool(torch.isnan(inputs).any()) for inputs in model.train_inputs):
         raise ValueError("GPyTorch cannot train on inputs that hold NaN: give the model encode_missing(train_x)")
+    _say_width(model)
     if method == "l-bfgs":
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
     mode = model.training
@@ -121,41 +129,48 @@ def fit_exact_gp(
         model.train(mode)
 
 
+def _say_width(model: ExactGP) -> None:
+    """Say that a Mondrian kernel has a width that is not trained, where nobody has chosen it."""
+    usual = [each for each in model.modules() if isinstance(each, MondrianKernel) and each.has_usual_lifetime]
+    if usual and is_said(WIDTH):
+        lifetime = f"the lifetime of a MondrianKernel ({usual[0].lifetime:.3g}, by the median distance of its rows)"
+        said = (
+            f"{lifetime}, stays as it is: lifetime_sweep(kernel, train_x, train_y) chooses it, or set kernel.lifetime"
+        )
+        warnings.warn(said, stacklevel=level_of_caller())
+
+
 def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> MarginalLikelihoodFit:
     is_free, method = method == "auto", _fastest(scaled) if method == "auto" else method
-    maxima: list[Maximum] = []
-    for measure in _measures(scaled, method, num_probes):
-        before, maxima = maxima, _maxima(scaled, measure)
-        if _is_settled(before, maxima) and _is_unbiased(measure, maxima):
-            break
-    is_settled = method != "krylov" or (_is_settled(before, maxima) and _is_unbiased(measure, maxima))
-    if is_free and not is_settled and (exact := _exact_method(scaled)) is not None:
+    bounds = [scaled.bounds(target) for target in range(scaled.residuals.shape[1])]
+    found = settled_maxima(_measures(scaled, method, num_probes), bounds, scaled.log_prior())
+    if is_free and not found.is_settled and (exact := _exact_method(scaled)) is not None:
         return _fit(scaled, exact, num_probes)
-    scaled.write(maxima)
+    scaled.write(found.maxima)
     fit = MarginalLikelihoodFit(
-        log_marginal_likelihood=sum(found.log_likelihood + scaled.log_jacobian for found in maxima),
-        num_iterations=measure.trace_nodes.shape[1] if method == "krylov" else 0,
-        converged=is_settled,
+        log_marginal_likelihood=sum(each.log_likelihood + scaled.log_jacobian for each in found.maxima),
+        num_iterations=found.measure.trace_nodes.shape[1] if found.measure.num_probes else 0,
+        converged=found.is_settled,
         at_bounds=dict(values_at_bounds(scaled.model)),
         method=method,
-        standard_error=_standard_error(measure, maxima),
-        bias=_bias(measure, maxima),
+        standard_error=found.standard_error,
+        bias=found.bias,
     )
     warn_about(fit)
     return fit
 
 
 def _fastest(scaled: ScaledCovariance) -> str:
-    """The method that is expected to take the least time."""
+    """The method that is expected to take the least time; an exact one that takes no more than Lanczos among rows."""
     if scaled.num_rows <= linear_settings.max_cholesky_size.value():
         return "dense"
+    covariance, rows = scaled.covariance, scaled.covariance.left
+    iterative = "cluster_space" if space_width(covariance.cluster_operator) < scaled.num_rows else "krylov"
     if scaled.level is not None:
-        return "krylov"  # counts of clusters know no weights
-    rows, num_columns = scaled.covariance.left, scaled.residuals.shape[1] + 1 + default_num_probes(scaled.num_rows)
-    is_faster = costs.decomposition_seconds(rows) < costs.krylov_seconds(
-        rows.num_rows, rows.num_partitions, num_columns
-    )
-    return "feature_space" if is_faster else "krylov"
+        return iterative  # counts of clusters know no weights
+    num_columns = scaled.residuals.shape[1] + 1 + default_num_probes(scaled.num_rows)
+    among_rows = costs.krylov_seconds(rows.num_rows, rows.num_partitions, num_columns)
+    return "feature_space" if costs.decomposition_seconds(rows) < among_rows else iterative
 
 
 def _exact_method(scaled: ScaledCovariance) -> str | None:
@@ -172,44 +187,13 @@ def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> 
         yield dense_measure(covariance.to(dtype=torch.float64).to_dense(), targets, scaled.level)
     elif method == "feature_space":
         if scaled.level is not None:
-            raise ValueError('expected method="krylov" or "dense" for rows with weights, got "feature_space"')
+            raise ValueError(
+                'expected method="cluster_space", "krylov" or "dense" for rows with weights, got "feature_space"'
+            )
         yield measure_of(covariance, targets)
+    elif method == "cluster_space":
+        rows = LocalRows(covariance.left, targets, scaled.level)
+        yield from space_measures(rows, covariance.cluster_operator, num_probes, settings.probe_seed.value())
     else:
         num_probes = num_probes or default_num_probes(scaled.num_rows)
         yield from krylov_measures(covariance, targets, num_probes, settings.probe_seed.value(), scaled.level)
-
-
-def _standard_error(measure: SpectralMeasure, maxima: list[Maximum]) -> float:
-    """The standard error of the sum over targets, which share the probe vectors, with the bound of its bias."""
-    likelihood = SpectralLikelihood(measure)
-    by_probes = sum(likelihood.standard_error(found.outputscale, found.noise) for found in maxima)
-    return math.hypot(by_probes, _bias(measure, maxima))
-
-
-def _bias(measure: SpectralMeasure, maxima: list[Maximum]) -> float:
-    """A bound of how much larger the likelihood of all targets may be."""
-    return sum(
-        SpectralLikelihood(measure, target).bias(found.outputscale, found.noise, found.mean)
-        for target, found in enumerate(maxima)
-    )
-
-
-def _is_unbiased(measure: SpectralMeasure, maxima: list[Maximum]) -> bool:
-    return _bias(measure, maxima) <= _LARGEST_BIAS * measure.num_rows * len(maxima)
-
-
-def _maxima(scaled: ScaledCovariance, measure: SpectralMeasure) -> list[Maximum]:
-    log_prior = scaled.log_prior()
-    return [
-        maximize(SpectralLikelihood(measure, target), scaled.bounds(target), log_prior)
-        for target in range(measure.num_targets)
-    ]
-
-
-def _is_settled(before: list[Maximum], now: list[Maximum]) -> bool:
-    def close(a: float, b: float) -> bool:
-        return abs(a - b) <= _TOLERANCE * abs(b)
-
-    return bool(before) and all(
-        close(a.outputscale, b.outputscale) and close(a.noise, b.noise) for a, b in zip(before, now)
-    )

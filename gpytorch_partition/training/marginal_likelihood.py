@@ -181,7 +181,7 @@ def warn_about(fit: MarginalLikelihoodFit) -> None:
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
         message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."
         warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())
-    if not fit.converged and fit.method == "krylov" and fit.bias > 0:
+    if not fit.converged and fit.bias > 0:
         message = (
             f"the likelihood is not known after {fit.num_iterations} Lanczos steps, the most there are: it may be "
             f"larger by {fit.bias:.2g} nats, and the values found may not be the best. Fit by another method "

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 METHOD, CONVERGENCE = "that L-BFGS is used", "values at bounds, and iterations that did not suffice"
+WIDTH = "a width that stays as it is"
 
 _UNSAID: ContextVar[frozenset[str]] = ContextVar("what fits do not say", default=frozenset())
 
@@ -16,7 +17,7 @@ def unsaid(*what: str) -> Iterator[None]:
     """
     Have fits inside not warn; `warnings.catch_warnings` would change the filters of all threads.
 
-    :param what: :data:`METHOD` or :data:`CONVERGENCE`.
+    :param what: :data:`METHOD`, :data:`CONVERGENCE` or :data:`WIDTH`.
 
     Example:
         >>> with unsaid(METHOD):

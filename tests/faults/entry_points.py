@@ -173,6 +173,13 @@ def _asked(x: Any) -> Any:
     return model.predict(x), model.covariance(x), model.sample(x, 2)
 
 
+def _in_cluster_space(x: Any, num_probes: Any, num_samples: Any) -> Any:
+    kernel = _clusters()
+    model = models.ClusterSpaceGP(kernel, models.local_rows(kernel, X, Y))
+    model.fit(num_probes=num_probes)
+    return model.predict(x), model.sample(x, num_samples, 0)
+
+
 def _model_on(train_x: Any, train_y: Any) -> Any:
     likelihood = _noise_level()
     model = models.PartitionGP(train_x, train_y, likelihood, _clusters()).double()
@@ -371,6 +378,8 @@ ENTRIES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "PartitionGP": (_model_on, {"train_x": X, "train_y": Y}),
     "PartitionGP(x)": (_predicted_exactly, {"x": X}),
     "FeatureSpaceGP": (_counted, {**_DATA, "max_clusters": 100}),
+    "local_rows": (lambda x, y: models.local_rows(_clusters(), x, y), _DATA),
+    "ClusterSpaceGP": (_in_cluster_space, {"x": X[:3], "num_probes": 3, "num_samples": 2}),
     "FeatureSpaceGP.remove_rows": (_removed, {"x": X[:3], "y": Y[:3]}),
     "FeatureSpaceGP.predict": (_asked, {"x": X[:3]}),
     "array_chunks": (

@@ -13,6 +13,8 @@ from torch.distributions import Gamma, MultivariateNormal, Uniform
 from gpytorch_partition import FastClusterKernel, MondrianKernel, lifetime_sweep
 
 OUTPUTSCALE, NOISE = 0.8, 0.05
+USES_COUNTS = "gpytorch_partition.lifetimes.sweep.uses_counts"
+IS_DENSE = "gpytorch_partition.lifetimes.one_lifetime._is_dense"
 LIFETIMES = [0.05, 0.5, 2.0, 5.0, 20.0]
 
 
@@ -75,14 +77,14 @@ class TestOnAGrid:
 
     def test_by_clusters_however_many(self, exact, monkeypatch):
         """The p x p matrix at every lifetime, each coarsened from the one before."""
-        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._uses_counts", lambda *_: True)
+        monkeypatch.setattr(USES_COUNTS, lambda *_: True)
         sweep = sweep_of(validation=(NEW, NEW_Y))
         torch.testing.assert_close(sweep.log_marginal_likelihood, values(exact, "value"), rtol=1e-9, atol=1e-8)
         torch.testing.assert_close(sweep.validation_error, values(exact, "error"), rtol=1e-9, atol=1e-9)
 
     def test_by_lanczos(self, exact, monkeypatch):
-        for name in ("_uses_counts", "_is_dense"):
-            monkeypatch.setattr(f"gpytorch_partition.lifetimes.sweep.{name}", lambda *_: False)
+        for name in (USES_COUNTS, IS_DENSE):
+            monkeypatch.setattr(name, lambda *_: False)
         sweep = sweep_of(validation=(NEW, NEW_Y))
         errors = (sweep.log_marginal_likelihood - values(exact, "value")).abs()
         assert (errors <= 4 * sweep.standard_error + 0.05).all()
@@ -98,18 +100,19 @@ class TestOnAGrid:
         torch.testing.assert_close(codes, share(kernel.cluster_ids(X), kernel.cluster_ids(X)))
 
     def test_counts_are_made_once(self, monkeypatch):
-        from gpytorch_partition.lifetimes import sweep as module
+        from gpytorch_partition.lifetimes import one_lifetime as module
 
         calls = []
         original = module.count_co_occurrences
         monkeypatch.setattr(module, "count_co_occurrences", lambda *args: (calls.append(1), original(*args))[1])
-        monkeypatch.setattr(module, "_uses_counts", lambda *_: True)
+        monkeypatch.setattr(USES_COUNTS, lambda *_: True)
         sweep_of()
         assert len(calls) == 1
 
     def test_default_lifetimes(self):
         sweep = sweep_of(lifetimes=None)
-        assert len(sweep.lifetimes) == 30
+        grid = 20.0 * torch.logspace(-3, 0, 30, dtype=torch.float64)
+        assert set(grid.log().round(decimals=9).tolist()) < set(sweep.lifetimes.log().round(decimals=9).tolist())
         assert sweep.lifetimes[-1] == 20.0
         torch.testing.assert_close(sweep.lifetimes[0].item(), 0.02)
         assert ((sweep.lifetimes > sweep.edges[:-1]) & (sweep.lifetimes <= sweep.edges[1:])).all()
@@ -129,7 +132,7 @@ class TestOnAGrid:
     @pytest.mark.parametrize("dense", [True, False])
     def test_rows_in_single_precision_lose_no_digits(self, monkeypatch, dense):
         """Far from zero a share of 1 / 10 in float32 would cost tens of nats."""
-        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._uses_counts", lambda *_: not dense)
+        monkeypatch.setattr(USES_COUNTS, lambda *_: not dense)
         x, y = X.float(), (Y + 1e3).float()
         sweep = lifetime_sweep(kernel_of(x), x, y, outputscale=OUTPUTSCALE, noise=NOISE, lifetimes=[2.0])
         exact = Dense(2.0, x, y.double() - y.double().mean(), NEW.float()).value
@@ -256,25 +259,59 @@ def test_recovers_a_known_lifetime():
         assert sweep.log_marginal_likelihood[0] < sweep.log_marginal_likelihood.max() - 100
 
 
+class TestRefinement:
+    """The default grid is refined where the posterior is."""
+
+    def test_the_posterior_is_that_of_a_fine_grid(self):
+        sweep = lifetime_sweep(kernel_of(), X, Y)
+        every = torch.linspace(0, math.log(20.0), 300).double().exp().clamp_max(20)
+        fine = lifetime_sweep(kernel_of(), X, Y, lifetimes=every)
+        (mean, spread), (exact_mean, exact_spread) = map(self.moments, (sweep, fine))
+        assert abs(mean - exact_mean) < 0.15 * exact_spread
+        assert 0.8 < spread / exact_spread < 1.25
+        assert sweep.posterior().max() < 0.1
+        assert float(sweep.log_marginal_likelihood.max()) > float(fine.log_marginal_likelihood.max()) - 0.5
+
+    @staticmethod
+    def moments(sweep):
+        logs, weights = sweep.lifetimes.log(), sweep.posterior()
+        mean = float(weights @ logs)
+        return mean, float(weights @ (logs - mean).square()) ** 0.5
+
+    def test_errors_of_the_refined_grid(self):
+        sweep = lifetime_sweep(kernel_of(), X, Y, validation=(NEW, NEW_Y))
+        again = lifetime_sweep(kernel_of(), X, Y, lifetimes=sweep.lifetimes.tolist(), validation=(NEW, NEW_Y))
+        for name in ("lifetimes", "log_marginal_likelihood", "validation_error", "outputscales", "noises", "means"):
+            torch.testing.assert_close(getattr(sweep, name), getattr(again, name), rtol=1e-8, atol=1e-8)
+
+    def test_trees_that_are_too_short(self):
+        with pytest.warns(UserWarning, match="longer max_lifetime") as caught:
+            lifetime_sweep(kernel_of(max_lifetime=2.0), X, Y)
+        assert caught[0].filename == __file__
+
+
 class TestMostLikelyScales:
     """Outputscale and noise of maximum likelihood at each lifetime."""
 
     @staticmethod
     def best(lifetime):
-        """By a simplex search on the dense density."""
+        """Outputscale, noise and mean by a simplex search on the dense density."""
         labels = kernel_of(lifetime=lifetime).cluster_ids(X)
         covariance, eye = share(labels, labels), torch.eye(len(X), dtype=torch.float64)
 
         def loss(logs):
             noisy = math.exp(logs[0]) * covariance + math.exp(logs[1]) * eye
-            return -float(MultivariateNormal(torch.zeros_like(Y), noisy).log_prob(Y))
+            return -float(MultivariateNormal(torch.full_like(Y, logs[2]), noisy).log_prob(Y))
 
-        return min((minimize(loss, start, method="Nelder-Mead") for start in ([0, -2], [-2, 0])), key=lambda r: r.fun)
+        starts, options = ([0, -2, 0], [-2, 0, 0]), {"xatol": 1e-5, "fatol": 1e-6, "maxiter": 2000}
+        return min(
+            (minimize(loss, start, method="Nelder-Mead", options=options) for start in starts), key=lambda r: r.fun
+        )
 
     @pytest.mark.parametrize("way", ["dense", "counts", "lanczos"])
     def test_against_a_search(self, monkeypatch, way):
-        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._uses_counts", lambda *_: way == "counts")
-        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._is_dense", lambda *_: way == "dense")
+        monkeypatch.setattr(USES_COUNTS, lambda *_: way == "counts")
+        monkeypatch.setattr(IS_DENSE, lambda *_: way == "dense")
         lifetimes = [0.5, 5.0]
         found = lifetime_sweep(kernel_of(), X, Y, lifetimes=lifetimes, validation=(NEW, NEW_Y))
         exact = way != "lanczos"
@@ -284,14 +321,23 @@ class TestMostLikelyScales:
             assert least - 1e-4 <= found.log_marginal_likelihood[number] <= -best.fun + (1e-4 if exact else 4)
             logs = torch.stack([found.outputscales[number], found.noises[number]]).log()
             tolerance = 1e-2 if exact else 0.3
-            torch.testing.assert_close(logs, torch.from_numpy(best.x), rtol=0, atol=tolerance)
+            torch.testing.assert_close(logs, torch.from_numpy(best.x[:2]), rtol=0, atol=tolerance)
+            assert abs(float(found.means[number]) - best.x[2]) < (1e-3 if exact else 0.05)
 
     def test_predictions_use_them(self):
-        found = lifetime_sweep(kernel_of(), X, Y, lifetimes=[2.0])
-        given = {"outputscale": found.outputscales.item(), "noise": found.noises.item()}
-        again = lifetime_sweep(kernel_of(), X, Y, lifetimes=[2.0], **given)
-        for one, other in zip(found.predict(NEW), again.predict(NEW)):
-            torch.testing.assert_close(one, other)
+        """A dense process with the values that were found, their mean included: few rows, which have another mean."""
+        few, targets = X[:30], Y[:30] + 5 * X[:30, 1] + 3
+        found = lifetime_sweep(kernel_of(), few, targets, lifetimes=[2.0])
+        assert abs(float(found.means[0] - targets.mean())) > 1e-2
+        kernel = kernel_of(lifetime=2.0)
+        labels, new_labels = kernel.cluster_ids(few), kernel.cluster_ids(NEW)
+        noisy = found.outputscales[0] * share(labels, labels) + found.noises[0] * torch.eye(30, dtype=torch.float64)
+        cross = found.outputscales[0] * share(new_labels, labels)
+        expected = found.means[0] + cross @ torch.linalg.solve(noisy, targets - found.means[0])
+        mean, variance = found.predict(NEW)
+        torch.testing.assert_close(mean, expected, rtol=1e-6, atol=1e-6)
+        explained = (cross * torch.linalg.solve(noisy, cross.mT).mT).sum(-1)
+        torch.testing.assert_close(variance, found.outputscales[0] - explained, rtol=1e-5, atol=1e-6)
 
     def test_they_make_up_for_missing_trees(self):
         """With less noise than what 20 trees miss of the kernel, the lifetime is several times too long."""
@@ -360,7 +406,7 @@ class TestBadInput:
         assert not kernel.partition._cached_rows  # no row was led down
 
     def test_noise_that_rounding_takes(self, monkeypatch):
-        monkeypatch.setattr("gpytorch_partition.lifetimes.sweep._uses_counts", lambda *_: True)
+        monkeypatch.setattr(USES_COUNTS, lambda *_: True)
         with pytest.raises(ValueError, match="lost in rounding"):
             lifetime_sweep(kernel_of(), X, Y, outputscale=1.0, noise=1e-18)
 

@@ -42,7 +42,7 @@ def values(model):
 
 
 class TestFits:
-    @pytest.mark.parametrize("method", ["dense", "krylov"])
+    @pytest.mark.parametrize("method", ["dense", "cluster_space", "krylov"])
     def test_the_marginal_likelihood_is_the_largest(self, method):
         model = model_of()
         found = fit_exact_gp(model, model.likelihood, method=method)

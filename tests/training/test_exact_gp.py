@@ -28,17 +28,17 @@ from gpytorch_partition import (
     fit_exact_gp,
     settings,
 )
-from gpytorch_partition.inference.evidence import krylov
+from gpytorch_partition.inference.evidence import krylov, settled_maximum
 from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.training import exact_gp as exact_fit
 from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
 from tests.random_states import untouched_random_states
 
 NOISE = "likelihood.noise_covar.noise"
 OUTPUTSCALE = "covar_module.outputscale"
-ONE_PASS = ["dense", "feature_space", "krylov"]
+EXACT = ["dense", "feature_space"]
+ONE_PASS = [*EXACT, "cluster_space", "krylov"]
 
 
 class Model(gpytorch.models.ExactGP):
@@ -65,7 +65,9 @@ def problem(num_rows=200, dtype=torch.float64):
 
 @cache
 def mondrian(num_rows=200, dtype=torch.float64, seed=0):
-    return MondrianKernel(problem(num_rows, dtype)[0], num_trees=30, random_state=seed)
+    kernel = MondrianKernel(problem(num_rows, dtype)[0], num_trees=30, random_state=seed)
+    kernel.lifetime = kernel.lifetime  # is chosen, so that a fit has nothing to say
+    return kernel
 
 
 def kernel(**options):
@@ -121,15 +123,16 @@ def dense_optimum(covariance, y):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("method", ["krylov", "cluster_space"])
 @pytest.mark.parametrize("name", ["cluster", "forest", "mondrian"])
-def test_with_enough_probes_krylov_is_dense_algebra(name):
+def test_with_enough_probes_lanczos_steps_are_dense_algebra(name, method):
     x, y = problem(2_000, torch.float32)
     model = PartitionGP(x, y, GaussianLikelihood(), large_kernel(name))
-    found = fit(model, method="krylov", num_probes=1_000)
+    found = fit(model, method=method, num_probes=1_000)
     with torch.no_grad():
         covariance = large_kernel(name)(x).to_dense()
     best, outputscale, noise = dense_optimum(covariance, y)
-    assert found.method == "krylov"
+    assert found.method == method
     assert found.converged
     assert found.at_bounds == {}
     assert found.log_marginal_likelihood == pytest.approx(best, abs=1e-3 * 2_000)
@@ -173,7 +176,7 @@ def test_the_values_are_in_the_models_own_modules(method, dtype):
     found = fit(model, method=method)
     assert all(parameters[name] is parameter for name, parameter in model.named_parameters())
     assert all(parameter.dtype == dtype for parameter in model.parameters())
-    slack = 5 * found.standard_error if method == "krylov" else 1e-3
+    slack = 1e-3 if method in EXACT else 5 * found.standard_error
     assert found.log_marginal_likelihood == pytest.approx(dense_log_likelihood(model), abs=slack)
 
 
@@ -190,7 +193,7 @@ def test_the_models_mode_stays(method, mode):
 def test_the_models_mode_stays_after_an_error(mode):
     model = plain_model(num_rows=100)
     model.train(mode)
-    with patch.object(exact_fit, "maximize", side_effect=RuntimeError("broken")), pytest.raises(RuntimeError):
+    with patch.object(settled_maximum, "maximize", side_effect=RuntimeError("broken")), pytest.raises(RuntimeError):
         fit(model)
     assert model.training == model.likelihood.training == mode
 
@@ -423,7 +426,7 @@ def products_of(model, method):
 def test_several_sets_of_targets_are_fitted_as_each_alone(method):
     together, alone = several(), several(is_batch=False)
     found, fits = fit(together, method=method), [fit(model, method=method) for model in alone]
-    tolerance = 0.01 if method == "krylov" else 1e-6
+    tolerance = 1e-6 if method in EXACT else 0.01
     assert found.log_marginal_likelihood == pytest.approx(sum(f.log_marginal_likelihood for f in fits), rel=tolerance)
     assert found.standard_error == pytest.approx(sum(f.standard_error for f in fits), rel=0.01)
     for position, model in enumerate(alone):
@@ -579,7 +582,7 @@ def test_an_ordinary_fit_says_nothing(method):
 
 
 def test_too_few_steps_are_told():
-    with patch.object(krylov, "_CHECKPOINTS", (3, 5)), pytest.warns(ConvergenceWarning) as told:
+    with patch.object(krylov, "CHECKPOINTS", (3, 5)), pytest.warns(ConvergenceWarning) as told:
         found = fit(plain_model(), method="krylov")
     assert any("after 5 Lanczos steps" in str(warning.message) for warning in told)
     assert not found.converged
@@ -698,12 +701,15 @@ def test_a_small_fixed_noise_leaves_the_outputscale_free(noise):
         assert likelihood(model(x)).log_prob(model.train_targets).item() < found
 
 
-@pytest.mark.parametrize(("feature_space", "expected"), [(1.0, "feature_space"), (1e9, "krylov")])
-def test_above_the_dense_limit_what_is_expected_to_be_faster_is_taken(monkeypatch, feature_space, expected):
+@pytest.mark.parametrize(
+    ("seconds", "num_trees", "expected"),
+    [(1.0, 5, "feature_space"), (1e9, 5, "cluster_space"), (1e9, 200, "krylov")],  # 200 trees have more cells than rows
+)
+def test_above_the_dense_limit_what_is_expected_to_be_faster_is_taken(monkeypatch, seconds, num_trees, expected):
     x, y = problem(2_100, torch.float32)
-    monkeypatch.setattr(costs, "decomposition_seconds", lambda rows: feature_space)
+    monkeypatch.setattr(costs, "decomposition_seconds", lambda rows: seconds)
     monkeypatch.setattr(costs, "krylov_seconds", lambda *sizes: 10.0)
-    model = PartitionGP(x, y, GaussianLikelihood(), kernel(num_rows=2_100, dtype=torch.float32))
+    model = PartitionGP(x, y, GaussianLikelihood(), MondrianKernel(x, num_trees, lifetime=3.0, random_state=0))
     assert fit_exact_gp(model, model.likelihood).method == expected
 
 
@@ -729,3 +735,31 @@ def test_an_error_during_the_search_leaves_the_values_as_they_were():
     assert prior.calls == 3
     for name, value in model.state_dict().items():
         assert torch.equal(value, before[name]), name
+
+
+class TestWidths:
+    """A Mondrian kernel's lifetime is not trained, which is said where nobody has chosen it."""
+
+    @staticmethod
+    def fit(kernel):
+        x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        likelihood = GaussianLikelihood()
+        fit_exact_gp(PartitionGP(x, x.sum(-1).sin(), likelihood, kernel), likelihood)
+
+    @staticmethod
+    def kernel(**kwargs):
+        x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        return MondrianKernel(x, 10, random_state=0, **kwargs)
+
+    def test_never_chosen(self):
+        for kernel in (self.kernel(), self.kernel(max_lifetime=50.0), self.kernel() + self.kernel()):
+            with pytest.warns(UserWarning, match="lifetime_sweep") as caught:
+                self.fit(kernel)
+            assert __file__ in {each.filename for each in caught}
+
+    def test_chosen(self, recwarn):
+        by_hand, by_cut = self.kernel(max_lifetime=9.0), self.kernel(max_lifetime=9.0).cut(2.0)
+        by_hand.lifetime = 3.0
+        for kernel in (self.kernel(lifetime=2.0), by_hand, by_cut):
+            self.fit(kernel)
+        assert not [each for each in recwarn if "lifetime" in str(each.message)]

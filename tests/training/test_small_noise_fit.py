@@ -38,7 +38,7 @@ def fitted(method):
 
 @pytest.fixture(autouse=True)
 def _few_steps(monkeypatch):
-    monkeypatch.setattr(krylov, "_CHECKPOINTS", (20, 30, 40))
+    monkeypatch.setattr(krylov, "CHECKPOINTS", (20, 30, 40))
 
 
 @pytest.mark.filterwarnings("ignore:.*bound")

@@ -13,13 +13,13 @@ from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
 
 # Lanczos steps after which a measure is returned, at the cost of an eigendecomposition per probe.
-_CHECKPOINTS = (20, 30, 40, 55, 75, 100, 130, 165, 200, 250, 300)
+CHECKPOINTS = (20, 30, 40, 55, 75, 100, 130, 165, 200, 250, 300)
 
 # The error of the log determinant is about sqrt(N / probes) nats: this many probes leave 1e-3 nats per datum at most.
 _ROWS_TIMES_PROBES = 200_000
 _FEWEST_PROBES = 2
 _MOST_PROBES = 100
-_BIAS_PROBES = 10  # of these, the ones that tell how far quadratures have converged
+BIAS_PROBES = 10  # of these, the ones that tell how far quadratures have converged
 
 
 def default_num_probes(num_rows: int) -> int:
@@ -54,7 +54,7 @@ def krylov_measures(
     generator = solver_generator(seed, "probes", covariance.device)
     probes = torch.randn(num_rows, num_probes, generator=generator, dtype=covariance.dtype, device=covariance.device)
     run = LanczosRun(covariance._matmul, with_level(targets, level), probes, generator)
-    for num_steps in _CHECKPOINTS:
+    for num_steps in CHECKPOINTS:
         run.extend(num_steps - run.num_steps)
         yield _measure(run, num_rows)
 
@@ -62,7 +62,8 @@ def krylov_measures(
 def _measure(run: LanczosRun, num_rows: int) -> SpectralMeasure:
     nodes, coefficients = run.block_quadrature()
     trace_nodes, trace_weights = run.probe_quadratures()
-    lower_nodes, lower_weights = run.lower_probe_quadratures(_BIAS_PROBES)
+    lower_nodes, lower_weights = run.lower_probe_quadratures(BIAS_PROBES)
+    lower_form_nodes, lower_form_coefficients = run.lower_block_quadrature()
     # Rounding can push the smallest eigenvalues of a positive semidefinite matrix just below zero.
     return SpectralMeasure(
         nodes.cpu().numpy(),
@@ -73,5 +74,6 @@ def _measure(run: LanczosRun, num_rows: int) -> SpectralMeasure:
         len(trace_nodes),
         lower_nodes.cpu().numpy(),
         num_rows * lower_weights.cpu().numpy(),
-        *(part.cpu().numpy() for part in run.lower_block_quadrature()),
+        lower_form_nodes.cpu().numpy(),
+        lower_form_coefficients.cpu().numpy(),
     )

@@ -31,7 +31,7 @@ class SpectralMeasure:
     :param nodes: `k` eigenvalues of the quadratic forms.
     :param coefficients: `k x (t + 1)` c.
     :param trace_nodes: `q x l` eigenvalues of the traces.
-    :param trace_weights: `q x l` w; every row sums to N.
+    :param trace_weights: `q x l` w; every row sums to N, less `num_zeros`.
     :param num_rows: N.
     :param num_probes: Number of estimates that traces are the mean of. (Default: 0, they are exact.)
     :param lower_nodes: `r x l'` eigenvalues for lower bounds of log determinants from the first r probe vectors, of
@@ -40,6 +40,8 @@ class SpectralMeasure:
     :param lower_form_nodes: `k'` eigenvalues for lower bounds of quadratic forms in the inverse of K plus noise, of
         which the nodes give upper ones. (Default: None, they are exact.)
     :param lower_form_coefficients: `k' x (t + 1)` their c.
+    :param num_zeros: How many more eigenvalues are 0, for certain, of which probe vectors of N - `num_zeros` numbers
+        know nothing. Negative where these are more than N. (Default: 0.)
     """
 
     nodes: Array
@@ -52,6 +54,7 @@ class SpectralMeasure:
     lower_weights: Array | None = None
     lower_form_nodes: Array | None = None
     lower_form_coefficients: Array | None = None
+    num_zeros: int = 0
 
     @property
     def num_targets(self) -> int:
@@ -123,21 +126,23 @@ class SpectralLikelihood:
 
     def log_determinant(self, outputscale: float, noise: float) -> float:
         r""":math:`\log |s K + \sigma^2 I|`."""
-        return float(self._log_determinants(outputscale, noise).mean())
+        of_zeros = self.measure.num_zeros * float(np.log(noise)) if self.measure.num_zeros else 0.0
+        return float(self._log_determinants(outputscale, noise).mean()) + of_zeros
 
     def standard_error(self, outputscale: float, noise: float) -> float:
         r"""
         Standard error of :meth:`value` by its probe vectors, without its :meth:`bias`; 0 where traces are exact.
 
         For L = log A and probe vectors uniform on the sphere, the variance of :math:`z^\top L z` is
-        :math:`\tfrac{2 N}{N + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / N)`, whose traces the same probe vectors
-        estimate: one of them is enough.
+        :math:`\tfrac{2 n}{n + 2} (\mathrm{tr} L^2 - (\mathrm{tr} L)^2 / n)` for vectors of n numbers, whose traces the
+        same probe vectors estimate: one of them is enough.
         """
         if not self.measure.num_probes:
             return 0.0
         logs = np.log(outputscale * self.measure.trace_nodes + noise)
         trace, square = ((self.measure.trace_weights * powers).sum(-1).mean() for powers in (logs, logs**2))
-        variance = 2 * self.num_rows / (self.num_rows + 2) * max(0.0, float(square - trace**2 / self.num_rows))
+        size = self.num_rows - self.measure.num_zeros
+        variance = 2 * size / (size + 2) * max(0.0, float(square - trace**2 / size))
         return 0.5 * (variance / self.measure.num_probes) ** 0.5
 
     def bias(self, outputscale: float, noise: float, mean: float = 0.0) -> float:

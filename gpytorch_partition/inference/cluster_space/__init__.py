@@ -1,0 +1,1 @@
+"""Iterative inference in cluster space: vectors have a number for each cluster, and rows are asked for products."""

@@ -1,0 +1,170 @@
+r"""
+What solvers in cluster space ask of the rows: :math:`C \mapsto Z^\top (Z C)`, and sums of targets, once.
+
+With :math:`S = F F^\top` and :math:`\Phi = Z F`, the covariance :math:`K = \Phi \Phi^\top` has the nonzero eigenvalues
+of :math:`M = \Phi^\top \Phi = F^\top (Z^\top Z) F`, whose vectors have q numbers: one for each cluster, or node of a
+tree. Rows may therefore be anywhere, on one machine or in shards on many: whoever holds them adds up partial products.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inference.evidence.spectral_likelihood import with_level
+from gpytorch_partition.linalg.random import solver_generator
+
+
+class Moments(NamedTuple):
+    r"""
+    Sums of targets Y less reference values c, over the rows of each cluster and over all rows.
+
+    :param num_rows: N.
+    :param sums: `p x (t + 1)` :math:`Z^\top [Y - c, 1]`, float64.
+    :param squares: `(t + 1) x (t + 1)` :math:`[Y - c, 1]^\top [Y - c, 1]`, float64.
+    :param centers: `t` c, float64: near the means, since of squares of targets far from zero nothing would be left of
+        what clusters explain.
+    """
+
+    num_rows: int
+    sums: Tensor
+    squares: Tensor
+    centers: Tensor
+
+    def moved(self, centers: Tensor) -> Moments:
+        """
+        The moments of the same targets with other reference values: :math:`O(p t)`.
+
+        :param centers: `t`.
+        """
+        size = len(self.squares)
+        shift = torch.eye(size, dtype=self.squares.dtype, device=self.squares.device)
+        shift[-1, :-1] = self.centers - centers
+        return Moments(self.num_rows, self.sums @ shift, shift.mT @ self.squares @ shift, centers)
+
+    def merged(self, other: Moments) -> Moments:
+        """
+        The moments of both sets of rows, with the reference values of the first: what a tree of reductions adds up.
+
+        :param other: Those of other rows, of the same clusters.
+
+        Example:
+            >>> targets = torch.tensor([[1.0], [2.0], [6.0]])
+            >>> shards = [LocalRows(Incidence(torch.tensor([[0]]), 1), row).moments() for row in targets.split(1)]
+            >>> shards[0].merged(shards[1]).merged(shards[2]).sums  # less 1 for each row, and their number
+            tensor([[6., 3.]], dtype=torch.float64)
+        """
+        centers = self.centers if self.num_rows else other.centers
+        one, two = self.moved(centers), other.moved(centers)
+        return Moments(self.num_rows + other.num_rows, one.sums + two.sums, one.squares + two.squares, centers)
+
+
+@runtime_checkable
+class Rows(Protocol):
+    r"""
+    Training rows, wherever they are, as solvers in cluster space need them.
+
+    An implementation answers with the same bits whenever it is asked the same, whatever else runs and wherever: sums
+    over shards are taken in a fixed order (a tree of additions over the numbers of the shards). It keeps no state
+    between products. :class:`LocalRows` is the one for rows in memory, and serves for a shard.
+
+    A fit asks for 20 to 300 products of a few columns, a prediction for some hundred products of 1 to some dozen.
+
+    :param num_rows: Number N of rows, 1 or more.
+    :param num_clusters: Number p of clusters: the columns of Z, and the rows of S.
+    """
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of rows."""
+
+    @property
+    def num_clusters(self) -> int:
+        """Number p of clusters."""
+
+    def gram(self, effects: Tensor) -> Tensor:
+        r"""
+        :math:`Z^\top (Z C)`: for every cluster, the sum over its rows of the effects of all clusters that they are in.
+
+        :param effects: `p x t` C, float64, which is not changed.
+        :return: `p x t` float64, a new tensor.
+        """
+
+    def moments(self) -> Moments:
+        """The sums of the targets; computed at the first call, and kept, so that later ones cost nothing."""
+
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r"""
+        :math:`Z^\top E` of independent standard normal numbers E (`N x k`), for samples: seldom asked for.
+
+        The same seed gives the same numbers. A shard draws its own from a generator that is seeded by this seed and
+        the shard's number together, so that shards are independent of each other.
+
+        :param num_columns: k.
+        :param seed: From 0 up.
+        :return: `p x k` float64.
+        """
+
+
+class LocalRows:
+    r"""
+    Rows in memory: a product with t columns costs :math:`O(N m t)` and holds `N x t` numbers meanwhile.
+
+    :param incidence: `N x p` Z, without batch dimensions; a shard may have no rows.
+    :param targets: `N x t` finite targets Y; times `level` where that is given.
+    :param level: `N` roots of the rows' weights: Z is multiplied by them, and so is the 1 of the moments. (Default:
+        ones.)
+
+    Example:
+        >>> Z = Incidence(torch.tensor([[0, 2], [0, 3], [1, 3]]), num_clusters=4)
+        >>> rows = LocalRows(Z, torch.tensor([[1.0], [2.0], [6.0]]))
+        >>> rows.gram(torch.ones(4, 1, dtype=torch.float64)).squeeze(-1)  # two for each row of a cluster
+        tensor([4., 2., 2., 4.], dtype=torch.float64)
+        >>> rows.moments().centers, rows.moments().sums[:, 0]
+        (tensor([3.], dtype=torch.float64), tensor([-3.,  3., -2.,  2.], dtype=torch.float64))
+    """
+
+    def __init__(self, incidence: Incidence, targets: Tensor, level: Tensor | None = None) -> None:
+        self.incidence, self.targets = incidence, targets.detach().double()
+        self.level = None if level is None else level.detach().double().unsqueeze(-1)
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of rows."""
+        return self.incidence.num_rows
+
+    @property
+    def num_clusters(self) -> int:
+        """Number p of clusters."""
+        return self.incidence.num_clusters
+
+    def gram(self, effects: Tensor) -> Tensor:
+        r""":math:`Z^\top (Z C)` (`p x t`), in float64."""
+        values = self.incidence.row_values(effects)
+        return self.incidence.cluster_sums(values if self.level is None else values * self.level.square())
+
+    def moments(self) -> Moments:
+        """The sums of the targets, in one pass that is made once."""
+        return self._moments
+
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r""":math:`Z^\top E` (`p x k`, float64) of normal numbers that the seed determines, a few columns at a time."""
+        generator, shape = solver_generator(seed, "rows", self.targets.device), (self.num_rows, 1)
+        level = 1.0 if self.level is None else self.level
+        normal = partial(torch.randn, shape, generator=generator, dtype=torch.float64, device=generator.device)
+        columns = (level * normal() for _ in range(num_columns))
+        return torch.cat([self.incidence.cluster_sums(column) for column in columns], -1)
+
+    @cached_property
+    def _moments(self) -> Moments:
+        level = torch.ones_like(self.targets[:, :1]) if self.level is None else self.level
+        centers = (level.mT @ self.targets).squeeze(0) / level.square().sum().clamp_min(torch.finfo(level.dtype).tiny)
+        columns = with_level(self.targets - level * centers, level.squeeze(-1))
+        weighted = columns if self.level is None else columns * self.level
+        sums = streamed_cluster_sums(self.incidence.codes, weighted, self.num_clusters)
+        return Moments(self.num_rows, sums, columns.mT @ columns, centers)

@@ -1,0 +1,207 @@
+"""The marginal likelihood at one lifetime: from counts of clusters, a dense covariance or a Lanczos run."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple, cast
+
+import torch
+from gpytorch.likelihoods import GaussianLikelihood
+from linear_operator import settings as linear_settings
+from torch import Tensor
+
+from gpytorch_partition import settings
+from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inference.evidence.krylov import default_num_probes, krylov_measures
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, maximize
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
+from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
+from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
+from gpytorch_partition.models.exact_gp import PartitionGP
+from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.partitions.mondrian.partition import GrownRows, MondrianPartition
+from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells
+
+_TOLERANCE_NATS = 0.05  # change of the log marginal likelihood, in nats, at which Lanczos steps stop ...
+_TOLERANCE_ERRORS = 0.1  # ... or in standard errors of its own, whichever is larger
+_EXACT_TIME_FACTOR = 4  # time that an exact likelihood may take, over the time of an estimate by Lanczos
+_LEAST_NOISE = 1e-6  # least noise that is chosen, in mean squares of the targets: Cholesky factors keep their digits
+
+
+class SweepData(NamedTuple):
+    """
+    The data of a sweep: a copy of the kernel, training data (targets in float64, less their own mean), the trees over
+    these rows, outputscale and noise (1 and 1 if they are to be chosen), and whether these are given.
+    """
+
+    kernel: MondrianKernel
+    x: Tensor
+    y: Tensor
+    mean: Tensor
+    rows: GrownRows
+    regression: Regression
+    is_given: bool
+
+    @classmethod
+    def of(
+        cls, kernel: MondrianKernel, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None
+    ) -> SweepData:
+        rows = partition_of(kernel).grown(kernel.columns.select(x))
+        kernel = kernel.cut(kernel.lifetime)
+        mean = y.double().mean()
+        y = y.double() - mean
+        squares = float(y.square().sum())
+        regression = Regression(outputscale or 1.0, noise or 1.0, kernel.num_partitions, len(y), squares)
+        return cls(kernel, x, y, mean, rows, regression, noise is not None)
+
+    def covariance(self, cells: Cells) -> PartitionLinearOperator:
+        """The covariance K at the lifetime of these cells, in float64 whatever the dtype of the rows."""
+        rows, one = Incidence(self.rows.codes(cells), cells.num_clusters), torch.ones((), dtype=torch.float64)
+        share = one.view(1) / self.regression.num_partitions
+        effects = FlatLinearOperator(share, num_clusters=cells.num_clusters)
+        return PartitionLinearOperator(one, effects, left=rows, right=rows)
+
+    def regression_of(self, likelihood: SpectralLikelihood) -> Regression:
+        """The regression with outputscale, noise and mean as they are given, or the most likely ones."""
+        if self.is_given:
+            return self.regression
+        least = _LEAST_NOISE * max(self.regression.squares / self.regression.num_rows, 1e-30)
+        found = maximize(likelihood, Bounds((0.0, math.inf), (least, math.inf)))
+        squares = float((self.y - found.mean).square().sum())
+        return replace(
+            self.regression, outputscale=found.outputscale, noise=found.noise, mean=found.mean, squares=squares
+        )
+
+    def predict(self, lifetime: float, regression: Regression, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Predictive means and latent variances of the exact process at a lifetime."""
+        likelihood = GaussianLikelihood()
+        residuals = self.y - regression.mean
+        model = PartitionGP(self.x, residuals.to(self.x), likelihood, self.kernel.cut(lifetime)).eval()
+        likelihood.noise_covar.raw_noise_constraint.lower_bound.fill_(0)
+        likelihood.noise, model.covar_module.outputscale = regression.noise, regression.outputscale
+        with torch.no_grad(), settings.iterative():
+            predicted = model(x)
+            return predicted.mean.double() + self.mean + regression.mean, predicted.variance
+
+
+class HeldOut(NamedTuple):
+    """Held-out rows: where they leave the trees of the training rows, and their targets, less the training mean."""
+
+    events: Attachments
+    y: Tensor
+
+    @classmethod
+    def of(cls, kernel: MondrianKernel, data: SweepData, x: Tensor, y: Tensor) -> HeldOut:
+        return cls(partition_of(kernel).attached(data.rows, kernel.columns.select(x)), y.double() - data.mean)
+
+    def error(self, rows: GrownRows, cells: Cells, lifetime: float, effects: Tensor, mean: float) -> float:
+        """The root mean squared error, given the effects of the cells at a lifetime and the prior mean."""
+        by_event = effects[self.events.cells(rows.trees, cells, lifetime)]
+        return float((by_event[self.events.codes].sum(-1) + mean - self.y).square().mean().sqrt())
+
+
+class LifetimeResult(NamedTuple):
+    """The result of one lifetime; effects of cells only where there are validation rows or they cost nothing."""
+
+    regression: Regression
+    log_likelihood: float
+    standard_error: float = 0.0
+    effects: Tensor | None = None
+
+
+def uses_counts(data: SweepData, cells: Cells) -> bool:
+    """Whether the likelihood is computed exactly, by the p x p matrix of clusters."""
+    num_rows, size = data.regression.num_rows, cells.num_clusters
+    if _is_dense(data):
+        return size <= num_rows
+    estimate = costs.krylov_seconds(num_rows, data.regression.num_partitions, 2 + default_num_probes(num_rows))
+    return costs.cholesky_seconds(size) < _EXACT_TIME_FACTOR * estimate
+
+
+def _is_dense(data: SweepData) -> bool:
+    """Whether there are few enough rows for dense algebra."""
+    return data.regression.num_rows <= linear_settings.max_cholesky_size.value()
+
+
+def counted(data: SweepData, cells: Cells) -> tuple[ClusterRidge, Cells]:
+    """The regression at a lifetime, from the rows."""
+    codes, counts = data.rows.codes(cells), zero_counts(cells.num_clusters, data.x.device)
+    count_co_occurrences(counts, codes)
+    sums = streamed_cluster_sums(codes, data.y.unsqueeze(-1), cells.num_clusters).squeeze(-1)
+    return ClusterRidge(data.regression, counts, sums), cells
+
+
+def coarser(finer: tuple[ClusterRidge, Cells], cells: Cells) -> tuple[ClusterRidge, Cells]:
+    """The regression at a shorter lifetime, from that at a longer one."""
+    ridge, before = finer
+    return ridge.coarsened(before.place_in(cells), cells.num_clusters), cells
+
+
+def by_counts(data: SweepData, ridge: ClusterRidge) -> LifetimeResult:
+    """The likelihood from the counts of clusters."""
+    if not data.is_given:
+        share = ridge.counts.new_full((1,), 1 / data.regression.num_partitions)
+        space = FeatureSpace(ridge.counts, FlatLinearOperator(share, num_clusters=len(ridge.sums)))
+        sums, total = torch.stack([ridge.sums, ridge.counts.diagonal()], -1), float(data.y.double().sum())
+        squares = [[data.regression.squares, total], [total, data.regression.num_rows]]
+        measure = space.measure(sums, torch.tensor(squares, dtype=torch.float64))
+        ridge = ridge.with_regression(data.regression_of(SpectralLikelihood(measure)))
+    return LifetimeResult(ridge.regression, ridge.log_marginal_likelihood, 0.0, ridge.effects)
+
+
+def by_rows(data: SweepData, cells: Cells, with_effects: bool) -> LifetimeResult:
+    """The likelihood from the covariance of the rows: dense for few, one Lanczos run for many."""
+    covariance = data.covariance(cells)
+    if _is_dense(data):
+        return _by_cholesky(data, covariance, cells)
+    regression, value, standard_error = _by_lanczos(data, covariance)
+    if not with_effects:
+        return LifetimeResult(regression, value, standard_error)
+    noisy = covariance._mul_constant(regression.outputscale).add_diagonal(torch.tensor(regression.noise).double())
+    alpha = noisy.solve((data.y - regression.mean).unsqueeze(-1))
+    return LifetimeResult(regression, value, standard_error, _effects(data, regression, cells, alpha))
+
+
+def _by_cholesky(data: SweepData, covariance: PartitionLinearOperator, cells: Cells) -> LifetimeResult:
+    """The exact likelihood by dense algebra."""
+    dense, regression = covariance.to_dense(), data.regression
+    if not data.is_given:
+        regression = data.regression_of(SpectralLikelihood(dense_measure(dense, data.y.unsqueeze(-1))))
+    residuals = data.y - regression.mean
+    noisy = regression.outputscale * dense
+    noisy.diagonal().add_(regression.noise)
+    factor = torch.linalg.cholesky(noisy)
+    alpha = torch.cholesky_solve(residuals.unsqueeze(-1), factor)
+    normal = torch.distributions.MultivariateNormal(torch.zeros_like(noisy[0]), scale_tril=factor)
+    return LifetimeResult(regression, float(normal.log_prob(residuals)), 0.0, _effects(data, regression, cells, alpha))
+
+
+def _by_lanczos(data: SweepData, covariance: PartitionLinearOperator) -> tuple[Regression, float, float]:
+    """The likelihood and its standard error, by Lanczos steps until the likelihood settles."""
+    targets, seed = data.y.unsqueeze(-1), settings.probe_seed.value()
+    regression, before, value, error = data.regression, math.inf, math.inf, math.inf
+    for measure in krylov_measures(covariance, targets, default_num_probes(len(targets)), seed):
+        likelihood = SpectralLikelihood(measure)
+        regression = data.regression_of(likelihood)
+        values = regression.outputscale, regression.noise, regression.mean
+        before, value = value, likelihood.value(*values)
+        error = likelihood.standard_error(regression.outputscale, regression.noise)
+        if abs(value - before) <= max(_TOLERANCE_NATS, _TOLERANCE_ERRORS * error):
+            break
+    return regression, value, math.hypot(error, likelihood.bias(*values))
+
+
+def _effects(data: SweepData, regression: Regression, cells: Cells, alpha: Tensor) -> Tensor:
+    r"""Effects of cells (:math:`\tfrac sm Z^\top \alpha`) from the weights of rows (`N x 1`)."""
+    share = regression.outputscale / regression.num_partitions
+    return share * streamed_cluster_sums(data.rows.codes(cells), alpha, cells.num_clusters).squeeze(-1)
+
+
+def partition_of(kernel: MondrianKernel) -> MondrianPartition:
+    """The trees of the kernel."""
+    return cast(MondrianPartition, kernel.partition)

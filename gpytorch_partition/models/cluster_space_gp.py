@@ -1,0 +1,272 @@
+"""A Gaussian process whose rows are anywhere: it asks them for sums over clusters, and holds numbers of clusters."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cached_property
+from typing import Any
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inference.cluster_space.posterior import SpacePosterior
+from gpytorch_partition.inference.cluster_space.rows import LocalRows, Moments, Rows
+from gpytorch_partition.inference.cluster_space.spectrum import space_measures
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
+from gpytorch_partition.inference.evidence.settled_maximum import SettledMaxima, settled_maxima
+from gpytorch_partition.inference.feature_space.feature_space import summed_variances
+from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
+from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.models.counted_rows import BOUNDS, check_points, check_rows, warn_of_least_noise
+from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
+from gpytorch_partition.progress import ticking
+from gpytorch_partition.settings import num_variance_samples, predictive_variances, probe_seed
+
+
+def local_rows(kernel: PartitionKernel, x: Tensor, y: Tensor) -> LocalRows:
+    """
+    Rows in memory, for a :class:`ClusterSpaceGP`, or as one of many shards.
+
+    Costs the labels; 8 bytes are held for each row and partition.
+
+    :param kernel: With a known number of clusters: forests, fast clusters, clusterings.
+    :param x: `n x D` points.
+    :param y: `n` finite targets.
+    :raises TypeError: If they are no tensors, or the kernel is none of this package's.
+    :raises ValueError: If they do not match, hold NaN or infinity, or the kernel's labels are unbounded.
+
+    Example:
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> x = torch.linspace(0, 1, 100).unsqueeze(-1)
+        >>> rows = local_rows(FastClusterKernel(x, 10, height=3, random_state=0), x, x.squeeze(-1).sin())
+        >>> rows.num_rows, rows.gram(torch.ones(rows.num_clusters, 1, dtype=torch.float64)).sum()
+        (100, tensor(10000., dtype=torch.float64))
+    """
+    _check_kernel(kernel)
+    check_rows(x, y)
+    points = kernel.columns.select(x)
+    return LocalRows(kernel.partition.incidences(points, points)[0], y.unsqueeze(-1))
+
+
+class ClusterSpaceGP:
+    r"""
+    Regression, :math:`y \sim N(c, s K + \sigma^2 I)`, by iterations in cluster space, for rows that are anywhere.
+
+    Use it where the rows do not fit on one machine (shards on the workers of a cluster), and clusters are too many to
+    count pairs of: a :class:`FeatureSpaceGP` is exact and faster up to a few thousand clusters, and a
+    :class:`PartitionGP` predicts as fast or faster from rows in memory, which it can sum in float32. Vectors have q
+    numbers, one for each cluster, or node of a tree; the rows are asked for :math:`C \mapsto Z^\top (Z C)` only.
+
+    A fit costs 20 to 300 products of the rows with about four columns, once; means some 100 products, once, and then
+    O(m) per point; variances as many for every 32 points, or, of more than 512 points, 16 times as many for 512
+    samples, once. It holds up to `200 q` numbers meanwhile, and 512 p for the samples.
+
+    Numbers are the same to the last bit for the same rows and settings
+    (:class:`~gpytorch_partition.settings.probe_seed`), however rows are asked.
+
+    :param kernel: The kernel, with a known number of clusters: forests, fast clusters, clusterings, mixtures of these.
+        Weights that it has learned are taken as they are when the model is fitted.
+    :param rows: The rows, coded by this kernel, with one target: of :func:`local_rows`, or shards.
+    :raises TypeError: If the kernel is none of this package's, or rows cannot be asked for sums.
+    :raises ValueError: If the kernel's labels are unbounded, as those of Mondrian trees, groups and users' functions,
+        the rows were not coded by it, or they have several targets, or some that are not finite.
+
+    Example:
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> x = torch.rand(5_000, 1, generator=generator)
+        >>> y = 4 * x.squeeze(-1) + 0.3 * torch.randn(5_000, generator=generator)
+        >>> kernel = FastClusterKernel(x, 50, height=5, random_state=0)
+        >>> model = ClusterSpaceGP(kernel, local_rows(kernel, x, y))
+        >>> maximum = model.fit()
+        >>> mean, variance = model.predict(torch.tensor([[0.5]]))
+        >>> bool((mean - 2).abs() < 0.1), round(maximum.noise, 2)  # 0.3 squared
+        (True, 0.09)
+    """
+
+    def __init__(self, kernel: PartitionKernel, rows: Rows) -> None:
+        _check_kernel(kernel)
+        if not isinstance(rows, Rows):
+            raise TypeError(f"expected rows that have sums over clusters, got a {type(rows).__name__}: see local_rows")
+        self.kernel, self.rows = kernel, rows
+        self._index = kernel.partition.new_cluster_index(1)
+        self._tensors = list(kernel.partition.tensors().values())
+        self._check_rows()
+        _check_targets(rows.moments())
+        self.values: Maximum | None = None  # outputscale, noise and mean once fitted
+        self.standard_error: float | None = None  #: of the log marginal likelihood, in nats, once fitted
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of rows."""
+        return self.rows.num_rows
+
+    @all_or_nothing
+    def fit(self, bounds: Bounds | None = None, *, num_probes: int | None = None) -> Maximum:
+        r"""
+        Choose outputscale, noise and mean by maximum marginal likelihood, from one Lanczos run.
+
+        :param bounds: Where they may lie. (Default: noise at least 1e-4, everything else free.)
+        :param num_probes: Probe vectors of the log determinant. (Default: 2 from 100,000 rows on, more for fewer rows
+            and many clusters: a standard error of about 1e-3 nats per row or less.)
+        :return: The values, also kept in :attr:`values`, and the log marginal likelihood, whose standard error is in
+            :attr:`standard_error`.
+        :raises ValueError: If `num_probes` is no whole number from 1.
+
+        A :class:`~sklearn.exceptions.ConvergenceWarning` says that the noise is at its lower bound, or that 300 steps
+        did not suffice.
+        """
+        checked_count(1 if num_probes is None else num_probes, "probe vectors", "num_probes")
+        bounds = bounds or BOUNDS
+        with ticking("fitting noise and scale"):
+            measures = space_measures(self.rows, self._cluster_operator(), num_probes, probe_seed.value())
+            found = settled_maxima(measures, [bounds])
+        _warn_of(found, bounds)
+        for name in ("_posterior", "_sampled"):  # first: an interruption must not leave what belongs to other values
+            self.__dict__.pop(name, None)
+        self.values, self.standard_error = found.maxima[0], found.standard_error
+        return found.maxima[0]
+
+    def means(self, x: Tensor) -> Tensor:
+        """
+        Means of points (`N_test`, float64), without the cost of variances.
+
+        :param x: `N_test x D` points.
+        :raises RuntimeError: If the model is not fitted, or means would be off by more than a tenth of the noise's
+            standard deviation because the solver does not converge.
+        """
+        return self._means(self._points(x))
+
+    def predict(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """
+        Means and latent variances of points (`N_test` each, float64); add the noise for those of new targets.
+
+        Variances are by a solve for each point, never too large and within
+        :class:`~gpytorch_partition.settings.variance_tolerance`, or, of more points than
+        :class:`~gpytorch_partition.settings.num_variance_samples`, estimated from so many samples;
+        :class:`~gpytorch_partition.settings.predictive_variances` chooses.
+
+        :param x: `N_test x D` points.
+        :raises RuntimeError: As of :meth:`means`.
+        :raises ValueError: If variances by `"feature_space"` are asked for.
+        """
+        points = self._points(x)
+        method = predictive_variances.value()
+        if method == "feature_space":
+            raise ValueError(
+                'expected predictive_variances of "auto", "conjugate_gradients" or "samples", got "feature_space", '
+                "which needs counts of pairs of clusters: use a FeatureSpaceGP"
+            )
+        if method == "samples" or (method == "auto" and points.num_rows > num_variance_samples.value()):
+            return self._means(points), summed_variances(points, self.effects().root)
+        return self._means(points), self._posterior.variances(points)
+
+    def sample(self, x: Tensor, num_samples: int, random_state: Any = None) -> Tensor:
+        """
+        Joint posterior samples of the latent function, `num_samples x N_test`: a solve for each sample.
+
+        :param x: `N_test x D` points.
+        :param num_samples: How many.
+        :param random_state: An int for the same samples again. (Default: None, others in each call.)
+        :raises RuntimeError: As of :meth:`means`.
+        """
+        checked_count(num_samples, "samples", "num_samples")
+        seed = int(random_state_of(random_state).randint(2**31))
+        points = self._points(x)
+        return (self._means(points).unsqueeze(-1) + points.row_values(self._posterior.deviations(num_samples, seed))).mT
+
+    def effects(self) -> EffectsPosterior:
+        r"""
+        What predictions are made of, to predict elsewhere: means of the effects of clusters, and a root of their
+        covariance from :class:`~gpytorch_partition.settings.num_variance_samples` samples (`p x 1` and `p x k`).
+
+        The mean of a point is c and the sum of the mean effects of its clusters, its variance the sum of squares of the
+        summed rows of the root, within a relative :math:`\sqrt{2 / k}` (a standard error).
+
+        :raises RuntimeError: As of :meth:`means`.
+
+        Example:
+            >>> from gpytorch_partition import FastClusterKernel, settings
+            >>> x = torch.rand(300, 1, generator=torch.Generator().manual_seed(0))
+            >>> kernel = FastClusterKernel(x, 10, height=3, random_state=0)
+            >>> model = ClusterSpaceGP(kernel, local_rows(kernel, x, (99 * x.squeeze(-1)).sin()))
+            >>> values = model.fit()
+            >>> with settings.num_variance_samples(16):
+            ...     mean, root = model.effects()
+            >>> mean.shape[0] == root.shape[0] == model.rows.num_clusters, root.shape[1]
+            (True, 16)
+        """
+        key = num_variance_samples.value(), probe_seed.value()
+        known = self.__dict__.get("_sampled")
+        if known is None or known[0] != key:
+            known = self.__dict__["_sampled"] = key, self._posterior.deviations(*key) / key[0] ** 0.5
+        return EffectsPosterior(self._posterior.mean_effects, known[1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the solver and what it solved for: it is computed again, to the same bits."""
+        return {name: value for name, value in self.__dict__.items() if name != "_posterior"}
+
+    def _means(self, points: Incidence) -> Tensor:
+        return self._fitted_values.mean + points.row_values(self._posterior.mean_effects).squeeze(-1)
+
+    def _points(self, x: Tensor) -> Incidence:
+        _ = self._fitted_values
+        check_points(x)
+        self._check_rows()
+        return Incidence(self._index.codes(self.kernel.cluster_ids(x)), self._index.num_clusters)
+
+    def _check_rows(self) -> None:
+        """Refuse rows of another number of clusters or targets, and a kernel whose partitions have changed."""
+        expected, got = self._index.num_clusters, self.rows.num_clusters
+        if expected != got:
+            raise ValueError(f"expected rows coded by this kernel, of {expected:,} clusters, got rows of {got:,}")
+        if not self.kernel.partition.has_tensors(self._tensors):
+            raise RuntimeError("the kernel's partitions have changed since rows were coded: code them again")
+
+    @property
+    def _fitted_values(self) -> Maximum:
+        if self.values is None:
+            raise RuntimeError("ClusterSpaceGP is not fitted: call fit()")
+        return self.values
+
+    @cached_property
+    def _posterior(self) -> SpacePosterior:
+        return SpacePosterior(self.rows, self._cluster_operator(), self._fitted_values)
+
+    def _cluster_operator(self) -> ClusterOperator:
+        with torch.no_grad():
+            return self.kernel._cluster_operator(self._index.sizes, torch.ones((), dtype=torch.float64))
+
+
+def _check_kernel(kernel: Any) -> None:
+    """Refuse kernels of which shards cannot know the clusters."""
+    if not isinstance(kernel, PartitionKernel):
+        raise TypeError(f"expected a kernel of this package with partitions, got a {type(kernel).__name__}")
+    if kernel.partition.cluster_counts is None:
+        raise ValueError(
+            "expected a kernel whose numbers of clusters are known (forests, fast clusters, clusterings), got a "
+            f"{type(kernel).__name__}, whose clusters depend on the rows: use a FeatureSpaceGP or a PartitionGP"
+        )
+
+
+def _check_targets(moments: Moments) -> None:
+    if len(moments.centers) != 1:
+        raise ValueError(f"expected rows with one target, got {len(moments.centers)}: make a model for each")
+    if not torch.isfinite(moments.squares).all():
+        raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
+
+
+def _warn_of(found: SettledMaxima, bounds: Bounds) -> None:
+    warn_of_least_noise(found.maxima[0], bounds)
+    if not found.is_settled:
+        message = (
+            f"the likelihood was still improving after {found.measure.trace_nodes.shape[1]} Lanczos steps, the most "
+            f"there are; it may be larger by {found.bias:.2g} nats: keep the noise larger by bounds"
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())

@@ -1,0 +1,61 @@
+"""What the models of sums over clusters share: checks of rows, default bounds, and a warning of the least noise."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
+
+BOUNDS = Bounds((0.0, float("inf")), (1e-4, float("inf")))  # default bounds of outputscale and noise
+_BOUND_TOLERANCE = 1e-3  # relative distance from its bound at which the noise is "at" it
+
+
+def check_rows(x: Any, y: Any) -> None:
+    """
+    Refuse what are no rows and targets.
+
+    :param x: Anything.
+    :param y: Anything.
+    :raises TypeError: If they are no tensors of real numbers.
+    :raises ValueError: If they do not match (`n x D` and `n`), or targets are not finite.
+    """
+    _check_are_tensors(rows=x, targets=y)
+    if x.dim() != 2 or y.shape != x.shape[:1]:
+        shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
+        raise ValueError(f"expected rows (n x D) and as many targets (n), got {shapes}")
+    if not torch.isfinite(y).all():
+        raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
+
+
+def check_points(x: Any) -> None:
+    """
+    Refuse what are no points to predict.
+
+    :param x: Anything.
+    :raises TypeError: If it is no tensor of real numbers.
+    :raises ValueError: If it is no matrix.
+    """
+    _check_are_tensors(points=x)
+    if x.dim() != 2:
+        raise ValueError(f"expected points (N x D), got shape {tuple(x.shape)}")
+
+
+def _check_are_tensors(**tensors: Any) -> None:
+    for name, value in tensors.items():
+        if not torch.is_tensor(value) or value.is_complex():
+            raise TypeError(
+                f"expected {name} as a tensor of real numbers, got {type(value).__name__}: torch.as_tensor(...) or "
+                "array_chunks make one"
+            )
+
+
+def warn_of_least_noise(values: Maximum, bounds: Bounds) -> None:
+    """Warn of fitted values whose noise is at its lower bound."""
+    if values.noise <= bounds.noise[0] * (1 + _BOUND_TOLERANCE):
+        message = f"the noise is at its lower bound, {bounds.noise[0]:g}: is the unit of the targets small?"
+        warnings.warn(message, ConvergenceWarning, stacklevel=level_of_caller())

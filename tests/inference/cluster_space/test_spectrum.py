@@ -1,0 +1,127 @@
+"""Spectral measures from Lanczos steps in cluster space: those of the rows, and dense likelihoods."""
+
+from __future__ import annotations
+
+from functools import cache
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+
+from gpytorch_partition import FastClusterKernel, MondrianKernel, PartitionMixtureKernel, RandomForestKernel
+from gpytorch_partition.inference.cluster_space import spectrum
+from gpytorch_partition.inference.cluster_space.rows import LocalRows
+from gpytorch_partition.inference.cluster_space.spectrum import space_measures, space_width
+from gpytorch_partition.inference.evidence import krylov
+from gpytorch_partition.inference.evidence.krylov import krylov_measures
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
+
+ROWS = 120
+KINDS = ["clusters", "forest", "mixture"]
+VALUES = [(1.3, 0.2, 0.4), (0.01, 3.0, -1.0), (50.0, 1e-2, 0.0)]
+
+
+def points() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(ROWS, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(ROWS, 2, generator=generator, dtype=torch.float64)
+    return x, 5 + (6 * x).sin() + 0.3 * noise
+
+
+@cache
+def covariance(kind: str):
+    x, y = points()
+    forest = RandomForestKernel(x, y[:, 0], 3, min_samples_leaf=10, random_state=0)
+    clusters = FastClusterKernel(x, 6, height=3, random_state=0)
+    kernels = {
+        "clusters": clusters,
+        "forest": forest,
+        "mixture": PartitionMixtureKernel([forest, clusters], [1.0, 3.0], learn_weights=False),
+        "many cells": MondrianKernel(x, 40, lifetime=8.0, random_state=0),
+    }
+    return kernels[kind].double()(x).evaluate_kernel().detach()
+
+
+def level() -> torch.Tensor:
+    return torch.rand(ROWS, generator=torch.Generator().manual_seed(3), dtype=torch.float64) + 0.5
+
+
+@cache
+def measure_in_space(kind: str, num_probes: int = 5, seed: int = 0, *, has_level: bool = False, looks: int = 1):
+    K, (_, y) = covariance(kind), points()
+    rows = LocalRows(K.left, y, level() if has_level else None)
+    measures = space_measures(rows, K.cluster_operator, num_probes, seed)
+    return [next(measures) for _ in range(looks)][-1]
+
+
+def forms(nodes, coefficients, noise=0.3):
+    return coefficients.T @ (coefficients / (nodes + noise)[:, None])
+
+
+@pytest.mark.parametrize("has_level", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_quadratic_forms_of_a_few_steps_are_those_of_the_rows_run(kind, has_level):
+    K, (_, y) = covariance(kind), points()
+    with patch.object(spectrum, "CHECKPOINTS", (6,)), patch.object(krylov, "CHECKPOINTS", (6,)):
+        in_space = measure_in_space.__wrapped__(kind, has_level=has_level)
+        if has_level:
+            K = K.with_loadings(level().unsqueeze(-1), level().unsqueeze(-1))
+        among_rows = next(krylov_measures(K, y, 5, 0, level() if has_level else None))
+    upper, expected = forms(in_space.nodes, in_space.coefficients), forms(among_rows.nodes, among_rows.coefficients)
+    np.testing.assert_allclose(upper, expected, rtol=1e-8)
+    lower = forms(in_space.lower_form_nodes, in_space.lower_form_coefficients)
+    expected = forms(among_rows.lower_form_nodes, among_rows.lower_form_coefficients)
+    np.testing.assert_allclose(lower, expected, rtol=1e-8)
+    assert (np.diag(upper) > np.diag(lower) * (1 + 1e-6)).all()  # six steps are not all
+
+
+@pytest.mark.parametrize("values", VALUES)
+@pytest.mark.parametrize("kind", [*KINDS, "many cells"])
+def test_the_value_is_that_of_a_dense_normal(kind, values):
+    K, (_, y) = covariance(kind), points()
+    scale, noise, mean = values
+    dense = scale * K.to_dense() + noise * torch.eye(ROWS, dtype=torch.float64)
+    exact = MultivariateNormal(torch.full((ROWS,), mean, dtype=torch.float64), dense).log_prob(y[:, 1]).item()
+    measure = measure_in_space(kind, 200, looks=6)
+    likelihood = SpectralLikelihood(measure, 1)
+    assert (space_width(K.cluster_operator) > ROWS) == (kind == "many cells")
+    assert measure.num_zeros == ROWS - space_width(K.cluster_operator)
+    assert likelihood.bias(*values) < 0.05
+    assert likelihood.value(*values) == pytest.approx(exact, abs=4 * likelihood.standard_error(scale, noise) + 0.05)
+
+
+@pytest.mark.parametrize("looks", [1, 3])
+def test_the_bias_bounds_what_few_steps_miss(looks):
+    """The bounds are those of the same probes: their difference is that of many steps, seed by seed."""
+    values = (10.0, 1e-3, 0.0)
+    few, many = (SpectralLikelihood(measure_in_space("forest", looks=each)) for each in (looks, 8))
+    missing = many.value(*values) - few.value(*values)
+    assert -1e-6 < missing < few.bias(*values) + many.bias(*values) + 1e-6
+
+
+def test_the_standard_error_is_the_spread_over_seeds():
+    K, (_, y) = covariance("clusters"), points()
+    likelihoods = [SpectralLikelihood(measure_in_space("clusters", 3, seed)) for seed in range(60)]
+    spread = np.std([each.value(0.5, 0.05, 5.0) for each in likelihoods], ddof=1)
+    squared = np.mean([each.standard_error(0.5, 0.05) ** 2 for each in likelihoods])
+    assert spread**2 == pytest.approx(squared, rel=0.45)
+    among_rows = SpectralLikelihood(next(krylov_measures(K, y, 3, 0)))
+    assert squared**0.5 < 0.8 * among_rows.standard_error(0.5, 0.05)
+
+
+def test_targets_of_very_different_sizes_keep_their_digits():
+    K, (_, y) = covariance("clusters"), points()
+    rows = [LocalRows(K.left, y * torch.tensor(sizes)) for sizes in ([1.0, 1.0], [1e-9, 1e9])]
+    one, other = (next(space_measures(each, K.cluster_operator, 5, 0)) for each in rows)
+    small, large = (SpectralLikelihood(one, t).form(0.1, 5.0) for t in (0, 1))
+    assert SpectralLikelihood(other, 0).form(0.1, 5e-9) == pytest.approx(1e-18 * small, rel=1e-6)
+    assert SpectralLikelihood(other, 1).form(0.1, 5e9) == pytest.approx(1e18 * large, rel=1e-6)
+
+
+def test_the_default_probes_are_reproduced():
+    K, (_, y) = covariance("forest"), points()
+    one, other = (next(space_measures(LocalRows(K.left, y), K.cluster_operator, None, 7)) for _ in range(2))
+    assert np.array_equal(one.trace_nodes, other.trace_nodes)
+    assert one.num_probes == spectrum.default_num_space_probes(ROWS, space_width(K.cluster_operator)) == 50
