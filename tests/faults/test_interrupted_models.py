@@ -154,7 +154,7 @@ def test_warnings_that_are_errors_leave_models_as_they_were():
     constant = torch.zeros(60, dtype=torch.float64)
     constant[0] = 1e-9
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = PartitionGP(X, constant, likelihood, MondrianKernel(X, 5, random_state=0))
+    model = PartitionGP(X, constant, likelihood, MondrianKernel(X, 5, lifetime=1.0, random_state=0))
     before = _parameters(model)
     for method in ("dense", "l-bfgs"):
         with pytest.warns(UserWarning, match="bound"):
