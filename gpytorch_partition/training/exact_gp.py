@@ -76,9 +76,9 @@ def fit_exact_gp(
     :param likelihood: The model's likelihood.
     :param method: `"krylov"`, with vectors of N numbers; `"cluster_space"`, the same with vectors of a number for each
         cluster (for trees, each node) and a smaller error; `"dense"`, one eigendecomposition of the covariance, O(N^3);
-        `"feature_space"`, exact as well, one of the p x p matrix of clusters, :math:`O(N m^2 + p^3)`; `"l-bfgs"`; or `"auto"`: dense up to `max_cholesky_size` rows, then feature space where
-        it is expected to take no longer than Krylov, else cluster space where clusters (nodes) are fewer than rows,
-        else Krylov.
+        `"feature_space"`, exact as well, one of the p x p matrix of clusters, :math:`O(N m^2 + p^3)`; `"l-bfgs"`; or
+        `"auto"`: dense up to `max_cholesky_size` rows, then feature space where it is expected to take no longer than
+        Krylov, else cluster space where clusters (nodes) are fewer than rows, else Krylov.
     :param num_probes: Probe vectors of the log determinant for `"krylov"` and `"cluster_space"`. (Default: 100 for
         2,000 rows, falling to 2 from 100,000 rows on: a standard error of about 1e-3 nats per datum or less, and three
         times that with a noise as small as a ten-thousandth of the outputscale; less in cluster space.)
