@@ -32,3 +32,27 @@ from gpytorch_partition.training.cross_validation import (
 from gpytorch_partition.training.exact_gp import fit_exact_gp as fit_exact_gp
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ClusteringKernel",
+    "FastClusterKernel",
+    "GammaMondrianKernel",
+    "GroupKernel",
+    "IterativeKernel",
+    "LandmarkKernel",
+    "LocalLinearKernel",
+    "MembershipKernel",
+    "MondrianKernel",
+    "OtherUnitsWarning",
+    "OverconfidenceWarning",
+    "PartitionKernel",
+    "PartitionMixtureKernel",
+    "RandomBinningKernel",
+    "RandomForestKernel",
+    "default_kernel",
+    "default_model",
+    "encode_missing",
+    "fit_exact_gp",
+    "fit_weights_by_cross_validation",
+    "lifetime_sweep",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 BENCHMARKS = re.findall(
     r"^def (\w+)\(options: Options\)",
     "\n".join(path.read_text() for path in (ROOT / "tests" / "benchmarks").glob("*.py")),
@@ -56,7 +57,11 @@ def run(program):
 @pytest.mark.parametrize(
     "page",
     [
+        "classes.md",
+        "estimator.md",
         "explaining.md",
+        "gpytorch.md",
+        "kernel_machines.md",
         "kernels_you_give.md",
         "kernels.md",
         "lifetimes.md",
@@ -67,3 +72,20 @@ def run(program):
 )
 def test_the_examples_run_one_after_another(page):
     run(example(page))
+
+
+API = {
+    path.stem: re.search(r"automodule:: (\S+)", path.read_text())[1] for path in (ROOT / "docs" / "api").glob("*.rst")
+}
+
+
+@pytest.mark.parametrize("module", [each for name, each in API.items() if name != "settings"])
+def test_all_is_what_is_public(module):
+    """What a module of the reference imports for users is what the site shows."""
+    found = importlib.import_module(module)
+    own = {name for name, value in vars(found).items() if getattr(value, "__module__", "").startswith("gpytorch_part")}
+    assert set(found.__all__) == {name for name in own if not name.startswith("_")}
+
+
+def test_every_page_of_the_reference_is_listed():
+    assert set(API) == set((ROOT / "docs" / "api" / "index.md").read_text().split("```")[1].split()[1:])

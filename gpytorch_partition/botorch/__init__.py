@@ -13,3 +13,8 @@ except ImportError as error:
 
 from gpytorch_partition.botorch.optimize import optimize_acqf_cells as optimize_acqf_cells
 from gpytorch_partition.botorch.pathwise import PartitionFeatureMap as PartitionFeatureMap
+
+__all__ = [
+    "PartitionFeatureMap",
+    "optimize_acqf_cells",
+]

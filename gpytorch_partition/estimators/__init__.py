@@ -15,3 +15,19 @@ from gpytorch_partition.estimators.spectral_clustering import (
 from gpytorch_partition.estimators.svm import PartitionSVC as PartitionSVC
 from gpytorch_partition.estimators.svm import PartitionSVR as PartitionSVR
 from gpytorch_partition.estimators.training_range import OutsideRangeWarning as OutsideRangeWarning
+
+__all__ = [
+    "BaggedStepwiseSelector",
+    "LAGORanker",
+    "MondrianClassifier",
+    "OutsideRangeWarning",
+    "ParallelEvolutionSelector",
+    "PartitionFeatures",
+    "PartitionGPClassifier",
+    "PartitionGPRegressor",
+    "PartitionKernelPCA",
+    "PartitionSVC",
+    "PartitionSVR",
+    "PartitionSpectralClustering",
+    "hit_curve",
+]

@@ -15,10 +15,11 @@ from gpytorch_partition.estimators.importance import Importance, column_shares, 
 from gpytorch_partition.estimators.nearest_rows import nearest_rows
 from gpytorch_partition.estimators.partial_dependence import PartialDependence, partial_dependence, table_of
 from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.estimators.summary import ModelSummary, summary_of, summary_of_targets
+from gpytorch_partition.estimators.summary import ModelSummary, summary_of, summary_of_counts, summary_of_targets
 from gpytorch_partition.estimators.uncertainty import judged
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.progress import ticking
 
 
@@ -88,7 +89,8 @@ class Explanation(NamesColumns, BaseEstimator):
         check_is_fitted(self, "model_")
         if self._summary is None:
             several = [self.target_names_.tolist()] if self._has_several else []
-            self._summary = (summary_of_targets if several else summary_of)(
+            of_one = summary_of_counts if self._is_counted else summary_of
+            self._summary = (summary_of_targets if several else of_one)(
                 self.model_,
                 self._unit,
                 self._model_column_names(),
@@ -136,6 +138,7 @@ class Explanation(NamesColumns, BaseEstimator):
             x0                                0.000
         """
         check_is_fitted(self, "model_")
+        self._refuse_counted("importance", "sklearn.inspection.permutation_importance(model, X, y)")
         if (X is None) != (y is None):
             raise ValueError("expected both rows and targets to check importances by, or neither, got one of them")
         of_model = column_shares_of_targets if self._has_several else column_shares
@@ -162,6 +165,7 @@ class Explanation(NamesColumns, BaseEstimator):
         :param column: Number or name of the column.
         :param options: `grid`, `grid_resolution` and, of several targets, `target`.
         """
+        self._refuse_counted("partial_dependence", "sklearn.inspection.partial_dependence(model, X, [column])")
         return partial_dependence(self, X, column, **options)
 
     def judge(self, X: Any, y: Any) -> Judgement:
@@ -233,6 +237,15 @@ class Explanation(NamesColumns, BaseEstimator):
         numbers, values = nearest_rows(self.model_.covar_module, points, train_x, k)
         counted = self._counted_rows
         return (numbers if counted is None else counted[numbers]), values
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether the model is one of rows in chunks, which were counted and not kept."""
+        return isinstance(getattr(self, "model_", None), CountedGP)
+
+    def _refuse_counted(self, name: str, instead: str) -> None:
+        if self._is_counted:
+            raise ValueError(f"{name} needs the training rows, which fit_chunks has counted and not kept: {instead}")
 
     def _points(self, rows: np.ndarray) -> torch.Tensor:
         raise NotImplementedError

@@ -17,6 +17,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.budget import check_budget, fit_in_time
+from gpytorch_partition.estimators.chunked_fit import FitsChunks
 from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.given_kernels import (
     check_columns,
@@ -76,7 +77,15 @@ _FIT_THERE = "Leave these rows out, or fit to some from there"
 
 
 class PartitionGPRegressor(
-    Moments, Explanation, SeveralTargets, SavedRegressor, ToldOfRange, ReadsTables, RegressorMixin, BaseEstimator
+    FitsChunks,
+    Moments,
+    Explanation,
+    SeveralTargets,
+    SavedRegressor,
+    ToldOfRange,
+    ReadsTables,
+    RegressorMixin,
+    BaseEstimator,
 ):
     r"""
     Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
@@ -505,7 +514,7 @@ class PartitionGPRegressor(
 
     def _set_model(self, model: Any) -> None:
         self.model_, self._summary = model.eval(), None
-        self._range = TrainingRange.of(model.train_inputs[0])
+        self._range = TrainingRange.of(model.extremes if self._is_counted else model.train_inputs[0])
         self.likelihood_: Any = getattr(model, "likelihood", None)  # of several targets none
         self.log_predictive_density_ = description_of(model)["log_predictive_density"]
 

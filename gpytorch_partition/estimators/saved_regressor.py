@@ -21,6 +21,7 @@ from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
 from gpytorch_partition.likelihoods import weights_of
 from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.models.counted_gp import rebuilt_counted
 from gpytorch_partition.presets.assembly import description_of, rebuilt
 from gpytorch_partition.tables import TableEncoder
 
@@ -99,6 +100,7 @@ class SavedRegressor:
             "has_view": isinstance(self.kernel_, EncodedKernel),
             "seconds": self.seconds_,
             "left_out": list(self.left_out_),
+            "counted": self.model_.state() if self._is_counted else None,
             **description_of(self.model_),
         }
 
@@ -168,6 +170,11 @@ def _model_of(state: Mapping[str, Any]) -> Any:
     """The model of a state, with its tensors."""
     x, y, weights = state["train_x"], state["train_y"], state.get("row_weights")
     kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
+    if state.get("counted") is not None:
+        prefix = "covar_module.base_kernel."
+        tensors = {name.removeprefix(prefix): each for name, each in state["model"].items() if name.startswith(prefix)}
+        kernel.load_state_dict(tensors)
+        return rebuilt_counted(state["counted"], x, y, kernel)
     kernel = EncodedKernel(kernel) if state.get("has_view") else kernel
     if y.dim() == 2:
         model: Any = rebuilt_targets(state, x, y, kernel)

@@ -18,6 +18,7 @@ from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, Partit
 from gpytorch_partition.likelihoods import student_t_noise, weights_of
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
+from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.settings import iterative
 
@@ -240,6 +241,32 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
         degrees_of_freedom=None if tails is None else float(tails.df),
         row_weights=None if weights is None else (float(weights.min()), float(weights.max())),
         noise_range=(float(noise.min()), float(noise.max())) if varies else None,
+        **others,
+    )
+
+
+@torch.no_grad()
+def summary_of_counts(model: CountedGP, unit: Standardization, columns: list[str], **others: Any) -> ModelSummary:
+    """
+    The summary of a model of counted rows; shares of variances are those of its sample.
+
+    :param model: The model.
+    :param unit: What its targets were standardized by.
+    :param columns: Names of its columns.
+    :param others: The other fields of :class:`ModelSummary`.
+    """
+    some, scale = some_of(model.train_inputs[0]), float(unit.scale)
+    (part,) = kernel_parts(model.covar_module)
+    with iterative():
+        prior = part.prior_variance(some)
+    return ModelSummary(
+        num_rows=model.num_rows,
+        parts=described([part], [type(part.kernel).__name__], [prior], torch.ones(1), columns, some),
+        target_std=scale * model.target_variance**0.5,
+        function_std=scale * float(model(some).mean.std(correction=0)),
+        prior_std=scale * max(0.0, prior) ** 0.5,
+        noise_std=scale * float(model.likelihood.noise) ** 0.5,
+        noise_range=None,
         **others,
     )
 

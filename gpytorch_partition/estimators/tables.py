@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -140,7 +141,12 @@ class ReadsNumbers(ReadsTables):
 
 
 def _check_rows(X: Any) -> None:
-    """Refuse a row or column of a data frame, which has no columns by name."""
+    """Refuse a row or column of a data frame, which has no columns by name, and a path."""
+    if isinstance(X, str | os.PathLike):
+        raise TypeError(
+            f"expected rows, got the path {os.fspath(X)!r}: PartitionGPRegressor().fit_chunks(path, 'target') reads "
+            "parquet files without holding them, and pandas.read_parquet(path) holds them in memory"
+        )
     if hasattr(X, "iloc") and X.ndim == 1:
         raise ValueError(
             "Expected 2D array, got 1D array instead: expected a table, got a Series; give X.iloc[[0]] for a row of a "

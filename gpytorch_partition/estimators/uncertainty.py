@@ -17,9 +17,10 @@ from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.likelihoods import student_t_noise
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
 from gpytorch_partition.likelihoods.scale_mixture import log_densities, student_levels, student_quantiles
+from gpytorch_partition.models.counted_gp import CountedGP, CountedPosterior
 
 
-def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal:
+def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal | CountedPosterior:
     r"""
     The distribution of new observations, or of the function alone, lazily.
 
@@ -30,6 +31,8 @@ def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNor
     :param x: `N x D` points, as the model takes them.
     :param include_noise: Whether to add the noise of observations.
     """
+    if isinstance(model, CountedGP):
+        return model.posterior(x, include_noise=include_noise)
     function = model(x)
     if include_noise:
         return model.likelihood(function, x)

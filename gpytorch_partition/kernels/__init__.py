@@ -16,3 +16,22 @@ from gpytorch_partition.kernels.random_binning_kernel import RandomBinningKernel
 from gpytorch_partition.kernels.random_forest_kernel import RandomForestKernel as RandomForestKernel
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning as OverconfidenceWarning
 from gpytorch_partition.kernels.standardized_kernel import StandardizedKernel as StandardizedKernel
+
+__all__ = [
+    "ClusteringKernel",
+    "EncodedKernel",
+    "FastClusterKernel",
+    "GammaMondrianKernel",
+    "GroupKernel",
+    "IterativeKernel",
+    "LandmarkKernel",
+    "LocalLinearKernel",
+    "MembershipKernel",
+    "MondrianKernel",
+    "OverconfidenceWarning",
+    "PartitionKernel",
+    "PartitionMixtureKernel",
+    "RandomBinningKernel",
+    "RandomForestKernel",
+    "StandardizedKernel",
+]

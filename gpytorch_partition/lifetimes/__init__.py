@@ -10,3 +10,14 @@ from gpytorch_partition.lifetimes.path import LifetimePath as LifetimePath
 from gpytorch_partition.lifetimes.path import fit_along_lifetimes as fit_along_lifetimes
 from gpytorch_partition.lifetimes.sweep import LifetimeSweep as LifetimeSweep
 from gpytorch_partition.lifetimes.sweep import lifetime_sweep as lifetime_sweep
+
+__all__ = [
+    "LifetimeModel",
+    "LifetimePath",
+    "LifetimeSweep",
+    "MondrianForest",
+    "expected_gradient_projection",
+    "fit_along_lifetimes",
+    "joint_weights",
+    "lifetime_sweep",
+]

@@ -13,3 +13,17 @@ from gpytorch_partition.likelihoods.student_t_likelihood import student_t_noise 
 from gpytorch_partition.likelihoods.weighted_likelihood import WeightedGaussianLikelihood as WeightedGaussianLikelihood
 from gpytorch_partition.likelihoods.weighted_likelihood import WeightedNoise as WeightedNoise
 from gpytorch_partition.likelihoods.weighted_likelihood import weights_of as weights_of
+
+__all__ = [
+    "FITCGaussianLikelihood",
+    "ForestNoise",
+    "ForestNoiseGaussianLikelihood",
+    "StudentTLikelihood",
+    "StudentTNoise",
+    "UnspannedNoise",
+    "WeightedGaussianLikelihood",
+    "WeightedNoise",
+    "grow_residual_forest",
+    "student_t_noise",
+    "weights_of",
+]

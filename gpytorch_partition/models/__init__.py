@@ -12,3 +12,18 @@ from gpytorch_partition.models.spectral import SpectralTruncation as SpectralTru
 from gpytorch_partition.models.spectral import kernel_distance as kernel_distance
 from gpytorch_partition.models.spectral import spectral_embedding as spectral_embedding
 from gpytorch_partition.models.spectral import spectral_truncation as spectral_truncation
+
+__all__ = [
+    "ClusterFeatures",
+    "ClusterSpaceGP",
+    "CoregionalizedGP",
+    "FeatureSpaceGP",
+    "PartitionGP",
+    "SpectralTruncation",
+    "array_chunks",
+    "cluster_features",
+    "kernel_distance",
+    "local_rows",
+    "spectral_embedding",
+    "spectral_truncation",
+]

@@ -187,6 +187,25 @@ class FeatureSpaceGP:
                 raise TypeError(f"expected chunks of two parts, points and targets, got {got}: give zip(xs, ys)")
             self.add_rows(*chunk)
 
+    def add_statistics(self, other: ClusterStatistics) -> None:
+        """
+        Count rows that were counted elsewhere, such as on other machines: :math:`O(p^2)`.
+
+        :param other: Their statistics, by the same partitions.
+        :raises ValueError: If the partitions are not the same, or there would be too many clusters.
+
+        Example:
+            >>> from gpytorch_partition import FastClusterKernel
+            >>> x = torch.linspace(0, 1, 100).unsqueeze(-1)
+            >>> model, other = (FeatureSpaceGP(FastClusterKernel(x, 10, random_state=0)) for _ in range(2))
+            >>> other.add_rows(x, x.squeeze(-1))
+            >>> model.add_statistics(other.statistics)
+            >>> model.num_rows
+            100
+        """
+        self._forget()  # first, as in add_rows
+        self.statistics.merge_(other)
+
     def __add__(self, other: FeatureSpaceGP) -> FeatureSpaceGP:
         """
         The model of the rows of both, to be fitted anew, with the level weights that both have.
@@ -347,9 +366,20 @@ class FeatureSpaceGP:
         :param x: `N_test x D` points.
         :raises RuntimeError: If the model is not fitted.
         """
-        rows, values = self._rows(x), self._fitted_values
-        mean = values.mean + rows.row_values(self._posterior.mean).squeeze(-1)
-        return mean, summed_variances(rows, self._posterior.root)
+        rows = self._rows(x)
+        return self._means(rows), summed_variances(rows, self._posterior.root)
+
+    def means(self, x: Tensor) -> Tensor:
+        """
+        Means of points (`N_test`, float64), without the cost of variances.
+
+        :param x: `N_test x D` points.
+        :raises RuntimeError: If the model is not fitted.
+        """
+        return self._means(self._rows(x))
+
+    def _means(self, rows: Incidence) -> Tensor:
+        return self._fitted_values.mean + rows.row_values(self._posterior.mean).squeeze(-1)
 
     def covariance(self, x: Tensor) -> Tensor:
         r"""

@@ -21,3 +21,15 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 from gpytorch_partition.operators.partition_sum_linear_operator import (
     PartitionSumLinearOperator as PartitionSumLinearOperator,
 )
+
+__all__ = [
+    "FlatLinearOperator",
+    "IncidenceLinearOperator",
+    "MembershipLinearOperator",
+    "PartitionAddedDiagLinearOperator",
+    "PartitionLinearOperator",
+    "PartitionSumLinearOperator",
+    "PathSumLinearOperator",
+    "SideBySideLinearOperator",
+    "TaskLinearOperator",
+]

@@ -13,3 +13,19 @@ from gpytorch_partition.partitions.partition import Partition as Partition
 from gpytorch_partition.partitions.pitman_yor import PitmanYorMixture as PitmanYorMixture
 from gpytorch_partition.partitions.random_binning import RandomBinningPartition as RandomBinningPartition
 from gpytorch_partition.partitions.sampled import SampledPartition as SampledPartition
+
+__all__ = [
+    "CallablePartition",
+    "ClusteringPartition",
+    "FastClusterPartition",
+    "ForestPartition",
+    "GroupPartition",
+    "MembershipPartition",
+    "MondrianPartition",
+    "Partition",
+    "PitmanYorMixture",
+    "RandomBinningPartition",
+    "SampledPartition",
+    "TreeCutPartition",
+    "grow_forest",
+]

@@ -32,8 +32,12 @@ def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tenso
     """
     unit = _power_of_two(centers)
     columns = (centers.T / unit).contiguous()
+    workspace = x.new_empty(2, 0, columns.shape[1], dtype=torch.float64)
     for rows, nearest in blocks(x, out, centers.shape[0]):
-        nearest.copy_(_squared_distances(seen(rows).to(torch.float64) / unit, columns).argmin(1))
+        if not workspace.shape[1]:  # as many rows as the first block: fresh memory for each would cost page faults
+            workspace = workspace.new_empty(2, len(rows), columns.shape[1])
+        points = seen(rows).to(torch.float64) / unit
+        torch.argmin(_squared_distances(points, columns, workspace[:, : len(rows)]), 1, out=nearest)
 
 
 def blocks(x: Tensor, out: Tensor, num_centers: int) -> zip:
@@ -74,15 +78,16 @@ def _power_of_two(values: Tensor) -> Tensor:
     return torch.ldexp(values.new_ones(()), exponent - 1)
 
 
-def _squared_distances(rows: Tensor, columns: Tensor) -> Tensor:
+def _squared_distances(rows: Tensor, columns: Tensor, workspace: Tensor) -> Tensor:
     """
-    Squared distances (`n x C`) between rows (`n x d`) and centers (`d x C`).
+    Squared distances (`n x C`) between rows (`n x d`) and centers (`d x C`), in the first half of `2 x n x C` numbers.
 
     Each step is one correctly rounded operation per pair. A matrix product, `torch.cdist` or a fused
     multiply-add would round differently with the shape of the block, and so break ties differently.
     """
-    total = torch.zeros(rows.shape[0], columns.shape[1], dtype=torch.float64, device=rows.device)
+    total, differences = workspace
+    total.zero_()
     for values, centers in zip(rows.T, columns):
-        differences = values.unsqueeze(1) - centers
+        torch.sub(values.unsqueeze(1), centers, out=differences)
         total.add_(differences.mul_(differences))
     return total

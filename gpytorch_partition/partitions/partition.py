@@ -267,6 +267,8 @@ class Partition(torch.nn.Module):
         new._buffers = self._buffers.copy()
         new._cached_rows = list(self._cached_rows)
         memo[id(self)] = new
+        # Tensors are shared: whoever remembers them (`has_tensors`) finds the same ones in its own copy.
+        memo.update((id(tensor), tensor) for tensor in self._buffers.values())
         return new
 
     def __getstate__(self) -> dict[str, Any]:

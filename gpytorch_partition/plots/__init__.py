@@ -13,3 +13,19 @@ from gpytorch_partition.plots.kernels import plot_kernel_slice as plot_kernel_sl
 from gpytorch_partition.plots.kernels import plot_level_weights as plot_level_weights
 from gpytorch_partition.plots.kernels import plot_lifetimes as plot_lifetimes
 from gpytorch_partition.plots.kernels import plot_mondrian as plot_mondrian
+
+__all__ = [
+    "plot_calibration",
+    "plot_cells",
+    "plot_comparison",
+    "plot_coverage",
+    "plot_importance",
+    "plot_kernel_slice",
+    "plot_level_weights",
+    "plot_lifetimes",
+    "plot_mondrian",
+    "plot_partial_dependence",
+    "plot_predictions",
+    "plot_residuals",
+    "plot_truth",
+]

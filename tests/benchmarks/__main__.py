@@ -36,6 +36,7 @@ from .mondrian_classification import mondrian_classification
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
 from .one_pass import one_pass
+from .out_of_core import out_of_core
 from .outliers import outliers
 from .papers import papers
 from .preconditioners import preconditioners
@@ -56,7 +57,7 @@ FUNCTIONS = (
     *(clusterings, clustering_maps, semi_supervised),
     *(evidence, default_cost, budgets, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
-    *(diagnosis, weights_by_folds, outliers, mondrian_classification),
+    *(diagnosis, weights_by_folds, outliers, mondrian_classification, out_of_core),
     *(machines, gp_classification, categories, fitted_ensembles, several_targets),
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}

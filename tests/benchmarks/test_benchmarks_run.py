@@ -57,6 +57,8 @@ TABLES = [
     "diagnosis_speed",
     "weights_by_folds",
     "outliers",
+    "out_of_core",
+    "out_of_core_quality",
     "mondrian_classification",
     "mondrian_classification_speed",
     *("machines", "machines_agreement", "machines_errors", "machines_kernel_pca"),

@@ -5,3 +5,11 @@ from gpytorch_partition.partitions.ensembles.readers import trees_of as trees_of
 from gpytorch_partition.partitions.ensembles.stochtree_trees import bart_trees as bart_trees
 from gpytorch_partition.partitions.ensembles.trees import ZERO as ZERO
 from gpytorch_partition.partitions.ensembles.trees import Trees as Trees
+
+__all__ = [
+    "Trees",
+    "ZERO",
+    "array_trees",
+    "bart_trees",
+    "trees_of",
+]

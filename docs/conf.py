@@ -1,0 +1,34 @@
+"""How Sphinx builds the site: `sphinx-build -W docs build/site`."""
+
+import re
+
+from gpytorch_partition import __version__
+
+project, author, copyright = "gpytorch_partition", "The authors of gpytorch_partition", "2026, its authors"
+version = release = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+html_theme, html_title = "furo", f"gpytorch_partition {release}"
+
+myst_heading_anchors = 4  # links to headings, as on pages that show Markdown by themselves
+myst_enable_extensions = ["dollarmath"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # signatures have them
+autodoc_default_options = {"members": True, "imported-members": True}
+
+
+def setup(app):
+    """Tables of results and source files are handed out as they are, not made pages of the site."""
+    app.connect("source-read", _hand_out)
+    app.connect("autodoc-skip-member", _skip)
+
+
+def _hand_out(_, docname, source):
+    elsewhere = r"\]\((\.\./(?:tests|tutorials|gpytorch_partition)/[\w./-]+\.(?:md|py|ipynb))\)"
+    source[0] = re.sub(elsewhere, r"](<path:\1>)", source[0])
+    source[0] = re.sub(r"\[([^\[\]]+)\]\(\.\./[\w/]+\)", r"\1", source[0])  # a link to a folder is its text
+
+
+def _skip(_, what, name, *rest):
+    """Methods that scikit-learn adds, whose docstrings refer to its own site."""
+    return True if re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None

@@ -1,0 +1,18 @@
+"""
+Models of rows in shards, on workers of Dask (`pip install "gpytorch_partition[dask]"`).
+
+Nothing else of the package imports Dask.
+"""
+
+try:
+    import dask as _
+    import distributed as _  # noqa: F811, F401
+except ImportError as error:
+    raise ImportError(
+        "gpytorch_partition.distributed expected Dask with its distributed scheduler, which is not installed: "
+        'pip install "gpytorch_partition[dask]"'
+    ) from error
+
+from gpytorch_partition.distributed.counting import count_chunks as count_chunks
+from gpytorch_partition.distributed.regressor import DaskPartitionGPRegressor as DaskPartitionGPRegressor
+from gpytorch_partition.distributed.rows import DaskRows as DaskRows

@@ -1,0 +1,72 @@
+"""Counts of shards, added up on the workers: the feature space of rows that no machine holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distributed import Client
+
+from gpytorch_partition.distributed.chunks import shards_of, tensors_of
+from gpytorch_partition.distributed.tasks import client_of, on_chunks, reduced, sent, wait_for, warn_of_settings
+from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics, merged_states
+from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
+
+State = dict[str, Any]
+
+
+def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = None) -> None:
+    r"""
+    Count the rows of many chunks on workers, as :meth:`FeatureSpaceGP.add_chunks` does in one process.
+
+    Counts have the bits of one process, and sums are the same up to rounding; both have the same bits for any number of
+    workers, and when workers die meanwhile: each shard is a pure function of its chunk, and counts once. All rows are
+    counted, or none.
+
+    A worker holds a chunk and `20 p^2` bytes for p clusters. Messages are packed states, `2 p^2` bytes for each chunk
+    (21 MB for p = 3,200), so chunks are best large: 100,000 rows or more.
+
+    :param model: The model, at the driver; its kernel is sent to the workers.
+    :param chunks: A pair (X, y) of Dask arrays or dataframes with the same partitions; or an iterable of chunks:
+        delayed objects of pairs, or pairs of points `n x D` and targets `n`, which are sent to the workers.
+    :param client: Of the cluster. (Default: Dask's current one.)
+    :raises TypeError: If chunks are anything else.
+    :raises ValueError: If there are no chunks, or X and y have different partitions, or there is no client.
+    :raises RuntimeError: If a chunk fails, with its name.
+
+    Example:
+        >>> import torch
+        >>> from distributed import Client
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> x = torch.rand(1_000, 2, generator=torch.Generator().manual_seed(0))
+        >>> model = FeatureSpaceGP(FastClusterKernel(x, 10, random_state=0))
+        >>> with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
+        ...     count_chunks(model, zip(x.split(250), x.sum(-1).split(250)), client)
+        >>> model.num_rows
+        1000
+    """
+    client, (shards, names) = client_of(client), shards_of(chunks)
+    warn_of_settings(client)
+    kernel, most = sent(client, "kernel", model.kernel), model.statistics.max_clusters
+    counted = on_chunks(client, "count_rows", _counted, shards, kernel, most)
+    total = reduced(client, "merge_counts", _merged, counted, kernel, most)
+    wait_for(counted, names, "counting rows")
+    statistics = ClusterStatistics(model.kernel.partition, most)
+    statistics.load_state_dict(total.result())
+    model.add_statistics(statistics)
+
+
+def _counted(chunk: Any, kernel: Any, max_clusters: int) -> State:
+    """The packed counts of a chunk: a pure function of it, which is what makes a retry exact."""
+    part = FeatureSpaceGP(kernel, max_clusters=max_clusters)
+    part.add_rows(*tensors_of(chunk))
+    return part.statistics.state_dict()
+
+
+def _merged(first: State, second: State, kernel: Any, max_clusters: int) -> State:
+    """The packed counts of the rows of both; of unbounded labels the clusters are those of either."""
+    if first["values"] is None:
+        return merged_states(first, second)
+    total, other = (ClusterStatistics(kernel.partition, max_clusters) for _ in range(2))
+    total.load_state_dict(first)
+    other.load_state_dict(second)
+    return total.merge_(other).state_dict()

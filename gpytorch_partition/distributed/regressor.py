@@ -1,0 +1,217 @@
+"""`DaskPartitionGPRegressor`: Gaussian process regression on Dask dataframes and arrays."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import dask
+import numpy as np
+import pandas as pd
+import torch
+from dask.base import is_dask_collection
+from dask.delayed import Delayed
+from distributed import Client
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.clusters.cluster_index import ClusterIndex
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.distributed.chunks import numbers_of, shards_of, tensors_of
+from gpytorch_partition.distributed.counting import count_chunks
+from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
+from gpytorch_partition.distributed.tasks import client_of, sent
+from gpytorch_partition.estimators.kernels import resolved_kernel
+from gpytorch_partition.inference.feature_space.feature_space import summed_variances
+from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.kernels import RandomForestKernel
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
+
+_GROWN_ON = ("sample", "shards")
+
+
+class Units(NamedTuple):
+    """Standardization of columns and of targets, by a sample of the rows."""
+
+    columns: Standardization
+    target: Standardization
+
+    def of(self, chunk: Any) -> tuple[Tensor, Tensor]:
+        """A chunk in standard deviations from the mean."""
+        x, y = tensors_of(chunk)
+        return self.columns.apply(x), self.target.apply(y)
+
+
+class Predictor(NamedTuple):
+    """What a worker needs to predict the rows of a partition: numbers of clusters, no rows and no counts."""
+
+    kernel: PartitionKernel
+    clusters: ClusterIndex
+    units: Units
+    level: float
+    effects: Tensor  # p x 1
+    root: Tensor | None  # of the effects' covariance, where standard deviations are asked for
+    noise: float
+
+    def __call__(self, part: Any) -> np.ndarray:
+        """Means (`n x 1`), and standard deviations of new observations beside them (`n x 2`)."""
+        x = self.units.columns.apply(numbers_of(part))
+        rows = Incidence(self.clusters.codes(self.kernel.cluster_ids(x)), self.clusters.num_clusters)
+        found = [self.units.target.undo(self.level + rows.row_values(self.effects).squeeze(-1))]
+        if self.root is not None:
+            found.append((summed_variances(rows, self.root) + self.noise).sqrt() * self.units.target.scale)
+        return torch.stack(found, -1).numpy()
+
+
+class DaskPartitionGPRegressor(BaseEstimator):
+    r"""
+    Exact Gaussian process regression on Dask dataframes and arrays, with the API of `xgboost.dask` and `lightgbm.dask`.
+
+    Columns and targets are standardized by a sample of the rows, on which the kernel is grown at the driver; workers
+    count all rows (:func:`count_chunks`), and noise, outputscale and constant mean are those of greatest marginal
+    likelihood of all rows, exactly. So the kernel may have some thousand clusters.
+
+    The rows are read twice: `persist` collections that are costly to compute. :meth:`predict` is lazy.
+
+    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or what :class:`~gpytorch_partition.estimators
+        .PartitionGPRegressor` takes as a function, class or kernel with partitions; it sees standardized columns.
+        (Default: `"fast_cluster"`.)
+    :param num_partitions: Number m of trees or clusterings. (Default: 50.)
+    :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
+    :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
+        chunk: these should be alike. (Default: `"sample"`.)
+    :param random_state: Seed of the sample and of the kernel. With the same integer and the same chunks, predictions
+        are the same to the last bit, for any number of workers.
+    :param client: Of the cluster. (Default: Dask's current one.)
+
+    Fitted attributes: `model_` (a :class:`~gpytorch_partition.models.FeatureSpaceGP` of standardized rows, which needs
+    no cluster), `kernel_`, `noise_` and `outputscale_` (variances, in squared units of the targets), `n_features_in_`.
+
+    Example:
+        >>> import dask.array as da
+        >>> X = da.random.default_rng(0).random((2_000, 3), chunks=(500, 3))
+        >>> y = 4 * X[:, 0] + X[:, 1]
+        >>> with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
+        ...     model = DaskPartitionGPRegressor(num_partitions=10, sample_rows=500, random_state=0).fit(X, y)
+        ...     errors = (model.predict(X) - y).compute()
+        >>> bool(abs(errors).mean() < 0.1)
+        True
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "fast_cluster",
+        num_partitions: int = 50,
+        *,
+        sample_rows: int = 10_000,
+        grown_on: str = "sample",
+        random_state: int | np.random.RandomState | None = None,
+        client: Client | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.num_partitions = num_partitions
+        self.sample_rows = sample_rows
+        self.grown_on = grown_on
+        self.random_state = random_state
+        self.client = client
+
+    @all_or_nothing
+    def fit(self, X: Any, y: Any) -> DaskPartitionGPRegressor:
+        """
+        Grow the kernel, count the rows on the workers, and choose the hyperparameters.
+
+        :param X: `N x D` Dask dataframe or array of numbers.
+        :param y: `N` Dask series or array, with the same partitions.
+        :return: The regressor itself.
+        :raises ValueError: If a parameter cannot be used, partitions are not the same, or there is no client.
+        :raises TypeError: If X and y are anything else, or the kernel cannot be counted.
+        :raises RuntimeError: If a chunk fails, with its name.
+        """
+        self._check_parameters()
+        client, seed = client_of(self.client), int(random_state_of(self.random_state).randint(2**31))
+        shards, names = shards_of((X, y))
+        x, targets = sampled_rows(client, shards, names, self.sample_rows, seed)
+        self._units = Units(Standardization.of(x), Standardization.of(targets, are_targets=True))
+        chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards]
+        self.kernel_ = self._grown(client, chunks, names, self._units.of((x, targets)), seed)
+        self.n_features_in_ = x.shape[1]
+        self.model_ = FeatureSpaceGP(self.kernel_)
+        count_chunks(self.model_, chunks, client)
+        self.model_.fit()
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """
+        Means of new targets and, if asked for, their standard deviations, noise included.
+
+        :param X: `n x D` Dask dataframe or array, of which each partition is predicted on a worker when the result is
+            computed; or anything in memory, which is predicted here.
+        :param return_std: Whether to return standard deviations too: `8 p^2` bytes are sent to the workers.
+        :return: Series, or arrays, of `n`; lazy ones for Dask collections.
+        """
+        check_is_fitted(self, "model_")
+        predictor, number = self._predictor(return_std), 2 if return_std else 1
+        if not is_dask_collection(X):
+            found = list(predictor(X).T)
+        elif hasattr(X, "divisions"):
+            frame = self._of_frame(X, predictor, ["mean", "std"][:number])
+            found = [frame[name] for name in frame.columns]
+        else:
+            future, chunks = self._sent(predictor), (X.chunks[0], (number,))
+            blocks = X.rechunk({1: -1}).map_blocks(_predicted, future, chunks=chunks, meta=np.empty((0, 0)))
+            found = [blocks[:, i] for i in range(number)]
+        return tuple(found) if return_std else found[0]
+
+    @property
+    def noise_(self) -> float:
+        """Variance of the noise, in squared units of the targets."""
+        return self._value("noise")
+
+    @property
+    def outputscale_(self) -> float:
+        """Variance of the function, in squared units of the targets."""
+        return self._value("outputscale")
+
+    def _value(self, name: str) -> float:
+        check_is_fitted(self, "model_")
+        return getattr(self.model_.values, name) * float(self._units.target.scale) ** 2
+
+    def _check_parameters(self) -> None:
+        checked_count(self.num_partitions, "partitions", "num_partitions")
+        checked_count(self.sample_rows, "rows of the sample", "sample_rows")
+        if self.grown_on not in _GROWN_ON:
+            raise ValueError(f"expected grown_on to be one of {_GROWN_ON}, got {self.grown_on!r}")
+        if self.grown_on == "shards" and self.kernel != "forest":
+            raise ValueError(f"only the trees of kernel='forest' are grown on shards, got kernel={self.kernel!r}")
+
+    def _grown(self, client: Client, chunks: list[Any], names: list[str], rows: Any, seed: int) -> PartitionKernel:
+        if self.grown_on == "shards":
+            forest = forest_of_shards(client, chunks, names, self.num_partitions, seed)
+            return RandomForestKernel.from_forest(forest)
+        return resolved_kernel(self.kernel, *rows, num_partitions=self.num_partitions, random_state=seed)
+
+    def _predictor(self, return_std: bool) -> Predictor:
+        model = self.model_
+        values, posterior = model._fitted_values, model._posterior
+        root = posterior.root if return_std else None
+        index = model.statistics.index
+        return Predictor(model.kernel, index, self._units, values.mean, posterior.mean, root, values.noise)
+
+    def _of_frame(self, X: Any, predictor: Predictor, names: list[str]) -> Any:
+        meta = pd.DataFrame({name: pd.Series(dtype=float) for name in names})
+        return X.map_partitions(_framed, self._sent(predictor), names, meta=meta)
+
+    def _sent(self, predictor: Predictor) -> Delayed:
+        return dask.delayed(sent(client_of(self.client), "predictor", predictor))
+
+
+def _predicted(part: Any, predictor: Predictor) -> np.ndarray:
+    return predictor(part)
+
+
+def _framed(part: Any, predictor: Predictor, names: list[str]) -> Any:
+    return pd.DataFrame(predictor(part), index=part.index, columns=names)

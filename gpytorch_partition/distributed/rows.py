@@ -1,0 +1,116 @@
+"""Rows in shards on workers, as solvers in cluster space ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from distributed import Client
+from torch import Tensor
+
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.distributed.chunks import shards_of, tensors_of
+from gpytorch_partition.distributed.tasks import (
+    client_of,
+    on_chunks,
+    on_shards,
+    reduced,
+    seeds,
+    sent,
+    wait_for,
+    warn_of_settings,
+)
+from gpytorch_partition.inference.cluster_space.rows import LocalRows, Moments
+from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+
+
+class DaskRows:
+    r"""
+    Training rows on workers, as the :class:`~gpytorch_partition.inference.cluster_space.rows.Rows` of a solver.
+
+    Each shard is labelled once, and its codes stay on a worker: 8 bytes for each row and partition. The driver holds
+    numbers of clusters only. A product sends `p x t` numbers to every worker, and each shard answers with as many,
+    which are added up on the workers in a fixed order: the same bits for any number of workers. When a worker dies, its
+    shards are read and labelled again, which costs the time of one product.
+
+    :param kernel: With bounded labels: forests, fast clusters, clusterings.
+    :param chunks: As in :func:`count_chunks`.
+    :param client: Of the cluster. (Default: Dask's current one.)
+    :raises TypeError: If chunks are anything else.
+    :raises ValueError: If labels are unbounded, as those of Mondrian trees, or as of :func:`count_chunks`.
+    :raises RuntimeError: If a chunk fails, with its name.
+
+    Example:
+        >>> import torch
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> x = torch.rand(1_000, 2, generator=torch.Generator().manual_seed(0))
+        >>> kernel = FastClusterKernel(x, 10, random_state=0)
+        >>> with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
+        ...     rows = DaskRows(kernel, zip(x.split(250), x.sum(-1).split(250)), client)
+        ...     products = rows.gram(torch.ones(rows.num_clusters, 1, dtype=torch.float64))
+        >>> float(products.sum())  # ten clusters of each row, with ten numbers in each
+        100000.0
+    """
+
+    def __init__(self, kernel: PartitionKernel, chunks: Any, client: Client | None = None) -> None:
+        counts = kernel.partition.cluster_counts
+        if counts is None:
+            raise ValueError(
+                f"expected a kernel with bounded labels (forests, fast clusters), got a {type(kernel).__name__}: count "
+                "its rows by count_chunks"
+            )
+        self.client, (shards, names) = client_of(client), shards_of(chunks)
+        warn_of_settings(self.client)
+        self.num_clusters = int(counts.sum())  #: p
+        self._shards = on_chunks(self.client, "label_rows", _labelled, shards, sent(self.client, "kernel", kernel))
+        parts = on_shards(self.client, "sum_targets", LocalRows.moments, self._shards)
+        total = reduced(self.client, "merge_sums", Moments.merged, parts)
+        wait_for(list(self._shards), names, "labelling rows")
+        self._moments: Moments = total.result()
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of rows."""
+        return self._moments.num_rows
+
+    def moments(self) -> Moments:
+        """The sums of the targets, which the driver holds."""
+        return self._moments
+
+    def gram(self, effects: Tensor) -> Tensor:
+        r"""
+        :math:`Z^\top (Z C)`, added up over the shards.
+
+        :param effects: `p x t` C, float64.
+        :return: `p x t` float64.
+        :raises RuntimeError: If a worker cannot read its shard again.
+        """
+        table = sent(self.client, "effects", effects)
+        return self._added("product", LocalRows.gram, [table] * len(self._shards))
+
+    def normal_sums(self, num_columns: int, seed: int) -> Tensor:
+        r"""
+        :math:`Z^\top E` of independent normal numbers, of each shard by a seed of its own.
+
+        :param num_columns: k.
+        :param seed: From 0 up.
+        :return: `p x k` float64.
+        """
+        number = len(self._shards)
+        return self._added("normal_sums", LocalRows.normal_sums, [num_columns] * number, seeds(seed, number))
+
+    def _added(self, name: str, function: Callable[..., Tensor], *columns: list[Any]) -> Tensor:
+        """The sum of what the shards answer."""
+        answers = on_shards(self.client, name, function, self._shards, *columns)
+        return reduced(self.client, f"add_{name}", torch.add, answers).result()
+
+
+def _labelled(chunk: Any, kernel: PartitionKernel) -> LocalRows:
+    """The codes of a chunk, sorted by cluster for the products."""
+    x, y = tensors_of(chunk)
+    index = kernel.partition.new_cluster_index(len(x))
+    incidence = Incidence(index.codes(kernel.cluster_ids(x)), index.num_clusters, index.sizes)
+    if len(x):
+        _ = incidence.members
+    return LocalRows(incidence, y.unsqueeze(-1))

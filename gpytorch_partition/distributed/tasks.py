@@ -1,0 +1,143 @@
+"""
+Work as tasks of Dask: pure functions of shards, and a fixed tree of reductions.
+
+Everything is a task, what the driver sends too. So what a dead worker held is computed again by another, and the
+numbers have the same bits for any number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+from uuid import uuid4
+
+import cloudpickle
+import dask
+import numpy as np
+from distributed import Client, Future, as_completed, default_client
+
+from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.progress import progress
+
+_FAN_IN = 4  # results that a task of a reduction adds up
+_PIECE = 2**23  # bytes of a message from the driver; Dask warns above 10 MB
+_TRIMS_OFTEN = 2**20  # bytes of free memory above which glibc gives it back: temporaries of labels are larger
+
+
+def client_of(client: Client | None) -> Client:
+    """
+    The client given, or the one that is current, as Dask's own functions take it.
+
+    :raises ValueError: If there is none.
+    """
+    if client is not None and not isinstance(client, Client):
+        raise TypeError(f"expected a dask.distributed.Client, got a {type(client).__name__}")
+    try:
+        return client or default_client()
+    except ValueError as error:
+        raise ValueError(
+            "expected a client, or a current one, got none: make one by dask.distributed.Client()"
+        ) from error
+
+
+def sent(client: Client, name: str, value: Any) -> Future:
+    """A value that the driver has, as a task: unlike scattered data it survives the workers that hold it."""
+    data, token = cloudpickle.dumps(value), uuid4().hex[:8]
+    pieces = [data[start : start + _PIECE] for start in range(0, len(data), _PIECE)]
+    if len(pieces) > 1:
+        pieces = [client.submit(bytes, piece, key=f"send-{token}-{i}") for i, piece in enumerate(pieces)]
+    return client.submit(_loaded, *pieces, key=f"{name}-{token}")
+
+
+def on_chunks(
+    client: Client, name: str, function: Callable[..., Any], chunks: Sequence[Any], *shared: Any
+) -> list[Future]:
+    """
+    `function(chunk, *shared)` as one task for each chunk, and what the chunk itself is computed by.
+
+    :param name: What Dask's dashboard calls the tasks.
+    :param chunks: Delayed objects, tuples of these, or values.
+    :param shared: Futures and small values.
+    """
+    token, call = uuid4().hex[:8], dask.delayed(function, pure=False)
+    tasks = [call(chunk, *shared, dask_key_name=f"{name}-{token}-{i}") for i, chunk in enumerate(chunks)]
+    return client.compute(tasks)
+
+
+def on_shards(client: Client, name: str, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
+    """`function(*row)` as one task for each row of columns of futures and small values; quicker than on chunks."""
+    token = uuid4().hex[:8]
+    return client.map(function, *columns, key=[f"{name}-{token}-{i}" for i in range(len(columns[0]))])
+
+
+def reduced(client: Client, name: str, function: Callable[..., Any], parts: list[Future], *shared: Any) -> Future:
+    """
+    All parts as one, by a tree that depends on their number only; parts that are there go before new shards.
+
+    :param function: `function(first, second, *shared)`.
+    :param parts: One or more.
+    :param shared: Futures and small values.
+    """
+    level, token = 0, uuid4().hex[:8]
+    while len(parts) > 1:
+        level += 1
+        groups = [parts[start : start + _FAN_IN] for start in range(0, len(parts), _FAN_IN)]
+        parts = [
+            client.submit(_folded, function, shared, *group, key=f"{name}-{token}-{level}-{i}", priority=level)
+            for i, group in enumerate(groups)
+        ]
+    return parts[0]
+
+
+def wait_for(shards: list[Future], names: Sequence[str], doing: str) -> None:
+    """
+    Wait until all shards are done, with a progress bar; empties the list, so that no worker need keep what is done.
+
+    :param names: What to call the shards in errors.
+    :param doing: Label of the bar.
+    :raises RuntimeError: If one fails, with its name.
+    """
+    known = {future.key: name for future, name in zip(shards, names, strict=True)}
+    finished = as_completed(shards)
+    shards.clear()
+    for future in progress(finished, doing, len(known)):
+        if future.status == "error":
+            error = future.exception()
+            raise RuntimeError(f"{known[future.key]} failed: {type(error).__name__}: {error}") from error
+
+
+def warn_of_settings(client: Client) -> None:
+    """Warn of workers with several threads, and of those that give memory back after each step."""
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if any(worker["nthreads"] > 1 for worker in workers):
+        _warn(
+            "some workers have several threads, each of which holds counts of its own and waits for the others: start "
+            "workers with one thread (threads_per_worker=1, or --nthreads 1), as many as there are cores"
+        )
+    trims = client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_", on_error="ignore").values()
+    if any(trim is not None and trim.isdigit() and int(trim) < _TRIMS_OFTEN for trim in trims):
+        _warn(
+            "workers give memory back to the system after each step (MALLOC_TRIM_THRESHOLD_), which makes them slower: "
+            'before the cluster, dask.config.set({"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None})'
+        )
+
+
+def seeds(seed: int, number: int) -> list[int]:
+    """Seeds of so many shards, independent of each other and of those of other seeds."""
+    return [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(number)]
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=level_of_caller())
+
+
+def _loaded(*pieces: bytes) -> Any:
+    return pickle.loads(b"".join(pieces))
+
+
+def _folded(function: Callable[..., Any], shared: tuple[Any, ...], *parts: Any) -> Any:
+    return reduce(lambda first, second: function(first, second, *shared), parts)

@@ -1,0 +1,221 @@
+"""A fit to more rows than fit in memory: a sample that kernels are grown on, and counts of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.estimators.counted_kernels import check_countable, counted_kernel
+from gpytorch_partition.estimators.machine import check_count, check_magnitudes, warn_of_rounding
+from gpytorch_partition.estimators.sample_weight import target_unit
+from gpytorch_partition.inputs.seeds import random_state_of
+from gpytorch_partition.models import FeatureSpaceGP
+from gpytorch_partition.models.counted_gp import CountedGP
+from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
+from gpytorch_partition.progress import progress, ticking, verbosity
+from gpytorch_partition.stages import recorded_stages, stage
+from gpytorch_partition.tables.chunks import Chunk, ChunkSource
+from gpytorch_partition.tables.row_sample import RowSample
+
+_ROWS_COUNTED_AT_ONCE = 2**17
+_FEWEST_ROWS = 20
+_LEAST_NOISE = 1.001e-4  # of standardized targets: at the bound
+
+
+class FitsChunks:
+    """Mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`: fits to rows that are read in chunks."""
+
+    model_: Any
+    options_: Any
+    _counted_rows: np.ndarray | None
+
+    @all_or_nothing
+    def fit_chunks(self: Any, chunks: Any, target: str | None = None, *, sample_rows: int = 100_000) -> Any:
+        r"""
+        Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays.
+
+        Rows are read twice. The first pass draws a uniform sample, on which the columns are learned (their units, and
+        levels of text), and the kernel is grown. The second pass counts all other rows by cluster
+        (:class:`~gpytorch_partition.models.FeatureSpaceGP`), and scale, noise and mean maximize their marginal
+        likelihood: trees fit the noise of the targets that they are grown on. The sample is counted at last, so that
+        means and deviations are those of an exact GP on all rows. Nothing depends on where chunks end, to the last bit.
+
+        Clusters must be few, as all pairs of them are counted: a few thousand, instead of the hundreds of thousands of
+        a forest in memory. `"auto"` is therefore another model than that of :meth:`fit`: the leaves of 100 boosted
+        trees of 32 leaves, grown on the sample, with effects and uncertainty from all rows. `"forest"` and tree
+        ensembles are cut at the depth that leaves at most 3,200 clusters, as `left_out_` says; `"fast_cluster"` gets
+        coarser; a :class:`~gpytorch_partition.PartitionKernel` that is built, or a function that builds one, may have
+        up to 8,192. `"mondrian"`, kernels of GPyTorch, weights, several targets and budgets are refused. Where rows fit
+        in memory, :meth:`fit` may predict better: docs/many_rows.md has numbers.
+
+        Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Held
+        are the sample, a chunk, 131,072 rows and some :math:`12 p^2` numbers (a GiB for 3,200 clusters), however many
+        rows there are. It computes in float64.
+
+        :param chunks: A path of a parquet file, or of a folder of such; a pair of arrays, such as
+            `(np.load("x.npy", mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; a list, or another iterable that can
+            be iterated over again, of pairs (X, y), X an array or a table as in :meth:`fit`; or a function without
+            arguments that returns an iterator of such pairs.
+        :param target: The name of the column of parquet files that is the target; the others are the columns of X.
+            (Default: None, for all other chunks.)
+        :param sample_rows: Rows of the sample, half of all rows at most; they stay in the model. (Default: 100,000.)
+        :return: The regressor itself, which predicts, explains and is saved as others; `summary()` is of the sample
+            where it is of rows, `nearest_rows` finds rows of the sample, `importance` and `partial_dependence` are
+            refused.
+        :raises TypeError: If chunks are none of these, such as a generator, which can be read once only.
+        :raises ValueError: If a chunk, whose number is told, or a parameter cannot be used.
+        :raises ImportError: If parquet files are to be read without pandas and pyarrow.
+        :raises RuntimeError: If the second pass reads other rows than the first.
+
+        Example:
+            >>> from gpytorch_partition.estimators import PartitionGPRegressor
+            >>> X = np.random.RandomState(0).rand(600, 2)
+            >>> y = np.sin(6 * X[:, 0]) + 0.1 * np.random.RandomState(1).randn(600)
+            >>> chunks = [(X[i : i + 200], y[i : i + 200]) for i in range(0, 600, 200)]
+            >>> model = PartitionGPRegressor(random_state=0).fit_chunks(chunks)
+            >>> mean, std = model.predict(X, return_std=True)
+            >>> bool(abs(mean - np.sin(6 * X[:, 0])).mean() < 0.1), bool(0.09 < std.mean() < 0.13)
+            (True, True)
+        """
+        self._check_parameters()
+        _check_for_chunks(self)
+        check_count(sample_rows, "sample_rows")
+        source, random = ChunkSource(chunks, target), random_state_of(self.random_state)
+        with verbosity(self.verbose), ticking("fitting chunks"), recorded_stages() as self.seconds_:
+            with stage("sampling rows"):
+                sample = _sample(source, sample_rows, random)
+                _check_enough(sample.num_rows)
+            x, y, original = self._learned_columns(sample)
+            with stage("building the kernel"):
+                kernel, self.left_out_ = counted_kernel(
+                    self.kernel,
+                    x,
+                    original if is_ensemble(self.kernel) else y,
+                    num_partitions=self.num_partitions,
+                    random_state=random,
+                    n_jobs=self.n_jobs,
+                    categories=self._categories,
+                )
+            space = FeatureSpaceGP(kernel)
+            with stage("counting rows"):
+                extremes = self._count(space, source, sample)
+            with stage("fitting noise and scales"):
+                found = space.fit()
+                space.add_rows(x, y)
+            self._keep(found, CountedGP(space, x, y, _extremes([extremes, x])))
+        self._counted_rows = sample.rows
+        return self
+
+    def _learned_columns(self: Any, sample: RowSample) -> tuple[Tensor, Tensor, Tensor]:
+        """What the columns of the sample are; its rows and targets standardized, and the targets as they are."""
+        X, y = self._read_target(sample.x, sample.y)
+        check_magnitudes(X, "X")
+        check_magnitudes(y, "y")
+        warn_of_rounding(y)
+        self._columns, self._unit, self.options_ = self._standardization(X), target_unit(y, None), None
+        return self._columns.apply_array(X), self._unit.apply_array(y), torch.from_numpy(y)
+
+    def _count(self: Any, space: FeatureSpaceGP, source: ChunkSource, sample: RowSample) -> Tensor:
+        """Count the rows that are not in the sample: the least and largest values of each column (`2 x D`)."""
+        extremes = torch.empty(0)
+        bar = progress(source, "counting rows", source.num_chunks)
+        others = (self._others(sample, chunk) for chunk in bar)
+        for x, y in in_blocks(others, _ROWS_COUNTED_AT_ONCE):
+            space.add_rows(x, y)
+            extremes = _extremes([extremes, x])
+        if (num_rows := space.num_rows + len(sample.y)) != sample.num_rows:
+            raise RuntimeError(
+                f"expected the same rows in both passes, got {sample.num_rows:,} first and {num_rows:,} then: chunks "
+                "must not change, and a function must begin anew whenever it is called"
+            )
+        return extremes
+
+    def _others(self: Any, sample: RowSample, chunk: Chunk) -> tuple[Tensor, Tensor]:
+        """The rows of a chunk that are not in the sample, and their targets, as the model sees them."""
+        rows = sample.others(chunk)
+        x, y = self._standardized(chunk)
+        return x[rows], y[rows]
+
+    def _standardized(self: Any, chunk: Chunk) -> tuple[Tensor, Tensor]:
+        try:
+            X, y = self._read(chunk.x, chunk.y, reset=False, y_numeric=True, ensure_all_finite=self._finiteness)
+            check_magnitudes(X, "X")
+            check_magnitudes(y, "y")
+            if self._finiteness is True and np.isnan(X).any():
+                raise ValueError(f"kernel={self.kernel!r} expected no missing cells: give 'auto' or 'forest'")
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{chunk.name}: {error}") from error
+        return self._columns.apply_array(X), self._unit.apply_array(y.astype(np.float64))
+
+    def _keep(self: Any, found: Any, model: CountedGP) -> None:
+        """Set what a fit sets."""
+        self._set_model(model)
+        self.log_marginal_likelihood_value_, self.n_iter_ = found.log_likelihood, 0
+        self.at_bounds_ = {"noise": found.noise} if found.noise <= _LEAST_NOISE else {}
+
+
+def in_blocks(chunks: Iterable[tuple[Tensor, Tensor]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """
+    The same rows in blocks of one size, the last one smaller: sums of blocks round the same however rows came.
+
+    :param chunks: Rows (`n x D`) and targets (`n`).
+    :param size: Rows of a block.
+
+    Example:
+        >>> chunks = [(torch.zeros(n, 1), torch.zeros(n)) for n in (1, 5, 1)]
+        >>> [len(y) for _, y in in_blocks(chunks, 3)]
+        [3, 3, 1]
+    """
+    waiting: list[tuple[Tensor, Tensor]] = []
+    for x, y in chunks:
+        while len(y):
+            room = size - sum(len(targets) for _, targets in waiting)
+            waiting.append((x[:room], y[:room]))
+            x, y = x[room:], y[room:]
+            if sum(len(targets) for _, targets in waiting) == size:
+                yield _joined(waiting)
+                waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    xs, ys = zip(*parts)
+    return torch.cat(xs), torch.cat(ys)
+
+
+def _extremes(blocks: Iterable[Tensor]) -> Tensor:
+    """The least and largest values of each column (`2 x D`), NaN where all are missing."""
+    x = torch.cat([block for block in blocks if len(block)])
+    low, high = x.nan_to_num(nan=torch.inf).amin(0), x.nan_to_num(nan=-torch.inf).amax(0)
+    return torch.stack([low, high]).where(low <= high, torch.nan)
+
+
+def _sample(source: ChunkSource, size: int, random: np.random.RandomState) -> RowSample:
+    bar = progress(source, "sampling rows", source.num_chunks)
+    return RowSample(size, random).of(bar)
+
+
+def _check_enough(num_rows: int) -> None:
+    if num_rows < _FEWEST_ROWS:
+        raise ValueError(
+            f"expected {_FEWEST_ROWS} rows or more in chunks, a half of which chooses scale and noise, got {num_rows}: "
+            "give fit(X, y) all of them"
+        )
+
+
+def _check_for_chunks(regressor: Any) -> None:
+    """Refuse parameters that have no meaning for chunks."""
+    check_countable(regressor.kernel)
+    for name, meaningless in (("budget", None), ("options", None)):
+        if getattr(regressor, name) is not meaningless:
+            raise ValueError(
+                f"expected {name}=None with chunks, whose model is not chosen by held-out rows, got another"
+            )
+    if regressor.dtype == "float32":
+        raise ValueError("expected dtype='auto' or 'float64' with chunks, whose counts are solved in float64")

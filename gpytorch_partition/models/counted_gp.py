@@ -1,0 +1,149 @@
+"""What predicts after a fit to chunks: a GP of counted rows, which holds a sample of them, in place of an exact GP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from gpytorch.kernels import ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
+from linear_operator import to_linear_operator
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.inputs.saved_tables import check_saved, has_shape
+from gpytorch_partition.kernels import PartitionKernel
+from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
+
+
+class CountedGP(torch.nn.Module):
+    r"""
+    A fitted :class:`~gpytorch_partition.models.FeatureSpaceGP` with a sample of the rows that it has counted.
+
+    It has the modules of a :class:`~gpytorch_partition.models.PartitionGP` (`mean_module`, `covar_module`,
+    `likelihood`), with the fitted values, and `train_inputs` and `train_targets` are the sample: what is told of rows
+    (medians, rows like new ones) is told of these. Called with points, it returns their :class:`CountedPosterior`.
+
+    Means cost :math:`O(m)` each; variances :math:`O(m p)`, after :math:`O(p^3)` once.
+
+    :param space: The fitted model, in float64.
+    :param x: `n x D` rows of the sample; NaN is a missing value.
+    :param y: `n` targets of the sample.
+    :param extremes: `2 x D` least and largest values of all rows, NaN where there is none.
+
+    Example:
+        >>> from gpytorch_partition import FastClusterKernel
+        >>> x = torch.linspace(0, 1, 400, dtype=torch.float64).unsqueeze(-1)
+        >>> space = FeatureSpaceGP(FastClusterKernel(x, 20, height=4, random_state=0))
+        >>> space.add_rows(x, x.squeeze(-1).sin())
+        >>> _ = space.fit()
+        >>> model = CountedGP(space, x[:50], x[:50, 0].sin(), x[[0, -1]])
+        >>> bool((model(x[:3]).mean - space.predict(x[:3])[0]).abs().max() < 1e-9), model.num_rows
+        (True, 400)
+    """
+
+    extremes: Tensor
+
+    def __init__(self, space: FeatureSpaceGP, x: Tensor, y: Tensor, extremes: Tensor) -> None:
+        super().__init__()
+        self.space = space
+        self.train_inputs, self.train_targets = (encode_missing(x),), y
+        self.likelihood, self.mean_module = GaussianLikelihood().to(x), ConstantMean().to(x)
+        self.covar_module = ScaleKernel(space.kernel).to(x)
+        if (values := space.values) is not None:
+            self.likelihood.noise, self.mean_module.constant = values.noise, torch.tensor(values.mean).to(x)
+            self.covar_module.outputscale = values.outputscale
+        self.register_buffer("extremes", extremes)
+        self.requires_grad_(False).eval()
+
+    @property
+    def num_rows(self) -> int:
+        """Number N of rows counted."""
+        return self.space.num_rows
+
+    @property
+    def target_variance(self) -> float:
+        """The variance of all N targets."""
+        (total, level), (_, num_rows) = self.space.statistics.squares.tolist()
+        return max(0.0, total / num_rows - (level / num_rows) ** 2)
+
+    def forward(self, x: Tensor) -> CountedPosterior:
+        """The function's posterior at points `N x D`."""
+        return self.posterior(x, include_noise=False)
+
+    def posterior(self, x: Tensor, *, include_noise: bool) -> CountedPosterior:
+        """
+        The posterior of the function at points, or of new observations.
+
+        :param x: `N x D` points, NaN where a value is missing.
+        :param include_noise: Whether it is that of new observations.
+        """
+        assert self.space.values is not None
+        return CountedPosterior(self.space, encode_missing(x), self.space.values.noise if include_noise else 0.0)
+
+    def state(self) -> dict[str, Any]:
+        """What :func:`rebuilt_counted` needs beside sample and kernel."""
+        return {"space": self.space.state_dict(), "extremes": self.extremes}
+
+
+@dataclass(frozen=True, eq=False)
+class CountedPosterior:
+    """
+    A posterior of which only that is computed which is asked for, with the names that GPyTorch gives it.
+
+    :param space: The fitted model.
+    :param x: `N x D` points.
+    :param noise: The variance of the noise that is added; 0 for the function.
+    """
+
+    space: FeatureSpaceGP
+    x: Tensor
+    noise: float
+
+    @property
+    def mean(self) -> Tensor:
+        """`N` means (float64)."""
+        return self.space.means(self.x)
+
+    @property
+    def variance(self) -> Tensor:
+        """`N` variances (float64)."""
+        return self.space.predict(self.x)[1] + self.noise
+
+    @cached_property
+    def lazy_covariance_matrix(self) -> LinearOperator:
+        """The `N x N` covariance, dense."""
+        covariance = self.space.covariance(self.x)
+        return to_linear_operator(covariance + self.noise * torch.eye(len(covariance), dtype=covariance.dtype))
+
+    def sample(self, size: torch.Size) -> Tensor:
+        """
+        Joint samples (`num_samples x N`).
+
+        :param size: One number, how many.
+        """
+        samples = self.space.sample(self.x, size[0])
+        return samples + self.noise**0.5 * torch.randn(samples.shape, dtype=samples.dtype)
+
+
+def rebuilt_counted(state: Mapping[str, Any], x: Tensor, y: Tensor, kernel: PartitionKernel) -> CountedGP:
+    """
+    The model that a state describes.
+
+    :param state: What :meth:`CountedGP.state` returned.
+    :param x: `n x D` rows of the sample.
+    :param y: Their `n` targets.
+    :param kernel: The kernel, with its tensors.
+    :raises RuntimeError: If the parts cannot be those of a model.
+    """
+    space = FeatureSpaceGP(kernel)
+    space.load_state_dict(state["space"])
+    extremes = state["extremes"]
+    check_saved(space.values is not None and space.num_rows > 0, space, "fitted values of counted rows")
+    check_saved(has_shape(extremes, 2, x.shape[1]) and extremes.is_floating_point(), space, "a range of each column")
+    return CountedGP(space, x, y, extremes)

@@ -1,0 +1,231 @@
+"""Rows that come in chunks and can be read more than once: parquet folders, pairs of arrays on disk, iterables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpytorch_partition.tables.cells import names_of
+
+_ROWS_AT_ONCE = 2**16  # of arrays and parquet files
+_FORMS = (
+    "a folder of parquet files, a pair of arrays (np.load(..., mmap_mode='r')), a list of (X, y), or a function that "
+    "returns an iterator of (X, y)"
+)
+
+
+class Chunk(NamedTuple):
+    """
+    Some rows and their targets.
+
+    :param x: An array (`n x D`), a DataFrame, or a mapping from names to columns.
+    :param y: `n` finite targets.
+    :param first_row: The number of its first row among all rows, from 0.
+    :param name: What errors call it.
+    """
+
+    x: Any
+    y: np.ndarray
+    first_row: int
+    name: str
+
+
+class ChunkSource:
+    """
+    Chunks of rows that are checked as they are read, each time from the first one.
+
+    :param chunks: A path of a parquet file or of a folder of such; a pair of arrays, memory-mapped ones too; an
+        iterable of pairs (X, y) that can be iterated over again; or a function without arguments that returns an
+        iterator of them.
+    :param target: The column of parquet files that holds the targets; None for all others.
+    :raises TypeError: If chunks are anything else, such as a generator, which can be read only once.
+    :raises ValueError: If the target is no column, or is missing where it is needed.
+    :raises ImportError: If parquet files are to be read without pyarrow and pandas.
+
+    Example:
+        >>> source = ChunkSource([(np.zeros((2, 1)), [1, 2]), (np.ones((1, 1)), [3])])
+        >>> [(chunk.name, chunk.y.tolist()) for chunk in source]
+        [('chunk 0 (rows 0 to 1)', [1.0, 2.0]), ('chunk 1 (row 2)', [3.0])]
+    """
+
+    def __init__(self, chunks: Any, target: str | None = None) -> None:
+        self.num_chunks: int | None = None  # where it is known
+        if isinstance(chunks, str | os.PathLike):
+            self._open, self.num_chunks = _parquet(Path(chunks), target)
+            return
+        if target is not None:
+            raise ValueError(f"expected target=None, as chunks have their targets with them, got {target!r}")
+        if isinstance(chunks, tuple) and len(chunks) == 2 and all(map(_is_array, chunks)):
+            _check_lengths(*chunks, "the pair of arrays")
+            chunks = _Slices(*chunks)
+        self._open = chunks if callable(chunks) else partial(iter, _checked_iterable(chunks))
+        self.num_chunks = len(chunks) if isinstance(chunks, Sized) else None
+
+    def __iter__(self) -> Iterator[Chunk]:
+        first_row, known, number = 0, None, -1
+        for number, pair in enumerate(self._open()):
+            x, y = _pair(pair, f"chunk {number}")
+            rows = f"rows {first_row:,} to {first_row + len(y) - 1:,}" if len(y) > 1 else f"row {first_row:,}"
+            chunk = Chunk(x, y, first_row, f"chunk {number} ({rows})")
+            known = _checked_columns(chunk, known)
+            first_row += len(y)
+            if len(y):
+                yield chunk
+        if not first_row:
+            raise ValueError(f"expected chunks with rows, got {number + 1} chunks without any")
+        self.num_chunks = number + 1
+
+
+def rows_of(x: Any, rows: np.ndarray) -> Any:
+    """
+    Some rows of a chunk, as a copy.
+
+    :param x: What :class:`Chunk` holds.
+    :param rows: Their numbers within it.
+    """
+    if isinstance(x, Mapping):
+        return {name: rows_of(column, rows) for name, column in x.items()}
+    return x.iloc[rows].copy() if hasattr(x, "iloc") else x[rows]
+
+
+def joined(parts: list[Any]) -> Any:
+    """
+    The rows of all parts, one after another.
+
+    :param parts: What :class:`Chunk` holds, all of one kind.
+    """
+    if isinstance(parts[0], Mapping):
+        return {name: joined([part[name] for part in parts]) for name in parts[0]}
+    if hasattr(parts[0], "iloc"):
+        import pandas
+
+        return pandas.concat(parts, ignore_index=True)
+    return np.concatenate(parts)
+
+
+class _Slices:
+    """A pair of arrays as chunks, one of which is read at a time."""
+
+    def __init__(self, x: Any, y: Any) -> None:
+        self._x, self._y = x, y
+
+    def __len__(self) -> int:
+        return -(-len(self._y) // _ROWS_AT_ONCE)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for start in range(0, len(self._y), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            yield np.asarray(self._x[rows]), np.asarray(self._y[rows])
+
+
+def _is_array(value: Any) -> bool:
+    return not isinstance(value, tuple | list | Mapping) and getattr(value, "ndim", 0) > 0
+
+
+def _checked_iterable(chunks: Any) -> Iterable[Any]:
+    if isinstance(chunks, Iterator):
+        raise TypeError(
+            f"expected chunks that can be read twice, got a {type(chunks).__name__}, which is used up by the first "
+            "pass: give a function that begins anew, fit_chunks(lambda: array_chunks(x, y)), or a list"
+        )
+    if not isinstance(chunks, Iterable) or isinstance(chunks, Mapping) or hasattr(chunks, "columns"):
+        raise TypeError(f"expected {_FORMS}, got a {type(chunks).__name__}; fit(X, y) takes rows in memory")
+    return chunks
+
+
+def _pair(pair: Any, name: str) -> tuple[Any, np.ndarray]:
+    """Rows of one of the kinds of :class:`Chunk`, and finite targets."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        got = f"{len(pair)} parts" if isinstance(pair, tuple | list) else f"a {type(pair).__name__}"
+        raise TypeError(f"{name}: expected a pair (X, y) of rows and targets, got {got}")
+    x, y = _rows(pair[0]), _targets(pair[1], name)
+    _check_lengths(_first_column(x), y, name)
+    return x, y
+
+
+def _rows(x: Any) -> Any:
+    if isinstance(x, Mapping) or hasattr(x, "iloc"):
+        return x
+    return x.to_pandas() if hasattr(x, "to_pandas") else np.asarray(x)
+
+
+def _first_column(x: Any) -> Any:
+    return next(iter(x.values()), ()) if isinstance(x, Mapping) else x
+
+
+def _targets(y: Any, name: str) -> np.ndarray:
+    try:
+        targets = np.asarray(y).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: expected targets that are numbers: {error}") from error
+    targets = targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
+    if targets.ndim != 1:
+        raise ValueError(
+            f"{name}: expected one target for each row, got targets of shape {targets.shape}; several targets are "
+            "fitted in memory, by fit(X, Y)"
+        )
+    if not (is_finite := np.isfinite(targets)).all():
+        raise ValueError(
+            f"{name}: expected finite targets, got {int((~is_finite).sum())} that are NaN or infinite, the first in "
+            f"row {int(is_finite.argmin())} of the chunk: leave these rows out"
+        )
+    return targets
+
+
+def _check_lengths(x: Any, y: Any, name: str) -> None:
+    if len(x) != len(y):
+        raise ValueError(f"{name}: expected as many targets as rows, got {len(x):,} rows and {len(y):,} targets")
+
+
+def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] | int:
+    """The columns of a chunk, names or their number, which are those of the first chunk."""
+    x = chunk.x
+    if isinstance(x, Mapping) or hasattr(x, "columns"):
+        columns: list[str] | int = [str(name) for name in (x if isinstance(x, Mapping) else x.columns)]
+    elif x.ndim == 2:
+        columns = x.shape[1]
+    else:
+        raise ValueError(f"{chunk.name}: expected rows (n x D), got an array of shape {x.shape}")
+    if known is not None and columns != known:
+        shown, got = (names_of(each) if isinstance(each, list) else f"{each} columns" for each in (known, columns))
+        raise ValueError(f"{chunk.name}: expected the columns of the first chunk, {shown}, in its order, got {got}")
+    return columns
+
+
+def _parquet(path: Path, target: str | None) -> tuple[Callable[[], Iterator[Any]], int]:
+    """How to read parquet files, in the order of their names, and the number of chunks."""
+    if find_spec("pandas") is None or find_spec("pyarrow") is None:
+        raise ImportError('parquet files are read by pyarrow and pandas: pip install "gpytorch_partition[tables]"')
+    import pyarrow
+    from pyarrow import dataset
+
+    if not path.exists():
+        raise FileNotFoundError(f"expected a parquet file or a folder of such, got {path}, which does not exist")
+    try:
+        found = dataset.dataset(path, format="parquet", partitioning="hive")
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ValueError(f"expected a parquet file or a folder of such, got {path}: {error}") from error
+    files = sorted(found.get_fragments(), key=lambda fragment: fragment.path)
+    names = found.schema.names
+    if not files:
+        raise ValueError(f"expected a folder of parquet files, got {path}, which has none")
+    if target is None or target not in names:
+        raise ValueError(
+            f"expected target as the name of the column of targets, one of {names_of(names)}, got {target!r}: "
+            "fit_chunks(path, 'name')"
+        )
+    groups = [file.metadata.row_group(i).num_rows for file in files for i in range(file.metadata.num_row_groups)]
+    return partial(_batches, files, found.schema, target), sum(-(-size // _ROWS_AT_ONCE) for size in groups)
+
+
+def _batches(files: list[Any], schema: Any, target: str) -> Iterator[tuple[Any, Any]]:
+    for file in files:
+        for batch in file.to_batches(schema=schema, batch_size=_ROWS_AT_ONCE, batch_readahead=1, fragment_readahead=1):
+            frame = batch.to_pandas()
+            yield frame.drop(columns=target), frame[target]

@@ -1,0 +1,142 @@
+"""The regressor on Dask collections is the feature space's model of all rows, and predicts lazily."""
+
+from __future__ import annotations
+
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from gpytorch_partition.distributed import DaskPartitionGPRegressor
+from gpytorch_partition.distributed.chunks import shards_of
+from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
+from gpytorch_partition.models import FeatureSpaceGP
+from gpytorch_partition.partitions import ForestPartition
+from tests.distributed.problems import chunks, rows, workers
+
+KERNELS = ["fast_cluster", "mondrian", "forest"]
+
+
+def regressor(**options):
+    options = {"num_partitions": 5, "sample_rows": 200, "random_state": 0, **options}
+    return DaskPartitionGPRegressor(**options)
+
+
+def arrays(size=100):
+    x, y = (part.numpy() for part in rows())
+    return da.from_array(x, chunks=(size, 3)), da.from_array(y, chunks=size)
+
+
+def frames():
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    x, y = (part.numpy() for part in rows())
+    frame = dd.from_pandas(pd.DataFrame(x, columns=list("abc")).assign(y=y), npartitions=7)
+    return frame[list("abc")], frame["y"]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_it_is_the_model_of_all_rows_in_one_process(client, kernel):
+    X, y = arrays()
+    model = regressor(kernel=kernel, client=client).fit(X, y)
+    units, (x, targets) = model._units, rows()
+    alone = FeatureSpaceGP(model.kernel_)
+    alone.add_rows(units.columns.apply(x), units.target.apply(targets))
+    values = alone.fit()
+    mean, variance = alone.predict(units.columns.apply(x))
+    found, deviation = (part.compute() for part in model.predict(X, return_std=True))
+    np.testing.assert_allclose(found, units.target.undo(mean).numpy(), rtol=1e-6)
+    expected = (variance + values.noise).sqrt() * units.target.scale
+    np.testing.assert_allclose(deviation, expected.numpy(), rtol=1e-5)
+    assert model.noise_ == pytest.approx(values.noise * float(units.target.scale) ** 2, rel=1e-5)
+    assert model.outputscale_ == pytest.approx(values.outputscale * float(units.target.scale) ** 2, rel=1e-5)
+
+
+def test_frames_arrays_and_rows_in_memory_have_the_same_predictions(client):
+    X, y = frames()
+    model = regressor(client=client).fit(X, y)
+    mean, deviation = model.predict(X, return_std=True)
+    assert mean.npartitions == deviation.npartitions == X.npartitions
+    assert mean.compute().index.equals(X.compute().index)
+    for points in (arrays()[0], arrays(33)[0].rechunk((33, 2)), X.to_dask_array(), rows()[0], X.compute()):
+        others = model.predict(points, return_std=True)
+        np.testing.assert_array_equal(np.asarray(others[0]), mean.compute().to_numpy())
+        np.testing.assert_array_equal(np.asarray(others[1]), deviation.compute().to_numpy())
+    np.testing.assert_array_equal(model.predict(X).compute(), mean.compute())
+
+
+def test_intervals_cover_new_observations(client):
+    X, y = (part[:500] for part in arrays())
+    mean, deviation = regressor(num_partitions=20, client=client).fit(X, y).predict(rows()[0][500:], return_std=True)
+    inside = np.abs(rows()[1][500:].numpy() - mean) <= 1.645 * deviation
+    assert 0.8 < inside.mean() < 0.98
+
+
+@pytest.mark.parametrize("options", [{}, {"kernel": "forest", "grown_on": "shards"}])
+def test_the_same_bits_for_any_number_of_workers(options):
+    found = []
+    for number in (1, 2, 3):
+        with workers(number) as client:
+            found.append(regressor(client=client, **options).fit(*arrays()).predict(rows()[0], return_std=True))
+    for others in found[1:]:
+        np.testing.assert_array_equal(others, found[0])
+
+
+def test_a_sample_is_of_distinct_rows_of_all_shards(client):
+    shards, names = shards_of(chunks())
+    x, y = sampled_rows(client, shards, names, 300, 1)
+    all_rows = {tuple(row) for row in torch.cat([rows()[0], rows()[1].unsqueeze(-1)], -1).tolist()}
+    drawn = [tuple(row) for row in torch.cat([x, y.unsqueeze(-1)], -1).tolist()]
+    assert len(set(drawn)) == 300
+    assert set(drawn) <= all_rows
+    per_shard = [sum(tuple(row) in set(drawn) for row in torch.cat([x, y[:, None]], -1).tolist()) for x, y in chunks()]
+    assert all(20 < number < 70 for number in per_shard)  # 43 expected
+    whole = sampled_rows(client, shards, names, 10_000, 1)
+    assert len(whole[1]) == len(rows()[1])
+
+
+def test_every_tree_sees_the_rows_of_one_shard(client):
+    generator = torch.Generator().manual_seed(0)
+    shards = [
+        (torch.rand(100, 1, generator=generator) + 10 * i, torch.rand(100, generator=generator)) for i in range(3)
+    ]
+    forest = forest_of_shards(client, shards, ["a", "b", "c"], 5, 0)
+    trees = [ForestPartition(tree).thresholds(0) for tree in forest.estimators_]
+    assert [int(each.mean() // 10) for each in trees] == [0, 0, 1, 1, 2]
+    assert all(int(each.min() // 10) == int(each.max() // 10) for each in trees)
+    assert len({tuple(each.tolist()) for each in trees}) == 5
+
+
+def test_a_failed_fit_leaves_the_old_model(client):
+    X, y = arrays()
+    model = regressor(client=client).fit(X, y)
+    before = model.predict(rows()[0])
+    with pytest.raises(RuntimeError, match=r"chunk \d of 7 .*expected finite targets"):
+        model.fit(X, y / 0)
+    np.testing.assert_array_equal(model.predict(rows()[0]), before)
+
+
+def test_a_fitted_regressor_is_pickled_and_cloned(client):
+    model = regressor().fit(*arrays())
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(rows()[0]), model.predict(rows()[0]))
+    with pytest.raises(NotFittedError):
+        clone(model).predict(rows()[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sample_rows": 0}, "sample_rows"),
+        ({"num_partitions": 0}, "num_partitions"),
+        ({"grown_on": "driver"}, "expected grown_on to be one of"),
+        ({"grown_on": "shards"}, "only the trees of kernel='forest' are grown on shards"),
+        ({"kernel": "auto"}, "expected kernel to be one of"),
+    ],
+)
+def test_other_parameters_are_refused(client, options, message):
+    with pytest.raises(ValueError, match=message):
+        regressor(client=client, **options).fit(*arrays())

@@ -1,0 +1,141 @@
+"""What chunks are: the same rows from every source, each time anew, and errors that name the chunk."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpytorch_partition.tables.chunks import ChunkSource, joined, rows_of
+
+X = np.arange(40.0).reshape(20, 2)
+Y = np.arange(20.0)
+
+
+def halves(x=X, y=Y):
+    return [(x[:8], y[:8]), (x[8:], y[8:])]
+
+
+class TestSources:
+    def arrays_on_disk(self, folder):
+        np.save(folder / "x.npy", X)
+        np.save(folder / "y.npy", Y)
+        return tuple(np.load(folder / f"{name}.npy", mmap_mode="r") for name in "xy")
+
+    @pytest.mark.parametrize("kind", ["arrays on disk", "list", "function", "tuples with a column of targets"])
+    def test_all_rows_in_order_each_time(self, kind, tmp_path):
+        sources = {
+            "arrays on disk": lambda: self.arrays_on_disk(tmp_path),
+            "list": halves,
+            "function": lambda: lambda: iter(halves()),
+            "tuples with a column of targets": lambda: halves(y=Y[:, None]),
+        }
+        source = ChunkSource(sources[kind]())
+        for _ in range(2):
+            chunks = list(source)
+            np.testing.assert_array_equal(joined([chunk.x for chunk in chunks]), X)
+            np.testing.assert_array_equal(np.concatenate([chunk.y for chunk in chunks]), Y)
+            assert source.num_chunks == len(chunks)
+            assert [chunk.first_row for chunk in chunks] == np.cumsum(
+                [0, *map(len, (c.y for c in chunks[:-1]))]
+            ).tolist()
+
+    def test_large_arrays_are_read_in_pieces(self):
+        x, y = np.zeros((150_000, 1)), np.zeros(150_000)
+        assert [len(chunk.y) for chunk in ChunkSource((x, y))] == [2**16, 2**16, 150_000 - 2**17]
+
+    def test_empty_chunks_are_left_out(self):
+        chunks = [(X[:0], Y[:0]), *halves(), (X[:0], Y[:0])]
+        assert [chunk.name for chunk in ChunkSource(chunks)] == ["chunk 1 (rows 0 to 7)", "chunk 2 (rows 8 to 19)"]
+
+
+class TestParquet:
+    @pytest.fixture
+    def frame(self):
+        pandas = pytest.importorskip("pandas")
+        pytest.importorskip("pyarrow")
+        names = np.array(["red", None, "blue", "green"], dtype=object)[np.arange(20) % 4]
+        return pandas.DataFrame({"size": X[:, 0], "target": Y, "color": names})
+
+    def test_files_in_the_order_of_their_names(self, frame, tmp_path):
+        for name, rows in (("b", slice(12, 20)), ("a", slice(0, 12))):
+            frame[rows].to_parquet(tmp_path / f"{name}.parquet", row_group_size=5)
+        source = ChunkSource(tmp_path, "target")
+        chunks = list(source)
+        assert [len(chunk.y) for chunk in chunks] == [5, 5, 2, 5, 3]
+        assert source.num_chunks == ChunkSource(str(tmp_path), "target").num_chunks == 5
+        found = joined([chunk.x for chunk in chunks])
+        assert list(found.columns) == ["size", "color"]
+        np.testing.assert_array_equal(found["size"], X[:, 0])
+        np.testing.assert_array_equal(found["color"].isna(), frame["color"].isna())
+
+    def test_a_file_and_partitions_of_a_folder(self, frame, tmp_path):
+        frame = frame.dropna()
+        frame.to_parquet(tmp_path / "one.parquet")
+        frame.to_parquet(tmp_path / "folder", partition_cols=["color"])
+        (whole,) = ChunkSource(tmp_path / "one.parquet", "target")
+        parts = list(ChunkSource(tmp_path / "folder", "target"))
+        assert len(parts) == 3
+        assert sorted(joined([part.x for part in parts])["color"]) == sorted(whole.x["color"])
+
+    @pytest.mark.parametrize("target", [None, "price"])
+    def test_target_is_a_column(self, frame, tmp_path, target):
+        frame.to_parquet(tmp_path / "one.parquet")
+        with pytest.raises(ValueError, match=r"one of 'size', 'target', 'color', got .*fit_chunks\(path, 'name'\)"):
+            ChunkSource(tmp_path, target)
+
+    def test_no_parquet(self, frame, tmp_path):
+        with pytest.raises(FileNotFoundError, match="does not exist"):
+            ChunkSource(tmp_path / "nowhere", "target")
+        (tmp_path / "notes.txt").write_text("no table")
+        with pytest.raises(ValueError, match="expected a parquet file"):
+            ChunkSource(tmp_path, "target")
+
+
+class TestErrors:
+    def read(self, chunks):
+        return list(ChunkSource(chunks))
+
+    def test_what_can_be_read_once_only(self):
+        with pytest.raises(TypeError, match="generator, which is used up.*a function that begins anew"):
+            ChunkSource(pair for pair in halves())
+
+    @pytest.mark.parametrize("chunks", [3, {"x": X}])
+    def test_what_holds_no_chunks(self, chunks):
+        with pytest.raises(TypeError, match="expected a folder of parquet files, a pair of arrays"):
+            ChunkSource(chunks)
+
+    def test_target_of_what_has_targets(self):
+        with pytest.raises(ValueError, match="expected target=None"):
+            ChunkSource(halves(), "target")
+
+    @pytest.mark.parametrize(
+        ("second", "error", "message"),
+        [
+            (X[:3], TypeError, r"chunk 1: expected a pair \(X, y\).*ndarray"),
+            ((X[:3], Y[:2]), ValueError, "chunk 1: expected as many targets as rows, got 3 rows and 2 targets"),
+            ((X[:3], [1, np.nan, 2]), ValueError, "chunk 1: expected finite targets, got 1 .* row 1 of the chunk"),
+            ((X[:3], ["a", "b", "c"]), ValueError, "chunk 1: expected targets that are numbers"),
+            ((X[:3], X[:3]), ValueError, r"chunk 1: expected one target for each row, got .*\(3, 2\)"),
+            ((X[:3, :1], Y[:3]), ValueError, r"chunk 1 \(rows 20 to 22\): expected the columns of the first chunk, 2"),
+            ((Y[:3], Y[:3]), ValueError, r"chunk 1 \(rows 20 to 22\): expected rows \(n x D\)"),
+            (({"a": Y[:3]}, Y[:3]), ValueError, r"chunk 1 \(rows 20 to 22\): expected the columns of the first"),
+        ],
+    )
+    def test_bad_chunks_are_named(self, second, error, message):
+        with pytest.raises(error, match=message):
+            self.read([(X, Y), second])
+
+    def test_no_rows(self):
+        with pytest.raises(ValueError, match="expected chunks with rows, got 1 chunks without any"):
+            self.read([(X[:0], Y[:0])])
+
+
+@pytest.mark.parametrize("kind", ["array", "mapping", "frame"])
+def test_rows_of_all_kinds(kind):
+    if kind == "frame":
+        x = pytest.importorskip("pandas").DataFrame({"a": X[:, 0], "b": X[:, 1]})
+    else:
+        x = X if kind == "array" else {"a": X[:, 0], "b": X[:, 1]}
+    found = joined([rows_of(x, np.array([1, 3])), rows_of(x, np.array([0]))])
+    values = found if kind == "array" else np.stack([found["a"], found["b"]], 1)
+    np.testing.assert_array_equal(values, X[[1, 3, 0]])
