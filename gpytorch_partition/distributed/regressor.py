@@ -144,9 +144,10 @@ class DaskPartitionGPRegressor(BaseEstimator):
         self._units = Units(Standardization.of(x), Standardization.of(targets, are_targets=True))
         chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards]
         self.kernel_ = self._grown(client, chunks, names, self._units.of((x, targets)), seed)
-        self.n_features_in_ = x.shape[1]
+        self.n_features_in_, self._names = x.shape[1], _names_of(X)
         self.model_ = _model_of(self.kernel_, chunks, client)
-        self.model_.fit()
+        values, variance = self.model_.fit(), float(self._units.target.scale) ** 2
+        self.noise_, self.outputscale_ = values.noise * variance, values.outputscale * variance
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -159,8 +160,10 @@ class DaskPartitionGPRegressor(BaseEstimator):
             clusters they are estimated from samples, :class:`~gpytorch_partition.settings.num_variance_samples`, of
             which 32 take some 100 products of the rows, once.
         :return: Series, or arrays, of `n`; lazy ones for Dask collections.
+        :raises ValueError: If the columns are not those of :meth:`fit`.
         """
         check_is_fitted(self, "model_")
+        self._check_columns(X)
         predictor, number = self._predictor(return_std), 2 if return_std else 1
         if not is_dask_collection(X):
             found = list(predictor(X).T)
@@ -173,20 +176,6 @@ class DaskPartitionGPRegressor(BaseEstimator):
             found = [blocks[:, i] for i in range(number)]
         return tuple(found) if return_std else found[0]
 
-    @property
-    def noise_(self) -> float:
-        """Variance of the noise, in squared units of the targets."""
-        return self._value("noise")
-
-    @property
-    def outputscale_(self) -> float:
-        """Variance of the function, in squared units of the targets."""
-        return self._value("outputscale")
-
-    def _value(self, name: str) -> float:
-        check_is_fitted(self, "model_")
-        return getattr(self.model_.values, name) * float(self._units.target.scale) ** 2
-
     def _check_parameters(self) -> None:
         checked_count(self.num_partitions, "partitions", "num_partitions")
         checked_count(self.sample_rows, "rows of the sample", "sample_rows")
@@ -194,6 +183,15 @@ class DaskPartitionGPRegressor(BaseEstimator):
             raise ValueError(f"expected grown_on to be one of {_GROWN_ON}, got {self.grown_on!r}")
         if self.grown_on == "shards" and self.kernel != "forest":
             raise ValueError(f"only the trees of kernel='forest' are grown on shards, got kernel={self.kernel!r}")
+
+    def _check_columns(self, X: Any) -> None:
+        """Refuse other numbers of columns, and other names or another order of these."""
+        names = _names_of(X)
+        if X.ndim != 2 or X.shape[1] != self.n_features_in_ or (self._names and names and names != self._names):
+            got = f"columns {names}" if names else f"shape {tuple(X.shape)}"
+            raise ValueError(
+                f"expected the {self.n_features_in_} columns of fit ({self._names or 'unnamed'}), got {got}"
+            )
 
     def _grown(self, client: Client, chunks: list[Any], names: list[str], rows: Any, seed: int) -> PartitionKernel:
         if self.grown_on == "shards":
@@ -218,6 +216,11 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     def _sent(self, predictor: Predictor) -> Delayed:
         return dask.delayed(sent(client_of(self.client), "predictor", predictor))
+
+
+def _names_of(X: Any) -> list[Any]:
+    """The names of the columns of a dataframe; none of an array."""
+    return list(getattr(X, "columns", ()))
 
 
 def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:

@@ -140,3 +140,13 @@ def test_a_fitted_regressor_is_pickled_and_cloned(client):
 def test_other_parameters_are_refused(client, options, message):
     with pytest.raises(ValueError, match=message):
         regressor(client=client, **options).fit(*arrays())
+
+
+def test_other_columns_are_refused(client):
+    X, y = frames()
+    model = regressor(client=client).fit(X, y)
+    for other in (X[["b", "a", "c"]], X.compute()[["b", "a", "c"]], X[["a", "b"]], rows()[0][:, :2], rows()[1]):
+        with pytest.raises(
+            ValueError, match=r"expected the 3 columns of fit \(\['a', 'b', 'c'\]\), got (columns|shape)"
+        ):
+            model.predict(other)
