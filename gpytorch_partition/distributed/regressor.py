@@ -23,7 +23,7 @@ from gpytorch_partition.distributed.counting import count_chunks
 from gpytorch_partition.distributed.rows import DaskRows
 from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
 from gpytorch_partition.distributed.tasks import client_of, sent
-from gpytorch_partition.estimators.kernels import resolved_kernel
+from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
 from gpytorch_partition.inference.feature_space.feature_space import summed_variances
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -32,6 +32,7 @@ from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.cluster_space_gp import ClusterSpaceGP
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
+from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 
 _GROWN_ON = ("sample", "shards")
 _MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the p x p matrix
@@ -82,9 +83,8 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     The rows are read twice: `persist` collections that are costly to compute. :meth:`predict` is lazy.
 
-    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or what :class:`~gpytorch_partition.estimators
-        .PartitionGPRegressor` takes as a function, class or kernel with partitions; it sees standardized columns.
-        (Default: `"forest"`.)
+    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or a class of kernels or function `(x, y) -> kernel` as
+        :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes them. (Default: `"forest"`.)
     :param num_partitions: Number m of trees or clusterings. (Default: 50.)
     :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
     :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
@@ -179,6 +179,11 @@ class DaskPartitionGPRegressor(BaseEstimator):
     def _check_parameters(self) -> None:
         checked_count(self.num_partitions, "partitions", "num_partitions")
         checked_count(self.sample_rows, "rows of the sample", "sample_rows")
+        if is_built(self.kernel) or is_ensemble(self.kernel):
+            raise TypeError(
+                f"expected kernel as a name, a class or a function, got a {type(self.kernel).__name__} that has seen "
+                "columns in other units: give a function (x, y) -> kernel of standardized rows, or use count_chunks"
+            )
         if self.grown_on not in _GROWN_ON:
             raise ValueError(f"expected grown_on to be one of {_GROWN_ON}, got {self.grown_on!r}")
         if self.grown_on == "shards" and self.kernel != "forest":
@@ -225,7 +230,7 @@ def _names_of(X: Any) -> list[Any]:
 
 def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:
     """The model of all rows, not yet fitted: of counts, or of rows on workers where clusters are many."""
-    counts = kernel.partition.cluster_counts
+    counts = kernel.partition.cluster_counts if isinstance(kernel, PartitionKernel) else None
     if counts is not None and int(counts.sum()) > _MOST_COUNTED:
         return ClusterSpaceGP(kernel, DaskRows(kernel, chunks, client))
     model = FeatureSpaceGP(kernel)

@@ -84,7 +84,6 @@ class DaskRows:
 
         :param effects: `p x t` C, float64.
         :return: `p x t` float64.
-        :raises RuntimeError: If a worker cannot read its shard again.
         """
         table = sent(self.client, "effects", effects)
         return self._added("product", LocalRows.gram, [table] * len(self._shards))
