@@ -94,8 +94,8 @@ class DaskPartitionGPRegressor(BaseEstimator):
     :param client: Of the cluster. (Default: Dask's current one.)
 
     Fitted attributes: `model_` (of standardized rows: a :class:`~gpytorch_partition.models.FeatureSpaceGP`, which needs
-    no cluster, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which does), `kernel_`, `noise_` and
-    `outputscale_` (variances, in squared units of the targets), `n_features_in_`.
+    no cluster, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which does, and cannot be pickled), `kernel_`,
+    `noise_` and `outputscale_` (variances, in squared units of the targets), `n_features_in_`.
 
     Example:
         >>> import dask.array as da

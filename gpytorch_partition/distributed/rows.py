@@ -99,6 +99,11 @@ class DaskRows:
         number = len(self._shards)
         return self._added("normal_sums", LocalRows.normal_sums, [num_columns] * number, seeds(seed, number))
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "expected rows in memory, got rows on workers, which are not saved: save the kernel and effects()"
+        )
+
     def _added(self, name: str, function: Callable[..., Tensor], *columns: list[Any]) -> Tensor:
         """The sum of what the shards answer."""
         answers = on_shards(self.client, name, function, self._shards, *columns)
