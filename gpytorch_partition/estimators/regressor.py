@@ -102,7 +102,7 @@ class PartitionGPRegressor(
     Training costs what :func:`gpytorch_partition.fit_exact_gp` says; a mean O(m) per row, and standard deviations
     what :class:`gpytorch_partition.settings.predictive_variances` says. It holds 8 bytes per (row, partition), and
     above 2,000 rows 100 numbers per row, 400 where deviations come from samples
-    (:class:`gpytorch_partition.settings.preconditioner_rank`).
+    (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to more rows than fit in memory.
 
     The kernels are those of Davies & Ghahramani 2014 and Balog et al. 2016: see the classes of
     :mod:`gpytorch_partition.kernels`.

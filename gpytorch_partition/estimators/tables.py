@@ -143,9 +143,9 @@ class ReadsNumbers(ReadsTables):
 def _check_rows(X: Any) -> None:
     """Refuse a row or column of a data frame, which has no columns by name, and a path."""
     if isinstance(X, str | os.PathLike):
-        raise TypeError(
-            f"expected rows, got the path {os.fspath(X)!r}: PartitionGPRegressor().fit_chunks(path, 'target') reads "
-            "parquet files without holding them, and pandas.read_parquet(path) holds them in memory"
+        raise ValueError(
+            f"expected an array or a table of rows, got the path {os.fspath(X)!r}: PartitionGPRegressor().fit_chunks("
+            "path, 'target') reads parquet files without holding them, and pandas.read_parquet(path) holds them"
         )
     if hasattr(X, "iloc") and X.ndim == 1:
         raise ValueError(

@@ -19,6 +19,7 @@ from time import perf_counter
 from .botorch_optimizers import botorch_optimizers
 from .budgets import budgets
 from .categories import categories
+from .cluster_space import cluster_space
 from .clustering_maps import clustering_maps
 from .clusterings import clusterings
 from .dask_shards import dask_shards
@@ -52,7 +53,7 @@ from .training import training
 from .weights_by_folds import weights_by_folds
 
 FUNCTIONS = (
-    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
+    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, cluster_space, tasks),
     *(groups, memberships),
     *(clusterings, clustering_maps, semi_supervised),
     *(evidence, default_cost, budgets, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),

@@ -22,7 +22,7 @@ FILE_ROWS, TEST_ROWS, MOST_GIB = 500_000, 10_000, 8.0
 
 def out_of_core(options: Options) -> Iterator[Table]:
     """A fit to a parquet folder and to memory maps, each in its own process; then the same rows in memory and not."""
-    num_rows = options.pick(10_000_000, 200_000, 3_000)
+    num_rows = options.pick(10_000_000, 200_000, 500)
     rows = []
     for kind in ("parquet folder", "memory maps"):
         if kind == "memory maps" or find_spec("pyarrow"):
@@ -31,7 +31,7 @@ def out_of_core(options: Options) -> Iterator[Table]:
                 rows.append(in_own_process(_fitted, folder, kind, num_rows))
             yield Table("out_of_core", f"fit_chunks on {num_rows:,} rows of 10 columns", rows, complete=False)
     yield Table("out_of_core", f"fit_chunks on {num_rows:,} rows of 10 columns", rows)
-    num_rows, rows = options.pick(100_000, 10_000, 1_000), []
+    num_rows, rows = options.pick(100_000, 10_000, 300), []
     title = f"The same {num_rows:,} rows, in chunks and in memory"
     budget = options.pick(600.0, 20.0, 3.0)
     for kernel, in_memory in (

@@ -22,6 +22,8 @@ TABLES = [
     "issue_bars",
     "one_pass",
     "one_pass_jobs",
+    "cluster_space",
+    "cluster_space_predictions",
     "evidence",
     "evidence_sets",
     "evidence_ranks",

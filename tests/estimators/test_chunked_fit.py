@@ -329,7 +329,7 @@ class TestFailures:
 
     def test_fit_names_the_method_for_paths(self, tmp_path):
         for path in (tmp_path, str(tmp_path)):
-            with pytest.raises(TypeError, match=r"expected rows, got the path .*fit_chunks\(path, 'target'\)"):
+            with pytest.raises(ValueError, match=r"rows, got the path .*fit_chunks\(path, 'target'\)"):
                 PartitionGPRegressor().fit(path, Y)
 
     def test_sample_rows(self):
