@@ -30,6 +30,7 @@ def few_clusters(monkeypatch):
     monkeypatch.setattr(counted_kernels, "MOST_CLUSTERS", 160)
     monkeypatch.setattr(counted_kernels, "_NUM_TREES", 10)
     monkeypatch.setattr(counted_kernels, "_NUM_LEAVES", 8)
+    monkeypatch.setattr(counted_kernels, "_ROWS_PER_LEAF", 20)
 
 
 def split(*ends, x=X, y=Y):
@@ -87,10 +88,10 @@ class TestIsAnExactGP:
 
     def test_intervals_are_honest(self):
         """Trees that have seen the targets take noise for signal: with all rows for both, a third would be outside."""
-        x = np.random.RandomState(2).rand(2_500, 5)
-        y = np.sin(6 * x[:, 0]) + np.random.RandomState(3).randn(2_500)
-        model = PartitionGPRegressor(random_state=0).fit_chunks(split(250, x=x[:500], y=y[:500]))
-        assert 0.87 < model.judge(x[500:], y[500:]).coverage(0.9) < 0.93
+        x = np.random.RandomState(2).rand(3_000, 5)
+        y = np.sin(6 * x[:, 0]) + np.random.RandomState(3).randn(3_000)
+        model = PartitionGPRegressor(random_state=0).fit_chunks(split(250, x=x[:1_000], y=y[:1_000]))
+        assert 0.87 < model.judge(x[1_000:], y[1_000:]).coverage(0.9) < 0.93
 
 
 class TestChunks:
@@ -286,8 +287,8 @@ class TestFailures:
         assert fitted("auto", chunks).model_.num_rows == 605
 
     def test_few_rows(self):
-        with pytest.raises(ValueError, match=r"expected 20 rows or more in chunks.*got 19: give fit\(X, y\)"):
-            fitted(chunks=[(X[:19], Y[:19])])
+        with pytest.raises(ValueError, match=r"expected 500 rows or more in chunks.*got 499: give fit\(X, y\)"):
+            fitted(chunks=[(X[:499], Y[:499])])
 
     @pytest.mark.parametrize("when", [1, 2])
     def test_interruptions_leave_the_old_model(self, when):
