@@ -55,8 +55,8 @@ class FitsChunks:
         are refused. Where rows fit in memory, :meth:`fit` may predict better: docs/many_rows.md has numbers.
 
         Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Held
-        are the sample, a chunk, 131,072 rows (or a GiB of wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200 clusters), however many
-        rows there are. It computes in float64.
+        are the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
+        clusters), however many rows there are. It computes in float64.
 
         :param chunks: A path of a parquet file, or of a folder of such; a pair of arrays, such as
             `(np.load("x.npy", mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; a list, or another iterable that can
