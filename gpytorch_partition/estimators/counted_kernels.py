@@ -17,7 +17,7 @@ from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import FastClusterKernel, PartitionKernel, RandomForestKernel
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
-from gpytorch_partition.partitions.forest import ForestPartition
+from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
 
 MOST_CLUSTERS = 3_200  # of kernels that are built here: counts of 82 MB, a fit of some ten seconds
 _MOST_GIVEN = 8_192  # of kernels that are given: counts of half a GiB, minutes
@@ -120,7 +120,8 @@ def _clustered(x: Tensor, categories: Mapping[int, int], num_partitions: int, ra
             "kernel='fast_cluster' on chunks expected numbers without missing cells, got categories or NaN: give "
             "'auto' or 'forest', which know both"
         )
-    per_partition = max(1, MOST_CLUSTERS // num_partitions)
+    if (per_partition := MOST_CLUSTERS // num_partitions) < 2:
+        raise ValueError(_too_many(num_partitions))
     height = min(per_partition.bit_length(), len(x).bit_length()) - 1
     return FastClusterKernel(x, num_partitions, height=height, random_state=random_state)
 
@@ -131,18 +132,26 @@ def _cut(kernel: RandomForestKernel) -> tuple[RandomForestKernel, tuple[str, ...
     assert isinstance(forest, ForestPartition)
     if (leaves := int(forest.cluster_counts.sum())) <= MOST_CLUSTERS:
         return kernel, ()
-    height = int(forest.layout.heights.max())
-    cuts = (forest.cut(torch.full((forest.num_partitions,), depth)) for depth in range(1, height))
-    found = forest.cut(torch.zeros(forest.num_partitions, dtype=torch.int64))
-    depth = 0
-    for cut in cuts:
-        if int(cut.counts.sum()) > MOST_CLUSTERS:
-            break
-        found, depth = cut, depth + 1
+    depth, found = 0, _cut_at(forest, 0)
+    while int((deeper := _cut_at(forest, depth + 1)).counts.sum()) <= MOST_CLUSTERS:  # all leaves are more
+        depth, found = depth + 1, deeper
+    if depth == 0:
+        raise ValueError(_too_many(forest.num_partitions))
     shallow = RandomForestKernel(heights="sampled")
     shallow.partition = found
-    kept = int(found.counts.sum())
+    height, kept = int(forest.layout.heights.max()), int(found.counts.sum())
     return shallow, (f"levels of trees below {depth} (of {height}; {kept:,} of {leaves:,} clusters)",)
+
+
+def _cut_at(forest: ForestPartition, depth: int) -> TreeCutPartition:
+    return forest.cut(torch.full((forest.num_partitions,), depth))
+
+
+def _too_many(num_partitions: int) -> str:
+    return (
+        f"expected at most {MOST_CLUSTERS // 2:,} trees or partitions on chunks, which have {MOST_CLUSTERS:,} clusters "
+        f"in all, got {num_partitions:,}: give fewer"
+    )
 
 
 def _check_size(kernel: PartitionKernel) -> None:

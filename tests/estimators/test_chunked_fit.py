@@ -199,6 +199,11 @@ class TestKernels:
             with pytest.raises(ValueError, match="expected a kernel of partitions, whose rows can be counted"):
                 fitted(kernel)
 
+    @pytest.mark.parametrize("kernel", ["forest", "fast_cluster"])
+    def test_partitions_of_one_cluster_are_refused(self, kernel):
+        with pytest.raises(ValueError, match="expected at most 80 trees or partitions on chunks.*got 100: give fewer"):
+            PartitionGPRegressor(kernel, num_partitions=100, random_state=0).fit_chunks(split())
+
     def test_holes_are_refused_by_name(self):
         with pytest.raises(ValueError, match="without missing cells.*give 'auto' or 'forest'"):
             fitted("fast_cluster", [({"a": X[:, 0], "b": np.where(X[:, 1] < 0.5, np.nan, 1.0)}, Y)])
@@ -283,7 +288,7 @@ class TestFailures:
         holes = {"a": X[:5, 0], "b": np.array([0.5, 0.5, np.nan, 0.5, 0.5])}
         chunks = [({"a": X[:, 0], "b": X[:, 1]}, Y), (holes, Y[:5])]
         with pytest.raises(ValueError, match=r"chunk 1 \(rows 600 to 604\): .*expected no missing cells: give 'auto'"):
-            PartitionGPRegressor("fast_cluster", random_state=0).fit_chunks(chunks, sample_rows=20)
+            PartitionGPRegressor("fast_cluster", 10, random_state=0).fit_chunks(chunks, sample_rows=20)
         assert fitted("auto", chunks).model_.num_rows == 605
 
     def test_few_rows(self):
