@@ -31,7 +31,8 @@ def packed(counts: Tensor) -> Tensor:
     """
     half, is_odd = _half(len(counts)), len(counts) % 2
     fits = not counts.numel() or float(counts.max()) <= _LARGEST
-    whole = torch.nn.functional.pad(counts, (0, is_odd, 0, is_odd)).to(torch.int32 if fits else torch.float64)
+    whole = counts.to(torch.int32 if fits else torch.float64)  # first: padding makes a copy
+    whole = torch.nn.functional.pad(whole, (0, is_odd, 0, is_odd)) if is_odd else whole
     top = whole.new_zeros(half + 1, half)
     top[1:] = whole[:half, :half].tril()
     top[:-1] += whole[half:, half:].triu()

@@ -48,7 +48,7 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
     warn_of_settings(client)
     kernel, most = sent(client, "kernel", model.kernel), model.statistics.max_clusters
     counted = on_chunks(client, "count_rows", _counted, shards, kernel, most)
-    total = reduced(client, "merge_counts", _merged, counted, kernel, most)
+    total = reduced(client, "merge_counts", _merged, counted, kernel, most, fan_in=2)
     wait_for(counted, names, "counting rows")
     statistics = ClusterStatistics(model.kernel.partition, most)
     statistics.load_state_dict(total.result())

@@ -20,6 +20,7 @@ from gpytorch_partition.clusters.cluster_index import ClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.distributed.chunks import numbers_of, shards_of, tensors_of
 from gpytorch_partition.distributed.counting import count_chunks
+from gpytorch_partition.distributed.rows import DaskRows
 from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
 from gpytorch_partition.distributed.tasks import client_of, sent
 from gpytorch_partition.estimators.kernels import resolved_kernel
@@ -29,9 +30,11 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.models.cluster_space_gp import ClusterSpaceGP
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 
 _GROWN_ON = ("sample", "shards")
+_MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the p x p matrix
 
 
 class Units(NamedTuple):
@@ -71,15 +74,17 @@ class DaskPartitionGPRegressor(BaseEstimator):
     r"""
     Exact Gaussian process regression on Dask dataframes and arrays, with the API of `xgboost.dask` and `lightgbm.dask`.
 
-    Columns and targets are standardized by a sample of the rows, on which the kernel is grown at the driver; workers
-    count all rows (:func:`count_chunks`), and noise, outputscale and constant mean are those of greatest marginal
-    likelihood of all rows, exactly. So the kernel may have some thousand clusters.
+    Columns and targets are standardized by a sample of the rows, on which the kernel is grown at the driver; noise,
+    outputscale and constant mean are those of greatest marginal likelihood of all rows. Up to 4,000 clusters, and of
+    Mondrian trees, workers count the rows and forget them (:func:`count_chunks`), which is exact; of more clusters the
+    codes stay on the workers as long as the model is kept, 8 bytes for each row and partition, and are solved for by
+    iterations (:class:`DaskRows`).
 
     The rows are read twice: `persist` collections that are costly to compute. :meth:`predict` is lazy.
 
     :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or what :class:`~gpytorch_partition.estimators
         .PartitionGPRegressor` takes as a function, class or kernel with partitions; it sees standardized columns.
-        (Default: `"fast_cluster"`.)
+        (Default: `"forest"`.)
     :param num_partitions: Number m of trees or clusterings. (Default: 50.)
     :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
     :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
@@ -88,8 +93,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
         are the same to the last bit, for any number of workers.
     :param client: Of the cluster. (Default: Dask's current one.)
 
-    Fitted attributes: `model_` (a :class:`~gpytorch_partition.models.FeatureSpaceGP` of standardized rows, which needs
-    no cluster), `kernel_`, `noise_` and `outputscale_` (variances, in squared units of the targets), `n_features_in_`.
+    Fitted attributes: `model_` (of standardized rows: a :class:`~gpytorch_partition.models.FeatureSpaceGP`, which needs
+    no cluster, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which does), `kernel_`, `noise_` and
+    `outputscale_` (variances, in squared units of the targets), `n_features_in_`.
 
     Example:
         >>> import dask.array as da
@@ -104,7 +110,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     def __init__(
         self,
-        kernel: Any = "fast_cluster",
+        kernel: Any = "forest",
         num_partitions: int = 50,
         *,
         sample_rows: int = 10_000,
@@ -139,8 +145,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
         chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards]
         self.kernel_ = self._grown(client, chunks, names, self._units.of((x, targets)), seed)
         self.n_features_in_ = x.shape[1]
-        self.model_ = FeatureSpaceGP(self.kernel_)
-        count_chunks(self.model_, chunks, client)
+        self.model_ = _model_of(self.kernel_, chunks, client)
         self.model_.fit()
         return self
 
@@ -150,7 +155,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
         :param X: `n x D` Dask dataframe or array, of which each partition is predicted on a worker when the result is
             computed; or anything in memory, which is predicted here.
-        :param return_std: Whether to return standard deviations too: `8 p^2` bytes are sent to the workers.
+        :param return_std: Whether to return standard deviations too: `8 p^2` bytes are sent to the workers; above 4,000
+            clusters they are estimated from samples, :class:`~gpytorch_partition.settings.num_variance_samples`, of
+            which 32 take some 100 products of the rows, once.
         :return: Series, or arrays, of `n`; lazy ones for Dask collections.
         """
         check_is_fitted(self, "model_")
@@ -195,11 +202,15 @@ class DaskPartitionGPRegressor(BaseEstimator):
         return resolved_kernel(self.kernel, *rows, num_partitions=self.num_partitions, random_state=seed)
 
     def _predictor(self, return_std: bool) -> Predictor:
-        model = self.model_
-        values, posterior = model._fitted_values, model._posterior
-        root = posterior.root if return_std else None
-        index = model.statistics.index
-        return Predictor(model.kernel, index, self._units, values.mean, posterior.mean, root, values.noise)
+        model, root = self.model_, None
+        values = model._fitted_values
+        if isinstance(model, FeatureSpaceGP):
+            mean, clusters = model.effects().mean, model.statistics.index
+        else:
+            mean, clusters = model._posterior.mean_effects, model.kernel.partition.new_cluster_index(1)
+        if return_std:
+            root = model.effects().root
+        return Predictor(model.kernel, clusters, self._units, values.mean, mean, root, values.noise)
 
     def _of_frame(self, X: Any, predictor: Predictor, names: list[str]) -> Any:
         meta = pd.DataFrame({name: pd.Series(dtype=float) for name in names})
@@ -207,6 +218,16 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     def _sent(self, predictor: Predictor) -> Delayed:
         return dask.delayed(sent(client_of(self.client), "predictor", predictor))
+
+
+def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:
+    """The model of all rows, not yet fitted: of counts, or of rows on workers where clusters are many."""
+    counts = kernel.partition.cluster_counts
+    if counts is not None and int(counts.sum()) > _MOST_COUNTED:
+        return ClusterSpaceGP(kernel, DaskRows(kernel, chunks, client))
+    model = FeatureSpaceGP(kernel)
+    count_chunks(model, chunks, client)
+    return model
 
 
 def _predicted(part: Any, predictor: Predictor) -> np.ndarray:

@@ -9,7 +9,6 @@ import torch
 from distributed import Client
 from torch import Tensor
 
-from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.distributed.chunks import shards_of, tensors_of
 from gpytorch_partition.distributed.tasks import (
     client_of,
@@ -23,11 +22,12 @@ from gpytorch_partition.distributed.tasks import (
 )
 from gpytorch_partition.inference.cluster_space.rows import LocalRows, Moments
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.models.cluster_space_gp import local_rows
 
 
 class DaskRows:
     r"""
-    Training rows on workers, as the :class:`~gpytorch_partition.inference.cluster_space.rows.Rows` of a solver.
+    Training rows on workers, as the rows of a :class:`~gpytorch_partition.models.ClusterSpaceGP`.
 
     Each shard is labelled once, and its codes stay on a worker: 8 bytes for each row and partition. The driver holds
     numbers of clusters only. A product sends `p x t` numbers to every worker, and each shard answers with as many,
@@ -108,9 +108,7 @@ class DaskRows:
 
 def _labelled(chunk: Any, kernel: PartitionKernel) -> LocalRows:
     """The codes of a chunk, sorted by cluster for the products."""
-    x, y = tensors_of(chunk)
-    index = kernel.partition.new_cluster_index(len(x))
-    incidence = Incidence(index.codes(kernel.cluster_ids(x)), index.num_clusters, index.sizes)
-    if len(x):
-        _ = incidence.members
-    return LocalRows(incidence, y.unsqueeze(-1))
+    rows = local_rows(kernel, *tensors_of(chunk))
+    if rows.num_rows:
+        _ = rows.incidence.members
+    return rows

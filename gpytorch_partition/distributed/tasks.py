@@ -23,7 +23,7 @@ from distributed import Client, Future, as_completed, default_client
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.progress import progress
 
-_FAN_IN = 4  # results that a task of a reduction adds up
+FAN_IN = 16  # results that a task of a reduction adds up: each level of the tree takes some 10 ms
 _PIECE = 2**23  # bytes of a message from the driver; Dask warns above 10 MB
 _TRIMS_OFTEN = 2**20  # bytes of free memory above which glibc gives it back: temporaries of labels are larger
 
@@ -74,18 +74,21 @@ def on_shards(client: Client, name: str, function: Callable[..., Any], *columns:
     return client.map(function, *columns, key=[f"{name}-{token}-{i}" for i in range(len(columns[0]))])
 
 
-def reduced(client: Client, name: str, function: Callable[..., Any], parts: list[Future], *shared: Any) -> Future:
+def reduced(
+    client: Client, name: str, function: Callable[..., Any], parts: list[Future], *shared: Any, fan_in: int = FAN_IN
+) -> Future:
     """
     All parts as one, by a tree that depends on their number only; parts that are there go before new shards.
 
     :param function: `function(first, second, *shared)`.
     :param parts: One or more.
     :param shared: Futures and small values.
+    :param fan_in: Parts that a task adds up, and its worker holds.
     """
     level, token = 0, uuid4().hex[:8]
     while len(parts) > 1:
         level += 1
-        groups = [parts[start : start + _FAN_IN] for start in range(0, len(parts), _FAN_IN)]
+        groups = [parts[start : start + fan_in] for start in range(0, len(parts), fan_in)]
         parts = [
             client.submit(_folded, function, shared, *group, key=f"{name}-{token}-{level}-{i}", priority=level)
             for i, group in enumerate(groups)

@@ -113,8 +113,8 @@ class ClusterSpaceGP:
         Choose outputscale, noise and mean by maximum marginal likelihood, from one Lanczos run.
 
         :param bounds: Where they may lie. (Default: noise at least 1e-4, everything else free.)
-        :param num_probes: Probe vectors of the log determinant. (Default: 2 from 100,000 rows on, more for fewer rows
-            and many clusters: a standard error of about 1e-3 nats per row or less.)
+        :param num_probes: Probe vectors of the log determinant. (Default: 100 for 2,000 rows, falling to 2 from
+            100,000 rows on: a standard error of about 1e-3 nats per row or less.)
         :return: The values, also kept in :attr:`values`, and the log marginal likelihood, whose standard error is in
             :attr:`standard_error`.
         :raises ValueError: If `num_probes` is no whole number from 1.

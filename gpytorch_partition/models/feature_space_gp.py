@@ -430,6 +430,19 @@ class FeatureSpaceGP:
         deviations[-1] = 0  # for all clusters that rows were in
         return Incidence(torch.where(is_new, index.codes(labels), index.num_clusters), len(deviations)), deviations
 
+    def effects(self) -> EffectsPosterior:
+        """
+        What predictions are made of, to predict elsewhere: means of the effects of clusters, and a root of their
+        covariance (`p x 1` and `p x p`).
+
+        The mean of a point is c and the sum of the mean effects of its clusters, its variance the sum of squares of the
+        summed rows of the root.
+
+        :raises RuntimeError: If the model is not fitted.
+        """
+        self._check_counted()
+        return self._posterior
+
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values, to save; a model of the same kernel takes them up with :meth:`load_state_dict`."""
         values = None if self.values is None else vars(self.values)

@@ -48,7 +48,7 @@ class DirectSolver:
     def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
         self.covariance, self.noise = covariance, noise.unsqueeze(-1)
         # A's own factor is backward stable; in the other identity differences of large numbers lose digits.
-        self.roots = None if is_small(covariance) else _roots(covariance)
+        self.roots = None if is_small(covariance) else sparse_roots(covariance)
         matrix = self._dense() if self.roots is None else self._inner()
         self.factor = torch.linalg.cholesky(matrix)
 
@@ -57,7 +57,7 @@ class DirectSolver:
         """Whether one of the matrices is small enough."""
         if is_small(covariance):
             return True
-        roots = _roots(covariance)
+        roots = sparse_roots(covariance)
         return roots is not None and sum(root.shape[-1] for root in roots) <= MOST_ROWS
 
     def solve(self, rhs: Tensor) -> Tensor:
@@ -138,8 +138,12 @@ def is_small(covariance: LinearOperator) -> bool:
     return covariance.shape.numel() <= MOST_ROWS**2
 
 
-def _roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | None:
-    """The sparse roots of the terms of a covariance; None if one has none, or there are batch dimensions."""
+def sparse_roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | None:
+    """
+    The sparse roots of the terms of a covariance; None if one has none, or there are batch dimensions.
+
+    :param covariance: K, of one term or a sum.
+    """
     terms = covariance.linear_ops if isinstance(covariance, PartitionSumLinearOperator) else [covariance]
     if covariance.dim() > 2 or not all(isinstance(term, PartitionLinearOperator) for term in terms):
         return None

@@ -33,6 +33,7 @@ from gpytorch_partition.operators import guards, quadrature
 from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, expected_iterations, solve_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
 from gpytorch_partition.operators.direct import DirectSolver, direct_solver, is_small
+from gpytorch_partition.operators.feature_factor import FeatureFactor, feature_factor, has_feature_factor
 from gpytorch_partition.operators.few_clusters import FewClusters, few_clusters
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
 from gpytorch_partition.operators.independent_tasks import IndependentTasks, independent_tasks
@@ -284,6 +285,21 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def direct(self) -> DirectSolver | None:
         """Solves by a factor in float64; None where matrices are too large, or not positive definite."""
         return direct_solver(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
+
+    @cached_property
+    def has_feature_factor(self) -> bool:
+        """Whether there is a root of so few columns that the posterior of its coefficients has a factor."""
+        return has_feature_factor(self._linear_op.evaluate_kernel())
+
+    @cached_property
+    def feature_factor(self) -> FeatureFactor | None:
+        """The factor of the posterior of a root's coefficients; None where there is none, or rounding is felt."""
+        return feature_factor(self._linear_op.evaluate_kernel(), self._diag_tensor._diagonal())
+
+    @property
+    def knows_feature_factor(self) -> bool:
+        """Whether it is known already."""
+        return self.__dict__.get("feature_factor") is not None
 
     @property
     def is_last_resort(self) -> bool:

@@ -75,15 +75,13 @@ def fit_exact_gp(
         evaluation) in which it came. After an error or an interruption its parameters are what they were.
     :param likelihood: The model's likelihood.
     :param method: `"krylov"`, with vectors of N numbers; `"cluster_space"`, the same with vectors of a number for each
-        cluster (for trees, each node), which are fewer probes for the same error; `"dense"`, one eigendecomposition of
-        the covariance, O(N^3); `"feature_space"`, exact as well, one of the p x p matrix of clusters,
-        :math:`O(N m^2 + p^3)`; `"l-bfgs"`; or `"auto"`: dense up to `max_cholesky_size` rows, then feature space where
-        it is expected to take no longer than Krylov, else cluster space where clusters (nodes) are fewer than rows,
-        else Krylov.
-    :param num_probes: Probe vectors of the log determinant for `"krylov"` and `"cluster_space"`. (Default: for
-        `"krylov"` 100 for 2,000 rows, falling to 2 from 100,000 rows on: a standard error of about 1e-3 nats per datum
-        or less, and three times that with a noise as small as a ten-thousandth of the outputscale. For
-        `"cluster_space"` half as many, 2 at least, which leave no larger error.)
+        cluster (for trees, each node) and a smaller error; `"dense"`, one eigendecomposition of the covariance, O(N^3);
+        `"feature_space"`, exact as well, one of the p x p matrix of clusters, :math:`O(N m^2 + p^3)`; `"l-bfgs"`; or
+        `"auto"`: dense up to `max_cholesky_size` rows, then feature space where it is expected to take no longer than
+        Krylov, else cluster space where clusters (nodes) are fewer than rows, else Krylov.
+    :param num_probes: Probe vectors of the log determinant for `"krylov"` and `"cluster_space"`. (Default: 100 for
+        2,000 rows, falling to 2 from 100,000 rows on: a standard error of about 1e-3 nats per datum or less, and three
+        times that with a noise as small as a ten-thousandth of the outputscale; less in cluster space.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
     :raises ValueError: If the method is unknown, `num_probes` or `max_iterations` is no whole number from 1, a training

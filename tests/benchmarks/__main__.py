@@ -19,8 +19,10 @@ from time import perf_counter
 from .botorch_optimizers import botorch_optimizers
 from .budgets import budgets
 from .categories import categories
+from .cluster_space import cluster_space
 from .clustering_maps import clustering_maps
 from .clusterings import clusterings
+from .dask_shards import dask_shards
 from .data_defined import groups, memberships
 from .default_cost import default_cost
 from .diagnosis import diagnosis
@@ -51,13 +53,14 @@ from .training import training
 from .weights_by_folds import weights_by_folds
 
 FUNCTIONS = (
-    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, tasks),
+    *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, cluster_space, tasks),
     *(groups, memberships),
     *(clusterings, clustering_maps, semi_supervised),
     *(evidence, default_cost, budgets, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
     kernels_and_ensembles,
     *(diagnosis, weights_by_folds, outliers, mondrian_classification, out_of_core),
     *(machines, gp_classification, categories, fitted_ensembles, several_targets),
+    dask_shards,
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}
 

@@ -14,6 +14,7 @@ from sklearn.metrics import root_mean_squared_error
 from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, fit_exact_gp, settings
+from gpytorch_partition.inference.cluster_space.spectrum import space_width
 from gpytorch_partition.models import PartitionGP
 
 from .measure import held_gib, peak_gib, seconds, timed
@@ -40,6 +41,7 @@ class Method(ABC):
     name: str
     num_partitions: int | None = None
     fitted_by: str | None = None  # how it was trained, where that is not always the same
+    num_features: int | None = None  # clusters, or nodes of trees: q, which decides how it is trained
 
     @abstractmethod
     def train(self, x: Tensor, y: Tensor) -> None:
@@ -72,7 +74,9 @@ class PartitionKernelGP(PartitionMethod):
     def partition(self, x: Tensor, y: Tensor) -> None:
         """Also the first product, which sorts the rows by cluster."""
         self.model = model_of(x, y, KERNELS[self.kernel](x, y, self.num_partitions))
-        self.model.covar_module(x).evaluate_kernel() @ y
+        covariance = self.model.covar_module(x).evaluate_kernel()
+        covariance @ y
+        self.num_features = space_width(covariance.cluster_operator)
 
     def train(self, x: Tensor, y: Tensor) -> None:
         """By the method that is expected to be fastest."""
@@ -111,6 +115,7 @@ def measured(method: Method, num_rows: int, num_points: int) -> Row:
         "GiB beyond the data": peak_gib() - before,
         **scores(targets, prediction),
         "fitted by": method.fitted_by,
+        "q / N": method.num_features and method.num_features / num_rows,
     }
 
 

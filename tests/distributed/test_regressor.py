@@ -133,7 +133,7 @@ def test_a_fitted_regressor_is_pickled_and_cloned(client):
         ({"sample_rows": 0}, "sample_rows"),
         ({"num_partitions": 0}, "num_partitions"),
         ({"grown_on": "driver"}, "expected grown_on to be one of"),
-        ({"grown_on": "shards"}, "only the trees of kernel='forest' are grown on shards"),
+        ({"kernel": "mondrian", "grown_on": "shards"}, "only the trees of kernel='forest' are grown on shards"),
         ({"kernel": "auto"}, "expected kernel to be one of"),
     ],
 )

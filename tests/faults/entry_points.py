@@ -173,11 +173,15 @@ def _asked(x: Any) -> Any:
     return model.predict(x), model.covariance(x), model.sample(x, 2)
 
 
-def _in_cluster_space(x: Any, num_probes: Any, num_samples: Any) -> Any:
-    kernel = _clusters()
-    model = models.ClusterSpaceGP(kernel, models.local_rows(kernel, X, Y))
-    model.fit(num_probes=num_probes)
-    return model.predict(x), model.sample(x, num_samples, 0)
+def _in_cluster_space(x: Any, y: Any, num_probes: Any) -> Any:
+    model = models.ClusterSpaceGP(_clusters(), models.local_rows(_clusters(), x, y))
+    return model.fit(num_probes=num_probes)
+
+
+def _asked_in_cluster_space(x: Any, num_samples: Any, random_state: Any) -> Any:
+    model = models.ClusterSpaceGP(_clusters(), models.local_rows(_clusters(), X, Y))
+    model.fit()
+    return model.predict(x), model.sample(x, num_samples, random_state)
 
 
 def _model_on(train_x: Any, train_y: Any) -> Any:
@@ -378,10 +382,11 @@ ENTRIES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "PartitionGP": (_model_on, {"train_x": X, "train_y": Y}),
     "PartitionGP(x)": (_predicted_exactly, {"x": X}),
     "FeatureSpaceGP": (_counted, {**_DATA, "max_clusters": 100}),
-    "local_rows": (lambda x, y: models.local_rows(_clusters(), x, y), _DATA),
-    "ClusterSpaceGP": (_in_cluster_space, {"x": X[:3], "num_probes": 3, "num_samples": 2}),
     "FeatureSpaceGP.remove_rows": (_removed, {"x": X[:3], "y": Y[:3]}),
     "FeatureSpaceGP.predict": (_asked, {"x": X[:3]}),
+    "ClusterSpaceGP": (_in_cluster_space, {**_DATA, "num_probes": 3}),
+    "ClusterSpaceGP.predict": (_asked_in_cluster_space, {"x": X[:3], "num_samples": 2, "random_state": 0}),
+    "local_rows": (lambda kernel, x, y: models.local_rows(kernel, x, y), {"kernel": _clusters(), **_DATA}),
     "array_chunks": (
         lambda **a: list(models.array_chunks(**a)),
         {"x": X.numpy(), "y": Y.numpy(), "num_rows": 7, "start": 0},

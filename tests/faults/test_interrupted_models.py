@@ -13,8 +13,9 @@ from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_partition import MondrianKernel, RandomForestKernel, fit_exact_gp
 from gpytorch_partition.estimators import MondrianClassifier
+from gpytorch_partition.inference.evidence.profile_likelihood import Bounds
 from gpytorch_partition.lifetimes import lifetime_sweep
-from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
+from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP, PartitionGP, local_rows
 from gpytorch_partition.training.cross_validation import fit_weights_by_cross_validation
 from tests.faults.estimators_zoo import classes, rows
 from tests.faults.interrupts import differences, num_entries, places, process_state, stopped_at
@@ -48,7 +49,14 @@ def _forest() -> FeatureSpaceGP:
     return _counted(RandomForestKernel(X, Y, 4, min_samples_leaf=8, random_state=0))
 
 
-def _moments(model: FeatureSpaceGP) -> list[torch.Tensor]:
+def _in_cluster_space() -> ClusterSpaceGP:
+    kernel = RandomForestKernel(X, Y, 4, min_samples_leaf=8, random_state=0)
+    model = ClusterSpaceGP(kernel, local_rows(kernel, X, Y))
+    model.fit()
+    return model
+
+
+def _moments(model: FeatureSpaceGP | ClusterSpaceGP) -> list[torch.Tensor]:
     return [*model.predict(X[:5]), torch.tensor(model.num_rows), torch.tensor(vars(model.values)["noise"])]
 
 
@@ -82,6 +90,7 @@ WORKS = {
     "level weights": Work(_forest, lambda model: model.fit_level_weights(max_iterations=3), _moments),
     "state of counts": Work(_mondrian, lambda model: model.load_state_dict(_state_of_more()), _moments),
     "one pass": Work(_gp, lambda both: fit_exact_gp(*both), _parameters),
+    "cluster space": Work(_in_cluster_space, lambda model: model.fit(Bounds((0.1, 9.0), (0.3, 9.0))), _moments),
     "Lanczos": Work(_gp, lambda both: fit_exact_gp(*both, method="krylov"), _parameters),
     "L-BFGS": Work(_sum, lambda both: fit_exact_gp(*both, method="l-bfgs", max_iterations=3), _parameters),
     "weights by folds": Work(
@@ -154,7 +163,7 @@ def test_warnings_that_are_errors_leave_models_as_they_were():
     constant = torch.zeros(60, dtype=torch.float64)
     constant[0] = 1e-9
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = PartitionGP(X, constant, likelihood, MondrianKernel(X, 5, random_state=0))
+    model = PartitionGP(X, constant, likelihood, MondrianKernel(X, 5, lifetime=1.0, random_state=0))
     before = _parameters(model)
     for method in ("dense", "l-bfgs"):
         with pytest.warns(UserWarning, match="bound"):

@@ -11,7 +11,6 @@ leave a third of the standard error. And every vector of the recurrences is q nu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import ceil
 
 import torch
 from linear_operator.operators import LinearOperator
@@ -24,24 +23,7 @@ from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 
-_FEWEST_PROBES = 2  # with a target and a mean four columns, which a product takes at once
 _ROUNDING = 1e-12  # of eigenvalues, over the largest: coefficients below belong to the eigenvalue 0
-
-
-def default_num_space_probes(num_rows: int, num_features: int) -> int:
-    """
-    Probe vectors in cluster space whose standard error is no larger than that of the default number of rows' probes.
-
-    Half as many; more where clusters are nearly as many as rows.
-
-    :param num_rows: N.
-    :param num_features: q, the columns of the root of S.
-
-    Example:
-        >>> default_num_space_probes(10_000, 2_000), default_num_space_probes(50_000, 3_000)
-        (10, 2)
-    """
-    return max(_FEWEST_PROBES, ceil(default_num_probes(num_rows) * min(1.0, max(0.5, num_features / num_rows))))
 
 
 def space_product(rows: Rows, root: LinearOperator) -> Callable[[Tensor], Tensor]:
@@ -71,12 +53,12 @@ def space_measures(
 
     :param rows: The rows and their targets.
     :param cluster_operator: `p x p` S, of unit scale.
-    :param num_probes: Number of probe vectors for the traces. (None: :func:`default_num_space_probes`.)
+    :param num_probes: Number of probe vectors for the traces. (None: as many as among rows, for a smaller error.)
     :param seed: Seed of the probe vectors.
     """
     root, moments = space_root(cluster_operator), rows.moments()
     num_features, device = root.shape[-1], moments.sums.device
-    num_probes = num_probes or default_num_space_probes(rows.num_rows, num_features)
+    num_probes = num_probes or default_num_probes(rows.num_rows)
     generator = solver_generator(seed, "probes", device)
     probes = torch.randn(num_features, num_probes, generator=generator, dtype=torch.float64, device=device)
     sizes = _sizes(moments)

@@ -29,9 +29,10 @@ from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.linalg.conjugate_gradients import CGState
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.feature_factor import FeatureFactor
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
-from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
+from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.progress import LONG_SECONDS, progress
 from gpytorch_partition.settings import num_variance_samples, preconditioner_rank, probe_seed, variance_tolerance
 
@@ -43,8 +44,8 @@ _ROUNDOFFS = 256  # smallest relative residual that rounding allows, in units of
 # more iterations, and fewer samples.
 _MANY_SAMPLES = 128  # number of samples from which on this is done
 _RANK_FACTOR = 4  # rank of the larger preconditioner, in usual ranks
-_MOST_BYTES = 2**31  # size of the larger preconditioner
-_MOST_COPIED = 2**31  # bytes of the sorted codes and loadings: a million rows of the default model would be 5 GiB
+_MOST_BYTES = 2**30  # size of the larger preconditioner
+_MOST_COPIED = 2**30  # bytes of the sorted codes and loadings: a million rows of the default model would be 5 GiB
 _COLUMNS = 16  # samples solved for at once: with more, each takes longer
 _ORDERED_COLUMNS = 32  # the same for sorted rows
 
@@ -110,6 +111,18 @@ class ClusterPosterior:
         root = feature_space_of(self.covariance).covariance_root(scale, self._noise).to(self.noisy.dtype)
         return summed_variances(self.points[0].rows, root)
 
+    def factored_root(self) -> Tensor:
+        r"""A root of the posterior covariance (`N_test x q`, float64): right for single points, and for pairs that are
+        in clusters of training rows.
+        """
+        return self._factor.root([_root_at(*each) for each in zip(self._factor.roots, self.points)])
+
+    @property
+    def _factor(self) -> FeatureFactor:
+        factor = self.noisy.feature_factor
+        assert factor is not None
+        return factor
+
     def sampled_variances(self) -> Tensor:
         r"""
         Latent variances (`N_test`) from pathwise samples (Matheron's rule), unbiased.
@@ -151,11 +164,11 @@ class ClusterPosterior:
         The same posterior, prepared for that many samples.
 
         For many, rows are sorted by the clusters of one partition: neighbours share clusters of the others too, so that
-        sums find them in the cache. Held by the result: 8 bytes per (row, partition) and a copy of the loadings, 2 GiB
+        sums find them in the cache. Held by the result: 8 bytes per (row, partition) and a copy of the loadings, 1 GiB
         of both at most, and a preconditioner of four times the rank, as much at most, whose set-up takes three times
         its size. Where that is not enough, nothing is prepared.
         """
-        is_direct = self.is_precise and self.noisy.has_direct
+        is_direct = self.has_factor or (self.is_precise and self.noisy.has_direct)
         if num_samples < _MANY_SAMPLES or self._is_dense or is_direct or self._copied_bytes > _MOST_COPIED:
             return self
         rank, order = preconditioner_rank.value(), self._finest_codes().argsort(stable=True)
@@ -183,20 +196,35 @@ class ClusterPosterior:
         self, num_samples: int, generator: torch.Generator | None, own: Sequence[Incidence] | None = None
     ) -> Tensor:
         """Posterior samples less their mean, `N_test x num_samples`; without `own` right for single points only."""
+        drawn = self._drawn_by_factor if self.has_factor else self._drawn_by_solves
+        tables = drawn(num_samples, generator)
+        total = torch.zeros(self.num_points, num_samples, dtype=self.noisy.dtype, device=self.noisy.device)
+        for term, (covariance, table, points) in enumerate(zip(self.covariances, tables, self.points)):
+            if own is None or same_codes(own[term], points.rows):
+                total += points.row_values(table)
+            else:
+                total += _with_unseen(covariance, table, points, own[term])
+        return total
+
+    def _drawn_by_factor(self, num_samples: int, generator: torch.Generator | None) -> list[Tensor]:
+        """Posterior effects less their means, a table for each term, from the factor of a root's coefficients."""
+        normal = _normal((self._factor.num_columns, num_samples), self.covariance.cluster_operator, generator)
+        return [
+            _table_of(root, part).to(covariance.cluster_operator.dtype)
+            for root, part, covariance in zip(self._factor.roots, self._factor.deviations(normal), self.covariances)
+        ]
+
+    def _drawn_by_solves(self, num_samples: int, generator: torch.Generator | None) -> list[Tensor]:
+        """The same by Matheron's rule, with a solve for each sample."""
         covariances = self.covariances
         tables = [_drawn_effects(covariance, num_samples, generator) for covariance in covariances]
         rows = [LoadedRows(covariance.left, covariance.left_loadings) for covariance in covariances]
         function = reduce(add, map(LoadedRows.row_values, rows, tables))
         errors = self._noise_diagonal.sqrt() * _normal(function.shape, function, generator)
         weights = self._solve(function, errors)
-        total = torch.zeros(self.num_points, num_samples, dtype=function.dtype, device=function.device)
-        for term, (covariance, table, points) in enumerate(zip(covariances, tables, self.points)):
+        for covariance, table in zip(covariances, tables):
             table -= covariance.scale * covariance.cluster_product(covariance.cluster_sums(weights))
-            if own is None or same_codes(own[term], points.rows):
-                total += points.row_values(table)
-            else:
-                total += _with_unseen(covariance, table, points, own[term])
-        return total
+        return tables
 
     def _solve(self, function: Tensor, errors: Tensor) -> Tensor:
         """Weights w of the training rows, :math:`A w = f + e` for draws of f and e (`N x t`)."""
@@ -257,18 +285,46 @@ class ClusterPosterior:
         is_one = len(self.points) == 1 and self.points[0].loadings is None
         return is_one and isinstance(self.noisy._diag_tensor, ConstantDiagLinearOperator)
 
+    @property
+    def has_factor(self) -> bool:
+        """Whether a factor of a root's coefficients is known, with which everything is a product."""
+        return self.noisy.knows_feature_factor
+
+    def prefers_factor(self, num_solves: int) -> bool:
+        """Whether such a factor is there, or made, because so many solves are expected to take longer."""
+        if self.has_feature_space:
+            return False
+        solves = costs.conjugate_gradient_seconds(self.noisy, num_solves)
+        return costs.feature_factor_seconds(self.noisy) < solves and self.noisy.feature_factor is not None
+
     def cheapest_method(self) -> str:
         """The cheapest variance method by estimated seconds; logs a warning if it takes more than 120 s."""
         seconds = {"conjugate_gradients": costs.conjugate_gradient_seconds(self.noisy, self.num_points)}
         if self.has_feature_space:
             seconds["feature_space"] = self._factor_seconds
+        else:
+            seconds["factor"] = costs.feature_factor_seconds(self.noisy)
         if self.num_points > num_variance_samples.value():
             seconds["samples"] = costs.sample_seconds(self.noisy)
         method = min(seconds, key=lambda name: seconds[name])
+        if method == "factor" and self.noisy.feature_factor is None:  # rounding would be felt
+            method = min(seconds.keys() - {"factor"}, key=lambda name: seconds[name])
         if seconds[method] > LONG_SECONDS:
             minutes, num_points = seconds[method] / 60, f"{self.num_points:,}"
             logger.warning("variances of %s points: about %.0f minutes or more, by %s", num_points, minutes, method)
         return method
+
+
+def _root_at(root: IncidenceLinearOperator, points: LoadedRows) -> IncidenceLinearOperator:
+    """The rows of a root of the training covariance at other points."""
+    loadings = None if points.loadings is None else points.loadings.to(root.factor.dtype)
+    return IncidenceLinearOperator(root.scale, root.factor, rows=points.rows, loadings=loadings)
+
+
+def _table_of(root: IncidenceLinearOperator, coefficients: Tensor) -> Tensor:
+    """Effects of the clusters (`p x kt`) from coefficients of a root's columns (`kq x t`)."""
+    num_loadings = root.shape[-1] // root.factor.shape[-1]
+    return root.scale * root.factor._matmul(torch.cat(coefficients.chunk(num_loadings, -2), -1))
 
 
 def _drawn_effects(covariance: PartitionLinearOperator, num_samples: int, generator: torch.Generator | None) -> Tensor:

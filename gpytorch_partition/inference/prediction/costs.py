@@ -15,6 +15,7 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.feature_space.feature_space import DECOMPOSITION_SECONDS, cached_feature_space
 from gpytorch_partition.operators.accuracy import expected_iterations
 from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.direct import sparse_roots
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.settings import num_variance_samples
@@ -97,6 +98,18 @@ def sample_seconds(noisy: PartitionAddedDiagLinearOperator) -> float:
     return (num_variance_samples.value() * _iterations(noisy) + _PREPARATION) * _iteration_seconds(noisy._linear_op)
 
 
+def feature_factor_seconds(noisy: PartitionAddedDiagLinearOperator) -> float:
+    """Seconds for the factor of a root's coefficients, float64: a product of each of its columns, and the factor."""
+    if noisy.knows_feature_factor:
+        return 0.0
+    if not noisy.has_feature_factor:
+        return float("inf")
+    roots = sparse_roots(noisy._linear_op.evaluate_kernel()) or []
+    num_columns = sum(root.shape[-1] for root in roots)
+    products = sum(_product_seconds(term, is_double=True) for term in structured_terms(noisy._linear_op))
+    return num_columns * products + num_columns**3 * _FACTOR_SECONDS
+
+
 def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
     """
     The noise (its harmonic mean) over the prior variance of the terms that take iterations.
@@ -123,10 +136,10 @@ def _iteration_seconds(covariance: LinearOperator) -> float:
     return rows + sum(map(_product_seconds, structured_terms(covariance)))
 
 
-def _product_seconds(term: PartitionLinearOperator) -> float:
+def _product_seconds(term: PartitionLinearOperator, is_double: bool | None = None) -> float:
     """Seconds for one column of a product with a term; in float64 matrix products take twice as long, sums 5 times."""
     rows, nodes = term.left, term.cluster_operator.num_nodes
-    is_double = term.cluster_operator.dtype == torch.float64
+    is_double = term.cluster_operator.dtype == torch.float64 if is_double is None else is_double
     num_loadings = 1 if term.left_loadings is None else term.left_loadings.shape[-1]
     if rows.num_clusters == 1:
         return rows.num_rows * num_loadings * _LOADING_SECONDS * (2 if is_double else 1)

@@ -13,7 +13,7 @@ from linear_operator.operators import LinearOperator, RootLinearOperator, Triang
 from linear_operator.utils.memoize import cached
 from torch import Tensor
 
-from gpytorch_partition.clusters.incidence import same_indices
+from gpytorch_partition.clusters.incidence import same_codes, same_indices
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
@@ -249,6 +249,9 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         if self._carries_gradients and self.left is self.right:
             return self._differentiable_matrix()
+        if (posterior := self._factored_posterior) is not None:
+            root = posterior.factored_root()
+            return self._refusing_gradients((root @ root.mT).to(self.dtype))
         blocks = [
             self.prior[..., block].to_dense() - self.left @ self._solve_block(block)
             for block in self._blocks("predictive covariance")
@@ -320,7 +323,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         posterior = None if needs_solves else self._posterior
         method = "conjugate_gradients" if needs_solves else self._variance_method(posterior)
         if posterior is not None and method != "conjugate_gradients":
-            return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
+            return _variances_of_effects(posterior, method)
         variances = [
             self._variances(prior[..., block], self._columns(block)) for block in self._blocks("predictive variances")
         ]
@@ -331,6 +334,20 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """The posterior of the effects of clusters; None where there are none."""
         posterior = cluster_posterior(self.noisy, self.left)
         return None if posterior is None else replace(posterior, is_precise=self.is_precise)
+
+    @property
+    def _factored_posterior(self) -> ClusterPosterior | None:
+        """The posterior of the effects with a factor, if that takes less time than solves; None otherwise."""
+        is_free = self.left is self.right and not self.is_dense and predictive_variances.value() == "auto"
+        posterior = self._posterior if is_free else None
+        if posterior is None or not posterior.prefers_factor(self.size(-1)):
+            return None
+        own = structured_terms(self.prior)
+        are_seen = all(
+            isinstance(term, PartitionLinearOperator) and same_codes(term.left, points.rows)
+            for term, points in zip(own, posterior.points)
+        )
+        return posterior if are_seen else None
 
     def _variance_method(self, posterior: ClusterPosterior | None) -> str:
         """The method of the settings, or for `"auto"` the cheapest one."""
@@ -418,6 +435,13 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         size = size if self.is_dense else min(_BLOCK_COLUMNS, size)
         starts = range(0, self.right.size(-2), size)
         return progress([slice(start, start + size) for start in starts], description)
+
+
+def _variances_of_effects(posterior: ClusterPosterior, method: str) -> Tensor:
+    """Variances by another method than conjugate gradients."""
+    if method == "factor":
+        return posterior.factored_root().square().sum(-1).to(posterior.noisy.dtype)
+    return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
 
 
 def _shares(prior: Tensor, state: CGState) -> Tensor:

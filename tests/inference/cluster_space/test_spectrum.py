@@ -124,4 +124,4 @@ def test_the_default_probes_are_reproduced():
     K, (_, y) = covariance("forest"), points()
     one, other = (next(space_measures(LocalRows(K.left, y), K.cluster_operator, None, 7)) for _ in range(2))
     assert np.array_equal(one.trace_nodes, other.trace_nodes)
-    assert one.num_probes == spectrum.default_num_space_probes(ROWS, space_width(K.cluster_operator)) == 50
+    assert one.num_probes == 100

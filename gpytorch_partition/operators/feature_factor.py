@@ -1,0 +1,156 @@
+r"""
+The posterior of the coefficients of a sparse root, by one factor: exact variances, covariances and samples anywhere.
+
+With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, :math:`f = \Phi w` with :math:`w \sim N(0, I)`, and
+given the noisy rows w has the covariance
+
+.. math::
+
+    B^{-1}, \qquad B = I + \Phi^\top D^{-1} \Phi = L L^\top
+
+(Rasmussen & Williams 2006, eq. 2.8). So :math:`\Phi_* L^{-\top}` is a root of the posterior covariance at any points:
+nothing is solved for N rows, however many points there are. It is what sums of smooth kernels through inducing points,
+linear kernels and coarse trees are predicted by.
+"""
+
+from __future__ import annotations
+
+import torch
+from linear_operator.operators import LinearOperator
+from torch import Tensor
+
+from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.operators.direct import MOST_ROWS as MOST_COLUMNS
+from gpytorch_partition.operators.direct import sparse_roots
+from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator
+from gpytorch_partition.stages import check_time
+
+_BLOCK_ROWS = 2**14  # rows that are held in float64 at once
+_BLOCK_COLUMNS = 64  # columns of their root that are
+_LARGEST_ERROR = 1e-3  # relative error of a variance that rounding may leave
+_STEPS = 10  # of the inverse iteration for the smallest eigenvalue
+_MARGIN = 10  # by which it may be less than what they find
+
+
+class FeatureFactor:
+    r"""
+    L for a covariance plus noise (`N x N`): :math:`O(N m q)` operations for q columns (`N k` in place of `N m` for k
+    loadings of a single cluster), and `16 q^2` bytes; a root at t points costs :math:`O(t m q)`.
+
+    :param covariance: K, with a sparse root.
+    :param noise: The diagonal of D (`N`), positive.
+    :raises torch.linalg.LinAlgError: If B is not positive definite in float64.
+
+    Example:
+        >>> from gpytorch_partition.clusters.incidence import Incidence
+        >>> from gpytorch_partition.operators import FlatLinearOperator
+        >>> from gpytorch_partition.operators import PartitionLinearOperator
+        >>> S, Z = FlatLinearOperator(torch.tensor([0.5]), num_clusters=4), Incidence(torch.tensor([[0, 2]]), 4)
+        >>> K = PartitionLinearOperator(torch.tensor(1.0), S, left=Z, right=Z)
+        >>> factor = FeatureFactor(K, torch.tensor([1.0]))
+        >>> factor.root(factor.roots).square().sum(-1)  # 1 - 1 / (1 + 1), at the row itself
+        tensor([0.5000], dtype=torch.float64)
+    """
+
+    def __init__(self, covariance: LinearOperator, noise: Tensor) -> None:
+        roots = sparse_roots(covariance)
+        assert roots is not None
+        first = torch.zeros(1, dtype=torch.long, device=noise.device)
+        self.roots = sparse_roots(_of_rows(covariance, first)) or []  # their scales and factors are what is needed
+        self._precision = _precision(covariance, noise, sum(root.shape[-1] for root in roots))
+        self._factor = torch.linalg.cholesky(self._precision)
+
+    def deviations(self, normal: Tensor) -> list[Tensor]:
+        r"""
+        Draws :math:`L^{-\top} E` of the coefficients less their means, for each root (`q x t`).
+
+        :param normal: `q x t` independent standard normal E.
+        """
+        drawn = torch.linalg.solve_triangular(self._factor.mT, normal.double(), upper=True)
+        return list(drawn.split([root.shape[-1] for root in self.roots], -2))
+
+    def root(self, points: list[IncidenceLinearOperator]) -> Tensor:
+        r"""
+        :math:`\Phi_* L^{-\top}` (`N_test x q`, float64).
+
+        :param points: The roots' rows at the points, for each root.
+        """
+        identity = torch.eye(self.num_columns, dtype=torch.float64, device=self._factor.device)
+        blocks = []
+        for block in identity.split(_BLOCK_COLUMNS, -1):
+            parts = self.deviations(block)
+            blocks.append(torch.stack([point._matmul(part) for point, part in zip(points, parts)]).sum(0))
+        return torch.cat(blocks, -1)
+
+    @property
+    def num_columns(self) -> int:
+        """Number q of columns."""
+        return len(self._factor)
+
+    def resolves(self) -> bool:
+        r"""
+        Whether rounding leaves variances a relative error of a thousandth at most.
+
+        Rounding changes entries of B by :math:`c\, \epsilon \sqrt{b_{ii} b_{jj}}`, c being q at most, which changes
+        :math:`\phi^\top B^{-1} \phi` by :math:`q \epsilon / \lambda` of itself at most, with the smallest eigenvalue
+        :math:`\lambda` of B scaled to a unit diagonal (Higham 2002, theorem 10.5).
+        """
+        units = self._precision.diagonal().sqrt().unsqueeze(-1)
+        generator = solver_generator(0, "probes", units.device)
+        vector = torch.randn(len(units), 1, dtype=torch.float64, device=units.device, generator=generator)
+        growth = torch.ones(())
+        for _ in range(_STEPS):
+            vector = units * torch.cholesky_solve(units * (vector / vector.norm()), self._factor)
+            growth = vector.norm()
+        error = _MARGIN * len(units) * torch.finfo(torch.float64).eps * float(growth)
+        return error <= _LARGEST_ERROR
+
+
+def _of_rows(covariance: LinearOperator, rows: Tensor) -> LinearOperator:
+    """The covariance of some of the rows, in float64."""
+    return covariance[..., rows, :][..., :, rows].to(torch.float64)
+
+
+def _precision(covariance: LinearOperator, noise: Tensor, size: int) -> Tensor:
+    """B, blocks of rows and columns at a time: float64 is needed of a block of rows only."""
+    total = torch.eye(size, dtype=torch.float64, device=noise.device)
+    for rows in torch.arange(covariance.size(-1), device=noise.device).split(_BLOCK_ROWS):
+        roots = sparse_roots(_of_rows(covariance, rows)) or []
+        variances = noise[rows].double().unsqueeze(-1)
+        for first in range(0, size, _BLOCK_COLUMNS):
+            check_time()
+            block = slice(first, min(first + _BLOCK_COLUMNS, size))
+            total[:, block] += _products(roots, variances, block, size)
+    return 0.5 * (total + total.mT)
+
+
+def _products(roots: list[IncidenceLinearOperator], noise: Tensor, block: slice, size: int) -> Tensor:
+    r""":math:`\Phi^\top D^{-1} \Phi` of some rows, for a block of columns (`q x b`)."""
+    identity = torch.zeros(size, block.stop - block.start, dtype=torch.float64, device=noise.device)
+    identity[block].fill_diagonal_(1)
+    parts = identity.split([root.shape[-1] for root in roots], -2)
+    values = torch.stack([root._matmul(part) for root, part in zip(roots, parts)]).sum(0) / noise
+    return torch.cat([root._t_matmul(values) for root in roots], -2)
+
+
+def has_feature_factor(covariance: LinearOperator) -> bool:
+    """Whether the covariance has a sparse root of so few columns that a factor is small, and of fewer than rows."""
+    roots = sparse_roots(covariance)
+    return roots is not None and sum(root.shape[-1] for root in roots) <= min(MOST_COLUMNS, covariance.size(-1))
+
+
+def feature_factor(covariance: LinearOperator, noise: Tensor) -> FeatureFactor | None:
+    """
+    The factor, without a graph; None where there is none, or rounding in float64 would be felt.
+
+    :param covariance: K (`N x N`).
+    :param noise: The diagonal of D (`N`).
+    """
+    if not has_feature_factor(covariance) or not bool((noise > 0).all()):
+        return None
+    try:
+        with torch.no_grad():
+            factor = FeatureFactor(covariance, noise)
+            return factor if factor.resolves() else None
+    except torch.linalg.LinAlgError:
+        return None

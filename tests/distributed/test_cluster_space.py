@@ -1,0 +1,71 @@
+"""Solvers in cluster space find on rows in shards what they find on rows in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gpytorch_partition import settings
+from gpytorch_partition.distributed import DaskRows
+from gpytorch_partition.inference.cluster_space.spectrum import space_product, space_root
+from gpytorch_partition.linalg.lanczos import LanczosRun
+from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP
+from gpytorch_partition.models.cluster_space_gp import local_rows
+from tests.distributed.problems import chunks, fast_clusters, forest, rows, workers
+from tests.distributed.test_regressor import arrays, regressor
+
+
+@pytest.mark.parametrize("kind", [fast_clusters, forest])
+def test_lanczos_steps_are_those_of_rows_in_memory(client, kind):
+    kernel = kind(*rows())
+    operator = ClusterSpaceGP(kernel, local_rows(kernel, *rows()))._cluster_operator()
+    root = space_root(operator)
+
+    def run(own):
+        generator = torch.Generator().manual_seed(0)
+        probes = torch.randn(root.shape[-1], 2, generator=generator, dtype=torch.float64)
+        sums = own.moments().moved(torch.full((1,), 5.0, dtype=torch.float64)).sums
+        steps = LanczosRun(space_product(own, root), root._t_matmul(sums), probes, generator)
+        steps.extend(6)
+        nodes, coefficients = steps.block_quadrature()
+        return coefficients.mT @ (coefficients / (nodes + 0.1).unsqueeze(-1)), steps.probe_quadratures()[0]
+
+    found, expected = run(DaskRows(kernel, chunks(), client)), run(local_rows(kernel, *rows()))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8 * float(other.abs().max()))
+
+
+@pytest.mark.parametrize("kind", [fast_clusters, forest])
+def test_likelihoods_are_those_of_the_feature_space(client, kind):
+    kernel = kind(*rows())
+    model, exact = ClusterSpaceGP(kernel, DaskRows(kernel, chunks(), client)), FeatureSpaceGP(kernel)
+    exact.add_rows(*rows())
+    found = model.fit()
+    value = exact.log_marginal_likelihood(found.outputscale, found.noise, found.mean)
+    assert abs(found.log_likelihood - value) < 3 * model.standard_error
+    values = exact.fit()
+    assert found.noise == pytest.approx(values.noise, rel=0.1)
+    exact.values = found
+    torch.testing.assert_close(model.means(rows()[0]), exact.predict(rows()[0])[0], rtol=0, atol=0.02)
+
+
+@pytest.mark.slow
+def test_the_regressor_of_many_clusters_is_that_of_few_with_the_same_bits_for_any_number_of_workers(
+    monkeypatch, client
+):
+    exact = regressor(kernel="forest", client=client).fit(*arrays())
+    expected = exact.predict(rows()[0], return_std=True)
+    monkeypatch.setattr("gpytorch_partition.distributed.regressor._MOST_COUNTED", 1)
+    found = []
+    for number in (1, 2, 3):
+        with workers(number) as own, settings.num_variance_samples(64):
+            model = regressor(kernel="forest", client=own).fit(*arrays())
+            assert isinstance(model.model_, ClusterSpaceGP)
+            lazy = model.predict(arrays()[0], return_std=True)
+            found.append([part.compute() for part in lazy])
+            np.testing.assert_array_equal(model.predict(rows()[0]), found[-1][0])
+    for others in found[1:]:
+        np.testing.assert_array_equal(others, found[0])
+    np.testing.assert_allclose(found[0][0], expected[0], atol=0.05 * expected[1].mean())
+    np.testing.assert_allclose(found[0][1], expected[1], rtol=0.1)
