@@ -23,7 +23,8 @@ from gpytorch_partition.tables.chunks import Chunk, ChunkSource
 from gpytorch_partition.tables.row_sample import RowSample
 
 _ROWS_COUNTED_AT_ONCE = 2**17
-_FEWEST_ROWS = 20
+_NUMBERS_COUNTED_AT_ONCE = 2**24
+_FEWEST_ROWS = 500
 _LEAST_NOISE = 1.001e-4  # of standardized targets: at the bound
 
 
@@ -47,15 +48,15 @@ class FitsChunks:
 
         Clusters must be few, as all pairs of them are counted: a few thousand, instead of the hundreds of thousands of
         a forest in memory. `"auto"` is therefore another model than that of :meth:`fit`: the leaves of 100 boosted
-        trees of 32 leaves, grown on the sample, with effects and uncertainty from all rows. `"forest"` and tree
-        ensembles are cut at the depth that leaves at most 3,200 clusters, as `left_out_` says; `"fast_cluster"` gets
-        coarser; a :class:`~gpytorch_partition.PartitionKernel` that is built, or a function that builds one, may have
-        up to 8,192. `"mondrian"`, kernels of GPyTorch, weights, several targets and budgets are refused. Where rows fit
-        in memory, :meth:`fit` may predict better: docs/many_rows.md has numbers.
+        trees of 32 leaves (with a smaller sample a leaf for 400 of its rows), with effects and uncertainty from all
+        rows. `"forest"` and tree ensembles are cut at the depth that leaves at most 3,200 clusters, as `left_out_`
+        says; `"fast_cluster"` gets coarser; a :class:`~gpytorch_partition.PartitionKernel` that is built, or a function
+        that builds one, may have up to 8,192. `"mondrian"`, kernels of GPyTorch, weights, several targets and budgets
+        are refused. Where rows fit in memory, :meth:`fit` may predict better: docs/many_rows.md has numbers.
 
         Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Held
-        are the sample, a chunk, 131,072 rows and some :math:`12 p^2` numbers (a GiB for 3,200 clusters), however many
-        rows there are. It computes in float64.
+        are the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
+        clusters), however many rows there are. It computes in float64.
 
         :param chunks: A path of a parquet file, or of a folder of such; a pair of arrays, such as
             `(np.load("x.npy", mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; a list, or another iterable that can
@@ -68,7 +69,8 @@ class FitsChunks:
             where it is of rows, `nearest_rows` finds rows of the sample, `importance` and `partial_dependence` are
             refused.
         :raises TypeError: If chunks are none of these, such as a generator, which can be read once only.
-        :raises ValueError: If a chunk, whose number is told, or a parameter cannot be used.
+        :raises ValueError: If a chunk, whose number is told, or a parameter cannot be used, or there are fewer than 500
+            rows.
         :raises ImportError: If parquet files are to be read without pandas and pyarrow.
         :raises RuntimeError: If the second pass reads other rows than the first.
 
@@ -125,7 +127,8 @@ class FitsChunks:
         extremes = torch.empty(0)
         bar = progress(source, "counting rows", source.num_chunks)
         others = (self._others(sample, chunk) for chunk in bar)
-        for x, y in in_blocks(others, _ROWS_COUNTED_AT_ONCE):
+        size = min(_ROWS_COUNTED_AT_ONCE, max(1, _NUMBERS_COUNTED_AT_ONCE // len(self._columns.mean)))
+        for x, y in in_blocks(others, size):
             space.add_rows(x, y)
             extremes = _extremes([extremes, x])
         if (num_rows := space.num_rows + len(sample.y)) != sample.num_rows:

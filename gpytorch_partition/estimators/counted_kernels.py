@@ -17,12 +17,14 @@ from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import FastClusterKernel, PartitionKernel, RandomForestKernel
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
-from gpytorch_partition.partitions.forest import ForestPartition
+from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
 
 MOST_CLUSTERS = 3_200  # of kernels that are built here: counts of 82 MB, a fit of some ten seconds
 _MOST_GIVEN = 8_192  # of kernels that are given: counts of half a GiB, minutes
 # Boosted trees of "auto". With 100,000 rows 50 to 400 trees with 3,200 leaves in all are within .01 nats.
 _NUM_TREES, _NUM_LEAVES = 100, 32
+# More leaves for few rows cover less: at 3,000 rows 32 leaves 84 % by intervals of 90 %, 4 leaves 90 %.
+_ROWS_PER_LEAF, _FEWEST_LEAVES = 400, 4
 _MOST_LEVELS = 255  # that boosting splits into sets
 
 
@@ -59,7 +61,7 @@ def counted_kernel(
     """
     A kernel with a few thousand clusters, and what was left out to keep them few, in words.
 
-    - `"auto"`: the leaves of 100 boosted trees with 32 leaves each, a kernel for the leaves.
+    - `"auto"`: the leaves of 100 boosted trees with 32 leaves each, or a leaf for 400 rows, but 4 at least.
     - `"forest"` and tree ensembles: their trees, cut at the depth that leaves at most 3,200 clusters.
     - `"fast_cluster"`: the height that makes at most so many.
     - A :class:`~gpytorch_partition.PartitionKernel`, or a function or class that builds one: as it is, up to 8,192.
@@ -102,7 +104,7 @@ def _boosted(
     ordered = len(categories) - len(sets)
     boosting = HistGradientBoostingRegressor(
         max_iter=_NUM_TREES,
-        max_leaf_nodes=_NUM_LEAVES,
+        max_leaf_nodes=min(_NUM_LEAVES, max(_FEWEST_LEAVES, len(x) // _ROWS_PER_LEAF)),
         early_stopping=False,
         categorical_features=sets or None,
         random_state=random_state_of(random_state).randint(2**31),
@@ -118,7 +120,8 @@ def _clustered(x: Tensor, categories: Mapping[int, int], num_partitions: int, ra
             "kernel='fast_cluster' on chunks expected numbers without missing cells, got categories or NaN: give "
             "'auto' or 'forest', which know both"
         )
-    per_partition = max(1, MOST_CLUSTERS // num_partitions)
+    if (per_partition := MOST_CLUSTERS // num_partitions) < 2:
+        raise ValueError(_too_many(num_partitions))
     height = min(per_partition.bit_length(), len(x).bit_length()) - 1
     return FastClusterKernel(x, num_partitions, height=height, random_state=random_state)
 
@@ -129,18 +132,26 @@ def _cut(kernel: RandomForestKernel) -> tuple[RandomForestKernel, tuple[str, ...
     assert isinstance(forest, ForestPartition)
     if (leaves := int(forest.cluster_counts.sum())) <= MOST_CLUSTERS:
         return kernel, ()
-    height = int(forest.layout.heights.max())
-    cuts = (forest.cut(torch.full((forest.num_partitions,), depth)) for depth in range(1, height))
-    found = forest.cut(torch.zeros(forest.num_partitions, dtype=torch.int64))
-    depth = 0
-    for cut in cuts:
-        if int(cut.counts.sum()) > MOST_CLUSTERS:
-            break
-        found, depth = cut, depth + 1
+    depth, found = 0, _cut_at(forest, 0)
+    while int((deeper := _cut_at(forest, depth + 1)).counts.sum()) <= MOST_CLUSTERS:  # all leaves are more
+        depth, found = depth + 1, deeper
+    if depth == 0:
+        raise ValueError(_too_many(forest.num_partitions))
     shallow = RandomForestKernel(heights="sampled")
     shallow.partition = found
-    kept = int(found.counts.sum())
+    height, kept = int(forest.layout.heights.max()), int(found.counts.sum())
     return shallow, (f"levels of trees below {depth} (of {height}; {kept:,} of {leaves:,} clusters)",)
+
+
+def _cut_at(forest: ForestPartition, depth: int) -> TreeCutPartition:
+    return forest.cut(torch.full((forest.num_partitions,), depth))
+
+
+def _too_many(num_partitions: int) -> str:
+    return (
+        f"expected at most {MOST_CLUSTERS // 2:,} trees or partitions on chunks, which have {MOST_CLUSTERS:,} clusters "
+        f"in all, got {num_partitions:,}: give fewer"
+    )
 
 
 def _check_size(kernel: PartitionKernel) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from gpytorch_partition.tables.cells import names_of
 
 _ROWS_AT_ONCE = 2**16  # of arrays and parquet files
+_NUMBERS_AT_ONCE = 2**24  # of wide arrays
 _FORMS = (
     "a folder of parquet files, a pair of arrays (np.load(..., mmap_mode='r')), a list of (X, y), or a function that "
     "returns an iterator of (X, y)"
@@ -114,13 +115,14 @@ class _Slices:
 
     def __init__(self, x: Any, y: Any) -> None:
         self._x, self._y = x, y
+        self._size = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, np.asarray(x[:1]).size)))
 
     def __len__(self) -> int:
-        return -(-len(self._y) // _ROWS_AT_ONCE)
+        return -(-len(self._y) // self._size)
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        for start in range(0, len(self._y), _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
+        for start in range(0, len(self._y), self._size):
+            rows = slice(start, start + self._size)
             yield np.asarray(self._x[rows]), np.asarray(self._y[rows])
 
 

@@ -31,7 +31,7 @@ def out_of_core(options: Options) -> Iterator[Table]:
                 rows.append(in_own_process(_fitted, folder, kind, num_rows))
             yield Table("out_of_core", f"fit_chunks on {num_rows:,} rows of 10 columns", rows, complete=False)
     yield Table("out_of_core", f"fit_chunks on {num_rows:,} rows of 10 columns", rows)
-    num_rows, rows = options.pick(100_000, 10_000, 300), []
+    num_rows, rows = options.pick(100_000, 10_000, 500), []
     title = f"The same {num_rows:,} rows, in chunks and in memory"
     budget = options.pick(600.0, 20.0, 3.0)
     for kernel, in_memory in (

@@ -30,6 +30,7 @@ def few_clusters(monkeypatch):
     monkeypatch.setattr(counted_kernels, "MOST_CLUSTERS", 160)
     monkeypatch.setattr(counted_kernels, "_NUM_TREES", 10)
     monkeypatch.setattr(counted_kernels, "_NUM_LEAVES", 8)
+    monkeypatch.setattr(counted_kernels, "_ROWS_PER_LEAF", 20)
 
 
 def split(*ends, x=X, y=Y):
@@ -87,10 +88,10 @@ class TestIsAnExactGP:
 
     def test_intervals_are_honest(self):
         """Trees that have seen the targets take noise for signal: with all rows for both, a third would be outside."""
-        x = np.random.RandomState(2).rand(2_500, 5)
-        y = np.sin(6 * x[:, 0]) + np.random.RandomState(3).randn(2_500)
-        model = PartitionGPRegressor(random_state=0).fit_chunks(split(250, x=x[:500], y=y[:500]))
-        assert 0.87 < model.judge(x[500:], y[500:]).coverage(0.9) < 0.93
+        x = np.random.RandomState(2).rand(3_000, 5)
+        y = np.sin(6 * x[:, 0]) + np.random.RandomState(3).randn(3_000)
+        model = PartitionGPRegressor(random_state=0).fit_chunks(split(250, x=x[:1_000], y=y[:1_000]))
+        assert 0.87 < model.judge(x[1_000:], y[1_000:]).coverage(0.9) < 0.93
 
 
 class TestChunks:
@@ -198,6 +199,11 @@ class TestKernels:
             with pytest.raises(ValueError, match="expected a kernel of partitions, whose rows can be counted"):
                 fitted(kernel)
 
+    @pytest.mark.parametrize("kernel", ["forest", "fast_cluster"])
+    def test_partitions_of_one_cluster_are_refused(self, kernel):
+        with pytest.raises(ValueError, match="expected at most 80 trees or partitions on chunks.*got 100: give fewer"):
+            PartitionGPRegressor(kernel, num_partitions=100, random_state=0).fit_chunks(split())
+
     def test_holes_are_refused_by_name(self):
         with pytest.raises(ValueError, match="without missing cells.*give 'auto' or 'forest'"):
             fitted("fast_cluster", [({"a": X[:, 0], "b": np.where(X[:, 1] < 0.5, np.nan, 1.0)}, Y)])
@@ -282,12 +288,12 @@ class TestFailures:
         holes = {"a": X[:5, 0], "b": np.array([0.5, 0.5, np.nan, 0.5, 0.5])}
         chunks = [({"a": X[:, 0], "b": X[:, 1]}, Y), (holes, Y[:5])]
         with pytest.raises(ValueError, match=r"chunk 1 \(rows 600 to 604\): .*expected no missing cells: give 'auto'"):
-            PartitionGPRegressor("fast_cluster", random_state=0).fit_chunks(chunks, sample_rows=20)
+            PartitionGPRegressor("fast_cluster", 10, random_state=0).fit_chunks(chunks, sample_rows=20)
         assert fitted("auto", chunks).model_.num_rows == 605
 
     def test_few_rows(self):
-        with pytest.raises(ValueError, match=r"expected 20 rows or more in chunks.*got 19: give fit\(X, y\)"):
-            fitted(chunks=[(X[:19], Y[:19])])
+        with pytest.raises(ValueError, match=r"expected 500 rows or more in chunks.*got 499: give fit\(X, y\)"):
+            fitted(chunks=[(X[:499], Y[:499])])
 
     @pytest.mark.parametrize("when", [1, 2])
     def test_interruptions_leave_the_old_model(self, when):
