@@ -137,7 +137,8 @@ def test_with_enough_probes_lanczos_steps_are_dense_algebra(name, method):
     assert found.at_bounds == {}
     assert found.log_marginal_likelihood == pytest.approx(best, abs=1e-3 * 2_000)
     assert found.log_marginal_likelihood == pytest.approx(best, abs=4 * found.standard_error)
-    assert 0 < found.standard_error < 3.3e-4 * 2_000
+    # These clusters are more than the rows: in their space errors are larger.
+    assert 0 < found.standard_error < (3.3e-4 if method == "krylov" else 6e-4) * 2_000
     assert values(model)[:2] == pytest.approx((outputscale, noise), rel=0.02)
 
 
