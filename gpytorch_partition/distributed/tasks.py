@@ -124,7 +124,8 @@ def warn_of_settings(client: Client) -> None:
     trims = client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_", on_error="ignore").values()
     if any(trim is not None and trim.isdigit() and int(trim) < _TRIMS_OFTEN for trim in trims):
         _warn(
-            "workers give memory back to the system after each step (MALLOC_TRIM_THRESHOLD_), which makes them slower: "
+            "workers give memory back to the system after each step (MALLOC_TRIM_THRESHOLD_), which takes a fifth more "
+            "time and holds less memory. To be without, "
             'before the cluster, dask.config.set({"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None})'
         )
 
