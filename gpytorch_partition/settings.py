@@ -30,7 +30,7 @@ from linear_operator.settings import _value_context
 from gpytorch_partition.thread_settings import hold, is_held, is_inside, localized, release
 
 PRECONDITIONERS = ("nystrom", "partition", "none")
-VARIANCES = ("auto", "feature_space", "conjugate_gradients", "samples")
+VARIANCES = ("auto", "feature_space", "factor", "conjugate_gradients", "samples")
 
 
 class _local_value(_value_context):  # noqa: N801
@@ -189,6 +189,9 @@ class predictive_variances(_local_value):  # noqa: N801
       (:class:`~gpytorch_partition.inference.feature_space.feature_space.FeatureSpace`); for one partition kernel with
       one level of noise. `"auto"` takes it for up to 20,000 clusters, if its workspace of `40 p^2` bytes fits in
       half of the memory; 12,000 clusters take half a minute.
+    - `"factor"`: exact, from a factor of the coefficients of a sum's columns
+      (:class:`~gpytorch_partition.operators.feature_factor.FeatureFactor`); for sums of inducing points, linear kernels
+      and coarse trees, 6,000 columns at most in all, and noise that float64 resolves.
     - `"conjugate_gradients"`: one solve per test point, to :class:`variance_tolerance`, never too small.
     - `"samples"`: from :class:`num_variance_samples` pathwise samples, solved to :class:`variance_tolerance`.
     - `"auto"`: the method expected to be fastest; samples only for more test points than samples.

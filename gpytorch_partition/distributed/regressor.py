@@ -23,7 +23,7 @@ from gpytorch_partition.distributed.counting import count_chunks
 from gpytorch_partition.distributed.rows import DaskRows
 from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
 from gpytorch_partition.distributed.tasks import client_of, sent
-from gpytorch_partition.estimators.kernels import resolved_kernel
+from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
 from gpytorch_partition.inference.feature_space.feature_space import summed_variances
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -32,6 +32,7 @@ from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.cluster_space_gp import ClusterSpaceGP
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
+from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 
 _GROWN_ON = ("sample", "shards")
 _MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the p x p matrix
@@ -82,9 +83,8 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     The rows are read twice: `persist` collections that are costly to compute. :meth:`predict` is lazy.
 
-    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or what :class:`~gpytorch_partition.estimators
-        .PartitionGPRegressor` takes as a function, class or kernel with partitions; it sees standardized columns.
-        (Default: `"forest"`.)
+    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, or a class of kernels or function `(x, y) -> kernel` as
+        :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes them. (Default: `"forest"`.)
     :param num_partitions: Number m of trees or clusterings. (Default: 50.)
     :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
     :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
@@ -94,8 +94,8 @@ class DaskPartitionGPRegressor(BaseEstimator):
     :param client: Of the cluster. (Default: Dask's current one.)
 
     Fitted attributes: `model_` (of standardized rows: a :class:`~gpytorch_partition.models.FeatureSpaceGP`, which needs
-    no cluster, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which does), `kernel_`, `noise_` and
-    `outputscale_` (variances, in squared units of the targets), `n_features_in_`.
+    no cluster, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which does, and cannot be pickled), `kernel_`,
+    `noise_` and `outputscale_` (variances, in squared units of the targets), `n_features_in_`.
 
     Example:
         >>> import dask.array as da
@@ -144,9 +144,10 @@ class DaskPartitionGPRegressor(BaseEstimator):
         self._units = Units(Standardization.of(x), Standardization.of(targets, are_targets=True))
         chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards]
         self.kernel_ = self._grown(client, chunks, names, self._units.of((x, targets)), seed)
-        self.n_features_in_ = x.shape[1]
+        self.n_features_in_, self._names = x.shape[1], _names_of(X)
         self.model_ = _model_of(self.kernel_, chunks, client)
-        self.model_.fit()
+        values, variance = self.model_.fit(), float(self._units.target.scale) ** 2
+        self.noise_, self.outputscale_ = values.noise * variance, values.outputscale * variance
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -159,8 +160,10 @@ class DaskPartitionGPRegressor(BaseEstimator):
             clusters they are estimated from samples, :class:`~gpytorch_partition.settings.num_variance_samples`, of
             which 32 take some 100 products of the rows, once.
         :return: Series, or arrays, of `n`; lazy ones for Dask collections.
+        :raises ValueError: If the columns are not those of :meth:`fit`.
         """
         check_is_fitted(self, "model_")
+        self._check_columns(X)
         predictor, number = self._predictor(return_std), 2 if return_std else 1
         if not is_dask_collection(X):
             found = list(predictor(X).T)
@@ -173,27 +176,27 @@ class DaskPartitionGPRegressor(BaseEstimator):
             found = [blocks[:, i] for i in range(number)]
         return tuple(found) if return_std else found[0]
 
-    @property
-    def noise_(self) -> float:
-        """Variance of the noise, in squared units of the targets."""
-        return self._value("noise")
-
-    @property
-    def outputscale_(self) -> float:
-        """Variance of the function, in squared units of the targets."""
-        return self._value("outputscale")
-
-    def _value(self, name: str) -> float:
-        check_is_fitted(self, "model_")
-        return getattr(self.model_.values, name) * float(self._units.target.scale) ** 2
-
     def _check_parameters(self) -> None:
         checked_count(self.num_partitions, "partitions", "num_partitions")
         checked_count(self.sample_rows, "rows of the sample", "sample_rows")
+        if is_built(self.kernel) or is_ensemble(self.kernel):
+            raise TypeError(
+                f"expected kernel as a name, a class or a function, got a {type(self.kernel).__name__} that has seen "
+                "columns in other units: give a function (x, y) -> kernel of standardized rows, or use count_chunks"
+            )
         if self.grown_on not in _GROWN_ON:
             raise ValueError(f"expected grown_on to be one of {_GROWN_ON}, got {self.grown_on!r}")
         if self.grown_on == "shards" and self.kernel != "forest":
             raise ValueError(f"only the trees of kernel='forest' are grown on shards, got kernel={self.kernel!r}")
+
+    def _check_columns(self, X: Any) -> None:
+        """Refuse other numbers of columns, and other names or another order of these."""
+        names = _names_of(X)
+        if X.ndim != 2 or X.shape[1] != self.n_features_in_ or (self._names and names and names != self._names):
+            got = f"columns {names}" if names else f"shape {tuple(X.shape)}"
+            raise ValueError(
+                f"expected the {self.n_features_in_} columns of fit ({self._names or 'unnamed'}), got {got}"
+            )
 
     def _grown(self, client: Client, chunks: list[Any], names: list[str], rows: Any, seed: int) -> PartitionKernel:
         if self.grown_on == "shards":
@@ -220,9 +223,14 @@ class DaskPartitionGPRegressor(BaseEstimator):
         return dask.delayed(sent(client_of(self.client), "predictor", predictor))
 
 
+def _names_of(X: Any) -> list[Any]:
+    """The names of the columns of a dataframe; none of an array."""
+    return list(getattr(X, "columns", ()))
+
+
 def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:
     """The model of all rows, not yet fitted: of counts, or of rows on workers where clusters are many."""
-    counts = kernel.partition.cluster_counts
+    counts = kernel.partition.cluster_counts if isinstance(kernel, PartitionKernel) else None
     if counts is not None and int(counts.sum()) > _MOST_COUNTED:
         return ClusterSpaceGP(kernel, DaskRows(kernel, chunks, client))
     model = FeatureSpaceGP(kernel)

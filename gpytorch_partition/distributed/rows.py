@@ -84,7 +84,6 @@ class DaskRows:
 
         :param effects: `p x t` C, float64.
         :return: `p x t` float64.
-        :raises RuntimeError: If a worker cannot read its shard again.
         """
         table = sent(self.client, "effects", effects)
         return self._added("product", LocalRows.gram, [table] * len(self._shards))
@@ -99,6 +98,11 @@ class DaskRows:
         """
         number = len(self._shards)
         return self._added("normal_sums", LocalRows.normal_sums, [num_columns] * number, seeds(seed, number))
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "expected rows in memory, got rows on workers, which are not saved: save the kernel and effects()"
+        )
 
     def _added(self, name: str, function: Callable[..., Tensor], *columns: list[Any]) -> Tensor:
         """The sum of what the shards answer."""

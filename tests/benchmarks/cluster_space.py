@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from time import process_time
 
 import torch
 from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel, fit_exact_gp, settings
-from gpytorch_partition.inference.cluster_space.spectrum import space_width
+from gpytorch_partition.inference.cluster_space.spectrum import space_measures, space_width
+from gpytorch_partition.inference.evidence.krylov import CHECKPOINTS, krylov_measures
+from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, SpectralMeasure
+from gpytorch_partition.inference.feature_space.feature_space import measure_of
 from gpytorch_partition.kernels import PartitionKernel
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP, local_rows
 
@@ -19,6 +23,7 @@ from .problems import friedman_chunk, model_of
 from .report import Bar, Options, Row, Table
 
 MOST_SHARE, TREES = 0.6, 50
+NOISE, STEPS, PROBES = 0.1, 40, 4
 MOST_EXACT = 5_000  # clusters for which the feature space is decomposed for comparison
 
 
@@ -30,6 +35,8 @@ def cluster_space(options: Options) -> Iterator[Table]:
     kernels = ["fast cluster", *(f"forest, {size} rows a leaf or more" for size in leaves)]
     title = f"fit_exact_gp in cluster space against Lanczos among rows, N = {num_rows:,}, m = {TREES}, 10 columns"
     yield Table("cluster_space", title, [run(_fits, num_rows, kernel) for kernel in kernels])
+    title = f"log |K + {NOISE} I| by {STEPS} steps and {PROBES} probes, fast clusters, N = {num_rows:,}, m = {TREES}"
+    yield Table("cluster_space_determinant", title, run(_determinants, num_rows))
     num_points = options.pick(1_000, 200, 20)
     ways = [(kernel, dtype) for kernel in kernels[:2] for dtype in (torch.float32, torch.float64)]
     title = (
@@ -73,6 +80,30 @@ def _fit(kernel: PartitionKernel, x: Tensor, y: Tensor, method: str) -> Row:
         "steps": fit.num_iterations,
         "log likelihood": fit.log_marginal_likelihood,
         "standard error": fit.standard_error,
+    }
+
+
+def _determinants(num_rows: int) -> list[Row]:
+    x, y = friedman_chunk(7, num_rows)
+    kernel, y = _kernel("fast cluster", x, y), y.double().unsqueeze(-1)
+    covariance = kernel(x).evaluate_kernel()
+    covariance @ y
+    rows, looks = local_rows(kernel, x, y.squeeze(-1)), CHECKPOINTS.index(STEPS) + 1
+    ways: dict[str, Callable[[], Iterable[SpectralMeasure]]] = {
+        "rows": lambda: islice(krylov_measures(covariance, y, PROBES, 0), looks),
+        "clusters": lambda: islice(space_measures(rows, covariance.cluster_operator, PROBES, 0), looks),
+        "exact": lambda: [measure_of(covariance, y)],
+    }
+    return [{"vectors of": way, **_determinant(measures)} for way, measures in ways.items()]
+
+
+def _determinant(measures: Callable[[], Iterable[SpectralMeasure]]) -> Row:
+    found, seconds = _cpu(lambda: SpectralLikelihood(list(measures())[-1]))
+    return {
+        "log determinant": found.log_determinant(1.0, NOISE),
+        "standard error": 2 * found.standard_error(1.0, NOISE),
+        "not resolved, at most": 2 * found.bias(1.0, NOISE),
+        "CPU seconds": seconds,
     }
 
 

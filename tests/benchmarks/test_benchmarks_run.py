@@ -23,6 +23,7 @@ TABLES = [
     "one_pass",
     "one_pass_jobs",
     "cluster_space",
+    "cluster_space_determinant",
     "cluster_space_predictions",
     "evidence",
     "evidence_sets",

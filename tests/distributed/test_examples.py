@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
+HERE = {**os.environ, "PYTHONPATH": str(ROOT)}
 MODULES = ("counting", "regressor", "rows")
 
 
@@ -29,3 +34,20 @@ def test_the_package_needs_no_dask():
     )
     result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert 'pip install "gpytorch_partition[dask]"' in result.stdout
+
+
+@pytest.mark.slow
+def test_the_tutorial_fits_and_predicts():
+    command = [sys.executable, ROOT / "tutorials" / "dask_cluster.py", "--rows", "4000", "--chunk", "500"]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, env=HERE)
+    assert "4,000 rows, noise" in result.stdout
+    share = int(re.findall(r"(\d+)% of the targets", result.stdout)[0])
+    assert 80 <= share <= 99
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_page_run_one_after_another():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "distributed.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    program = "\n".join([*blocks, "assert float(abs(errors).mean()) < 0.2"])
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, env=HERE)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.exceptions import NotFittedError
 
 from gpytorch_partition.distributed import DaskPartitionGPRegressor
@@ -16,7 +17,7 @@ from gpytorch_partition.distributed.chunks import shards_of
 from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.partitions import ForestPartition
-from tests.distributed.problems import chunks, rows, workers
+from tests.distributed.problems import chunks, fast_clusters, rows, workers
 
 KERNELS = ["fast_cluster", "mondrian", "forest"]
 
@@ -140,3 +141,30 @@ def test_a_fitted_regressor_is_pickled_and_cloned(client):
 def test_other_parameters_are_refused(client, options, message):
     with pytest.raises(ValueError, match=message):
         regressor(client=client, **options).fit(*arrays())
+
+
+def test_other_columns_are_refused(client):
+    X, y = frames()
+    model = regressor(client=client).fit(X, y)
+    for other in (X[["b", "a", "c"]], X.compute()[["b", "a", "c"]], X[["a", "b"]], rows()[0][:, :2], rows()[1]):
+        with pytest.raises(
+            ValueError, match=r"expected the 3 columns of fit \(\['a', 'b', 'c'\]\), got (columns|shape)"
+        ):
+            model.predict(other)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (lambda: fast_clusters(*rows()), "expected kernel as a name, a class or a function, got a FastClusterKernel"),
+        (ExtraTreesRegressor, "got a ExtraTreesRegressor"),
+        (lambda: _sum_of_kernels, "expected a kernel of this package with partitions, got a AdditiveKernel"),
+    ],
+)
+def test_kernels_that_cannot_be_counted_are_refused(client, kernel, message):
+    with pytest.raises(TypeError, match=message):
+        regressor(kernel=kernel(), client=client).fit(*arrays())
+
+
+def _sum_of_kernels(x, y):
+    return fast_clusters(x, y) + fast_clusters(x, y)

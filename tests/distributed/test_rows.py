@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 import torch
 
@@ -88,3 +90,8 @@ def test_normal_numbers_are_independent_and_have_the_covariance_of_the_clusters(
     scales = counts.diagonal().clamp_min(1).sqrt()
     errors = (sums @ sums.mT / 2_000 - counts) / scales / scales.unsqueeze(-1)
     assert float(errors.abs().max()) < 5 * (2 / 2_000) ** 0.5  # standard errors are up to (2 / k)^.5
+
+
+def test_rows_on_workers_are_not_pickled(client):
+    with pytest.raises(TypeError, match="rows on workers, which are not saved: save the kernel"):
+        pickle.dumps(DaskRows(fast_clusters(*rows()), chunks(), client))

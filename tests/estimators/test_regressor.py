@@ -86,7 +86,7 @@ class TestUnlabelledRows:
 
     @pytest.mark.parametrize("rows", [np.zeros((3, 2)), np.full((3, 3), np.nan), np.zeros((0, 3)), "rows", 1e200 * X])
     def test_rows_that_cannot_be_used(self, rows):
-        with pytest.raises((ValueError, TypeError), match="features|NaN|minimum of 1|numbers between|expected an array"):
+        with pytest.raises((ValueError, TypeError), match="features|NaN|minimum of 1|numbers|expected an array"):
             small("fast_cluster").fit(X, Y, unlabelled=rows)
 
 

@@ -290,6 +290,12 @@ class ClusterPosterior:
         """Whether a factor of a root's coefficients is known, with which everything is a product."""
         return self.noisy.knows_feature_factor
 
+    def can_take(self, method: str) -> bool:
+        """Whether a method of variances other than conjugate gradients applies."""
+        if method == "factor":
+            return self.noisy.feature_factor is not None
+        return method == "samples" or self.has_feature_space
+
     def prefers_factor(self, num_solves: int) -> bool:
         """Whether such a factor is there, or made, because so many solves are expected to take longer."""
         if self.has_feature_space:

@@ -50,6 +50,14 @@ class _RefusedGradient(torch.autograd.Function):
         )
 
 
+# The covariances that methods of variances apply to.
+_APPLIES_TO = {
+    "feature_space": "one partition kernel and one level of noise",
+    "factor": "sums of 6,000 columns at most, and of noise that float64 resolves",
+    "samples": "partition kernels",
+}
+
+
 def _precisely_if_needed(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of a predictive covariance whose result is computed again in float64 where its own dtype fails."""
 
@@ -354,12 +362,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         method = predictive_variances.value()
         if method == "auto":
             return "conjugate_gradients" if posterior is None else posterior.cheapest_method()
-        is_possible = posterior is not None and (method == "samples" or posterior.has_feature_space)
-        if method != "conjugate_gradients" and not is_possible:
+        if method != "conjugate_gradients" and (posterior is None or not posterior.can_take(method)):
             raise ValueError(
-                f'predictive_variances("{method}") expected the covariance of '
-                f"{'one partition kernel and one level of noise' if method == 'feature_space' else 'partition kernels'}"
-                ', without batch dimensions: use "auto" or "conjugate_gradients"'
+                f'predictive_variances("{method}") expected the covariance of {_APPLIES_TO[method]}, without batch '
+                'dimensions: use "auto" or "conjugate_gradients"'
             )
         return method
 

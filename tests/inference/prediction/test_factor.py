@@ -190,6 +190,22 @@ def test_is_taken_by_itself_for_many_points():
     torch.testing.assert_close(variance, exact, rtol=1e-2, atol=0)
 
 
+def test_it_can_be_asked_for():
+    model = model_of(SUMS["landmarks"](torch.float64))
+    with torch.no_grad(), iterative(), settings.predictive_variances("factor"):
+        variance = model(NEW).variance
+    exact = dense_covariance(model, torch.full((N,), NOISE).double()).diagonal()
+    torch.testing.assert_close(variance, exact, rtol=1e-8, atol=1e-10)
+
+
+def test_where_there_is_none_it_is_refused(monkeypatch):
+    monkeypatch.setattr(module, "MOST_COLUMNS", 10)
+    model = model_of(SUMS["landmarks"](torch.float64))
+    refused = pytest.raises(ValueError, match="6,000 columns at most")
+    with torch.no_grad(), iterative(), settings.predictive_variances("factor"), refused:
+        assert model(NEW).variance is not None
+
+
 def test_the_setting_is_respected():
     model = model_of(SUMS["landmarks"](torch.float64))
     with torch.no_grad(), iterative(), settings.predictive_variances("conjugate_gradients"):
