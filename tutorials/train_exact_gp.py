@@ -50,7 +50,7 @@ def load(args):
 
 def train_by_adam(model, args):
     optimizer, first = torch.optim.Adam(model.parameters(), lr=0.1), 0
-    run = str(vars(args) | {"steps": "any"})
+    run = str(vars(args) | {"steps": "any", "checkpoint": "any"})
     if args.checkpoint and args.checkpoint.exists():
         try:
             saved = torch.load(args.checkpoint, map_location=args.device)

@@ -1,4 +1,4 @@
-"""`python -m tests.tutorials NAME ...` executes notebooks of tutorials/ and stores them with what they print and draw."""
+"""`python -m tests.tutorials NAME ...` executes notebooks of tutorials/ and stores what they print and draw."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""The notebook runs and holds its pictures; the training script trains, resumes and refuses bad input."""
+"""Notebooks run and hold their pictures; training scripts train, resume and refuse bad input."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,14 +12,14 @@ from pathlib import Path
 
 import nbformat
 import numpy as np
+import pandas as pd
 import pytest
-import torch
 from nbclient import NotebookClient
+from sklearn.datasets import make_friedman1
 
 AT_HOME = {"metadata": {"path": str(Path(__file__).parents[2] / "tutorials")}}
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 NOTEBOOKS = sorted(TUTORIALS.glob("*.ipynb"))
-SCRIPT = TUTORIALS / "train_exact_gp.py"
 
 
 @pytest.fixture
@@ -77,113 +78,123 @@ class TestNotebooks:
         assert "".join(map(errors, code_cells(executed))) == ""
 
 
-class TestTrainingScript:
-    ARGUMENTS = ("--num-rows", "1100", "--num-partitions", "20", "--steps", "12")
+def run(name, *arguments):
+    """A script in a process of its own: exit status, standard output and standard error."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(TUTORIALS.parent)}
+    command = [sys.executable, str(TUTORIALS / f"{name}.py"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return done.returncode, done.stdout, done.stderr
 
-    @pytest.fixture
-    def run_here(self, monkeypatch, capsys):
-        """The script's `main` in this process: exit status, standard output and standard error."""
-        spec = importlib.util.spec_from_file_location("train_exact_gp", SCRIPT)
-        script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(script)
 
-        def run(*arguments):
-            monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
-            status = script.main()
-            return status, *capsys.readouterr()
+@pytest.fixture(scope="module")
+def houses(tmp_path_factory):
+    """A file as people have them: text, a date, holes, and a target."""
+    random, folder = np.random.RandomState(0), tmp_path_factory.mktemp("houses")
+    area, kind = random.rand(200) * 100, random.choice(["flat", "house"], 200)
+    price = 3 * area + 50 * (kind == "house") + random.randn(200)
+    table = pd.DataFrame({"area": area, "kind": kind, "price": price, "rent": 2 * area}).round(2)
+    table.loc[::9, "area"] = None
+    table["sold"] = [f"2024-0{1 + row % 9}-11" for row in range(200)]
+    table.to_csv(folder / "houses.csv", sep=";", index=False)
+    return folder / "houses.csv"
 
-        return run
 
-    @staticmethod
-    def steps(output):
-        """The lines of the steps, by number."""
-        lines = [line for line in output.splitlines() if line.startswith("step ")]
-        return {int(re.match(r"step (\d+)", line)[1]): line for line in lines}
+@pytest.fixture
+def train_exact_gp(monkeypatch, caplog):
+    """The main function of the script in this process, and the lines that it logs."""
+    spec = importlib.util.spec_from_file_location("train_exact_gp", TUTORIALS / "train_exact_gp.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(script.logging, "basicConfig", lambda **_: None)
+    caplog.set_level("INFO")
 
-    @staticmethod
-    def results(output):
-        return [line for line in output.splitlines() if line.startswith(("held-out", "coverage"))]
+    def run_here(*arguments):
+        caplog.clear()
+        monkeypatch.setattr(sys, "argv", ["train_exact_gp.py", *map(str, arguments)])
+        script.main()
+        return [record.getMessage() for record in caplog.records]
+
+    return run_here
+
+
+class TestTrainExactGP:
+    SMALL = ("--num-partitions", 20)
 
     @pytest.mark.parametrize("kernel", ["forest", "fast_cluster", "mondrian"])
-    def test_training_improves_the_likelihood(self, run_here, kernel):
-        status, output, _ = run_here("--kernel", kernel, "--num-rows", 200, "--num-partitions", 50, "--steps", 8)
-        assert status == 0
-        losses = [float(re.search(r"loss (\S+)", line)[1]) for line in self.steps(output).values()]
-        assert losses[-1] < losses[0] - 0.05
-        assert len(self.results(output)) == 3
+    @pytest.mark.parametrize("method", ["auto", "l-bfgs", "adam"])
+    def test_every_kernel_and_method(self, train_exact_gp, houses, kernel, method):
+        lines = train_exact_gp(houses, "price", "--kernel", kernel, "--method", method, "--steps", 5, *self.SMALL)
+        assert "categories: 'kind' (2)" in lines[0]
+        found = re.fullmatch(r"held-out RMSE (\S+), 90 % intervals cover (\S+)", lines[-1])
+        assert float(found[1]) < 90  # the targets' standard deviation
+        assert float(found[2]) > 0.5
 
-    @pytest.mark.slow
-    def test_interrupted_run_goes_on_exactly(self, run_here, tmp_path, monkeypatch):
-        monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as in this process: the order of sums depends on it
-        checkpoint = tmp_path / "run.pt"
-        _, uninterrupted, _ = run_here(*self.ARGUMENTS)
-        command = [sys.executable, "-u", SCRIPT, *self.ARGUMENTS, "--checkpoint", checkpoint, "--save-every", "2"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            for line in process.stdout:
-                if line.startswith("step 5/"):
-                    process.kill()
-                    break
-        assert process.returncode != 0
-        status, resumed, _ = run_here(*self.ARGUMENTS, "--checkpoint", checkpoint)
-        assert status == 0
-        again, expected = self.steps(resumed), self.steps(uninterrupted)
-        assert 4 < min(again) <= max(again) == 12
-        assert again == {number: expected[number] for number in again}
-        assert self.results(resumed) == self.results(uninterrupted)
+    def test_adam_goes_on_exactly(self, train_exact_gp, houses, tmp_path):
+        options = (houses, "price", "--method", "adam", *self.SMALL, "--checkpoint")
+        whole = train_exact_gp(*options, tmp_path / "whole.pt", "--steps", 6)
+        first = train_exact_gp(*options, tmp_path / "parts.pt", "--steps", 3)
+        rest = train_exact_gp(*options, tmp_path / "parts.pt", "--steps", 6)
+        assert [*first[1:4], *rest[1:]] == whole[1:]
 
-    def test_checkpoint_is_tensors_and_plain_values(self, run_here, tmp_path):
-        checkpoint = tmp_path / "run.pt"
-        run_here("--num-rows", 50, "--num-partitions", 5, "--steps", 1, "--checkpoint", checkpoint)
-        saved = torch.load(checkpoint, weights_only=True)
-        assert saved["step"] == 1
-        assert set(saved) == {"model", "optimizer", "step", "run"}
-
-    def test_checkpoint_of_another_run_is_refused(self, run_here, tmp_path):
-        arguments = ("--num-rows", 50, "--num-partitions", 5, "--steps", 1, "--checkpoint", tmp_path / "run.pt")
-        run_here(*arguments)
-        status, _, error = run_here(*arguments, "--learning-rate", 0.5)
-        assert status == 2
-        assert "learning_rate" in error
-
-    def test_files_of_both_kinds_give_the_same_model(self, run_here, tmp_path):
-        table = np.random.RandomState(0).randn(60, 4).round(3)
-        header = 'price,area,"rooms, in all",age'
-        np.savetxt(tmp_path / "houses.csv", table, delimiter=",", header=header, comments="", fmt="%.3f")
-        np.savez(tmp_path / "houses.npz", X=table[:, [0, 2, 3]], y=table[:, 1])
-        small = ("--num-partitions", 5, "--steps", 1)
-        status, from_csv, _ = run_here("--data", tmp_path / "houses.csv", "--target", "area", *small)
-        assert status == 0
-        assert run_here("--data", tmp_path / "houses.npz", *small) == (0, from_csv, "")
-
-    @pytest.mark.parametrize(
-        ("content", "target", "message"),
-        [
-            (None, "y", "No such file"),
-            ("", "y", "no column 'y'"),
-            ("a,y\n" + "1,2\n" * 30, "price", "no column 'price'"),
-            ("a,y\n" + "1,2\n" * 30 + "blue,3\n", "y", "blue"),
-            ("a,y\n" + "1,2\n" * 30 + "nan,3\n", "y", "NaN"),
-            ("a,y\n" + "1,2\n" * 5, "y", "20 rows"),
-        ],
-    )
-    def test_bad_data_is_one_line_and_status_2(self, run_here, tmp_path, content, target, message):
-        path = tmp_path / "data.csv"
-        if content is not None:
-            path.write_text(content)
-        status, output, error = run_here("--data", path, "--target", target)
-        assert (status, output) == (2, "")
-        assert message in error
-        assert len(error.splitlines()) == 1
-
-    @pytest.mark.parametrize("name", ["notes.txt", "missing/run.pt"])
-    def test_bad_checkpoint_is_one_line_and_status_2(self, run_here, tmp_path, name):
+    def test_checkpoints_that_are_of_nothing_or_of_another_run(self, train_exact_gp, houses, tmp_path):
         (tmp_path / "notes.txt").write_text("buy milk")
-        status, _, error = run_here("--num-rows", 50, "--checkpoint", tmp_path / name)
-        assert status == 2
-        assert len(error.splitlines()) == 1
+        options = (houses, "price", "--method", "adam", "--steps", 1, *self.SMALL, "--checkpoint")
+        train_exact_gp(*options, tmp_path / "run.pt")
+        for checkpoint, more in ((tmp_path / "notes.txt", ()), (tmp_path / "run.pt", ("--kernel", "mondrian"))):
+            before = checkpoint.read_bytes()
+            with pytest.raises(SystemExit, match="is not of the run"):
+                train_exact_gp(*options, checkpoint, *more)
+            assert checkpoint.read_bytes() == before
 
-    @pytest.mark.slow
-    def test_exit_status_of_the_command_itself(self):
-        done = subprocess.run([sys.executable, SCRIPT, "--data", "nowhere.csv"], capture_output=True, text=True)
-        assert done.returncode == 2
-        assert done.stderr.startswith("error: ")
+    def test_bad_data_is_one_line(self, houses, tmp_path):
+        for arguments, message in (
+            ((houses, "cost"), "no column is called 'cost'"),
+            ((tmp_path / "no.csv", "y"), "No such"),
+        ):
+            status, output, error = run("train_exact_gp", *arguments)
+            assert status == 1
+            assert output == ""
+            assert message in error
+            assert error.startswith("error: ")
+            assert "Traceback" not in error
+
+
+def test_several_targets(houses, tmp_path):
+    table = pd.read_csv(houses, sep=";")
+    table.loc[::5, "rent"] = None
+    table.to_csv(tmp_path / "houses.csv", index=False)
+    status, output, error = run("train_multitask", tmp_path / "houses.csv", "price", "rent")
+    assert (status, error) == (0, "")
+    correlation = float(re.search(r"price +1\.00 +(\S+)", output)[1])
+    assert correlation > 0.8
+    assert "rent: held-out RMSE" in output
+    status, _, error = run("train_multitask", houses, "price")
+    assert status == 1
+    assert error.startswith("error: ")
+
+
+class TestTrainInChunks:
+    @staticmethod
+    def write(folder, number):
+        x, y = make_friedman1(500, noise=1.0, random_state=number)
+        pd.DataFrame(x).rename(columns=str).assign(y=y).to_parquet(folder / f"{number}.parquet")
+
+    def test_goes_on_where_it_was(self, tmp_path):
+        pytest.importorskip("pyarrow")
+        for number in range(3):
+            self.write(tmp_path, number)
+        whole = run("train_in_chunks", tmp_path, "y", "--counts", tmp_path / "whole.gp")
+        assert whole[0] == 0, whole[2]
+        (tmp_path / "2.parquet").unlink()
+        first = run("train_in_chunks", tmp_path, "y", "--counts", tmp_path / "parts.gp")
+        self.write(tmp_path, 2)
+        rest = run("train_in_chunks", tmp_path, "y", "--counts", tmp_path / "parts.gp")
+        assert "2.parquet: 1,500 rows" in rest[1]
+        assert "1.parquet" not in rest[1]
+        assert "1.parquet: 1,000 rows" in first[1]
+        assert rest[1].splitlines()[-1] == whole[1].splitlines()[-1]
+
+    def test_bad_folders_are_one_line(self, tmp_path):
+        status, _, error = run("train_in_chunks", tmp_path, "y")
+        assert status == 1
+        assert error.startswith("error: expected parquet files")
