@@ -15,6 +15,10 @@ linear kernels and coarse trees are predicted by.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
+
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
@@ -75,12 +79,22 @@ class FeatureFactor:
 
         :param points: The roots' rows at the points, for each root.
         """
+        return torch.cat(list(self._root_blocks(points)), -1)
+
+    def variances(self, points: list[IncidenceLinearOperator]) -> Tensor:
+        """
+        Variances at points (`N_test`, float64), with a block of columns of the root held at once.
+
+        :param points: The roots' rows at the points, for each root.
+        """
+        return reduce(add, (block.square().sum(-1) for block in self._root_blocks(points)))
+
+    def _root_blocks(self, points: list[IncidenceLinearOperator]) -> Iterator[Tensor]:
+        """Blocks of columns of the root at points."""
         identity = torch.eye(self.num_columns, dtype=torch.float64, device=self._factor.device)
-        blocks = []
         for block in identity.split(_BLOCK_COLUMNS, -1):
             parts = self.deviations(block)
-            blocks.append(torch.stack([point._matmul(part) for point, part in zip(points, parts)]).sum(0))
-        return torch.cat(blocks, -1)
+            yield torch.stack([point._matmul(part) for point, part in zip(points, parts)]).sum(0)
 
     @property
     def num_columns(self) -> int:

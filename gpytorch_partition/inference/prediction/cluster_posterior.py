@@ -34,7 +34,13 @@ from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.progress import LONG_SECONDS, progress
-from gpytorch_partition.settings import num_variance_samples, preconditioner_rank, probe_seed, variance_tolerance
+from gpytorch_partition.settings import (
+    num_variance_samples,
+    preconditioner_rank,
+    predictive_variances,
+    probe_seed,
+    variance_tolerance,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +121,15 @@ class ClusterPosterior:
         r"""A root of the posterior covariance (`N_test x q`, float64): right for single points, and for pairs that are
         in clusters of training rows.
         """
-        return self._factor.root([_root_at(*each) for each in zip(self._factor.roots, self.points)])
+        return self._factor.root(self._roots_at_points)
+
+    def factored_variances(self) -> Tensor:
+        """Latent variances (`N_test`, float64), exact, in little memory."""
+        return self._factor.variances(self._roots_at_points)
+
+    @property
+    def _roots_at_points(self) -> list[IncidenceLinearOperator]:
+        return [_root_at(*each) for each in zip(self._factor.roots, self.points)]
 
     @property
     def _factor(self) -> FeatureFactor:
@@ -150,6 +164,8 @@ class ClusterPosterior:
         :param own: For each term, one-hot rows of the test points in their own feature space, which tells unseen
             clusters apart.
         """
+        if not self._is_dense and predictive_variances.value() == "auto":
+            self.prefers_factor(num_samples)  # which makes it, and keeps it
         posterior, none = self._prepared(num_samples), self._noise_diagonal.new_empty(self.num_points, 0)
         sizes = progress(posterior._block_sizes(num_samples), "posterior samples")
         return torch.cat([none, *(posterior._deviations(size, None, own) for size in sizes)], -1).mT

@@ -446,7 +446,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 def _variances_of_effects(posterior: ClusterPosterior, method: str) -> Tensor:
     """Variances by another method than conjugate gradients."""
     if method == "factor":
-        return posterior.factored_root().square().sum(-1).to(posterior.noisy.dtype)
+        return posterior.factored_variances().to(posterior.noisy.dtype)
     return posterior.exact_variances() if method == "feature_space" else posterior.sampled_variances()
 
 

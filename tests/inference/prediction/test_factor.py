@@ -213,3 +213,13 @@ def test_the_setting_is_respected():
         assert predicted.variance.min() > 0
         assert predicted.covariance_matrix.isfinite().all()
         assert not predicted.lazy_covariance_matrix.noisy.knows_feature_factor
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("method", ["auto", "conjugate_gradients"])
+def test_samples_make_the_factor_where_solves_take_longer(by_factor, method):
+    model = model_of(SUMS["landmarks and linear"](torch.float64))
+    with iterative(), settings.predictive_variances(method):
+        covariance = model(NEW).lazy_covariance_matrix
+        covariance.zero_mean_mvn_samples(4)
+    assert covariance.noisy.knows_feature_factor == (method == "auto")
