@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -89,3 +90,15 @@ def test_all_is_what_is_public(module):
 
 def test_every_page_of_the_reference_is_listed():
     assert set(API) == set((ROOT / "docs" / "api" / "index.md").read_text().split("```")[1].split()[1:])
+
+
+@pytest.mark.parametrize("module", ["gpytorch_partition", "gpytorch_partition.estimators", "gpytorch_partition.models"])
+def test_public_classes_say_when_to_use_them(module):
+    found = importlib.import_module(module)
+    classes = {name: getattr(found, name) for name in found.__all__ if inspect.isclass(getattr(found, name))}
+    silent = {
+        name
+        for name, each in classes.items()
+        if not issubclass(each, Warning) and not re.search(r"\b[Uu]ses? it\b", (each.__doc__ or "").split(":param")[0])
+    }
+    assert silent == set()

@@ -19,6 +19,8 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
     r"""
     Sparse features whose products are a partition kernel: with them any linear model is a kernel machine.
 
+    Use it when a linear model of scikit-learn shall become a kernel machine, in a pipeline.
+
     A row has an entry for each cluster that it is in, or, for the default forest, whose levels all count, for each node
     on its paths: the square root of what the cluster or node weighs in the kernel. It is put before a linear model that
     takes sparse rows (`LogisticRegression`, `SGDClassifier`, `Ridge`), which then is a kernel logistic regression, and

@@ -18,6 +18,8 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
     r"""
     Kernel principal component analysis with a partition kernel, at a cost linear in the number of rows.
 
+    Use it when rows are to be drawn or compressed by what they are alike in, supervised (a forest) or not.
+
     Principal components of the rows in the kernel's feature space, centred there: the leading eigenvectors of
     :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller 1998). One looks at the first two to see
     what rows the kernel takes for alike, or gives some to a linear model. Davies & Ghahramani 2014 (figures 2 and 6)

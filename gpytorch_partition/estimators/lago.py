@@ -47,6 +47,8 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
     Ranks the rows of a rare class ahead of the background (LAGO, the locally adjusted Go-kernel density estimator).
 
+    Use it when few rows are of the class that is sought, and what is wanted is who comes first.
+
     For problems in which a few rows in a hundred or a thousand are of interest (active compounds, frauds, defects) and
     the question is which new rows to look at first. A kernel lies on each of the `n` rare rows, as wide as the K
     nearest rows of the background are away, weighted by its volume. The score (Zhu 2008, eq. 22),

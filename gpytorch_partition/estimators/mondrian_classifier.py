@@ -47,6 +47,8 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
     A linear classifier on the sparse features of a Mondrian kernel, trained by stochastic gradient descent.
 
+    Use it when a linear machine with the width of its kernel chosen by error is wanted, and rows go on arriving.
+
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
     standardized columns (logistic regression, or a support vector machine), at a cost of m per row and pass. The
     lifetime :math:`\lambda`, one over the width of the kernel, is chosen by the error of held-out rows, from one set of

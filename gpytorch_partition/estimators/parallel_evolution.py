@@ -78,6 +78,8 @@ class ParallelEvolutionSelector(_VotingSelector):
     r"""
     Chooses columns by Darwinian evolution in parallel universes (Zhu & Chipman 2006; Zhu 2008, section 4.3).
 
+    Use it when columns of a linear model are to be chosen, and one best subset is not to be trusted.
+
     In each universe a genetic algorithm minimizes a criterion such as the AIC over subsets of the columns, for a few
     generations only; then the universes vote. Subsets with all columns that matter are far better than others and
     prevail soon; which columns they have besides is chance, as long as the evolution is short, and so these get few
@@ -195,6 +197,8 @@ class ParallelEvolutionSelector(_VotingSelector):
 class BaggedStepwiseSelector(_VotingSelector):
     r"""
     Chooses columns by stepwise selection on bootstrap samples, which vote (Breiman 1996; Zhu 2008, section 4.3.4).
+
+    Use it as the baseline when columns of a linear model are to be chosen.
 
     The plain way to an ensemble of subsets, beside which :class:`ParallelEvolutionSelector` is to be judged. Each
     member begins without columns, and adds or removes the one that lowers the criterion of its bootstrap sample most,

@@ -90,6 +90,8 @@ class PartitionGPRegressor(
     r"""
     Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
 
+    Use it first: when a table, of numbers or with text, dates and missing cells, is to be predicted with intervals.
+
     Columns of X and the targets are standardized inside (a constant column stays as it is); the kernel is built on
     the standardized rows; noise, outputscale and constant mean are chosen by marginal likelihood. A value at its bound
     gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.

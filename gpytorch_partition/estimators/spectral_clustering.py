@@ -20,6 +20,8 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     r"""
     Spectral clustering with a partition kernel as the affinity, at a cost linear in the number of rows.
 
+    Use it when clusters are of any shape, and rows too many for a dense affinity.
+
     K-means finds clusters among the leading eigenvectors of the normalized affinity (normalized cuts; Shi & Malik 2000,
     von Luxburg 2007), as :class:`sklearn.cluster.SpectralClustering` does on the precomputed kernel, which is never
     formed here. With a kernel of random partitions it is a consensus of these: rows are put together that most

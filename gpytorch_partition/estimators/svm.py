@@ -126,6 +126,8 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     r"""
     Support vector classification with a partition kernel, at a cost linear in the number of rows.
 
+    Use it when classes are to be told apart by a margin; for probabilities there is PartitionGPClassifier.
+
     It solves the problem of :class:`sklearn.svm.SVC`, hinge loss and an intercept that is not penalized, and agrees
     with `SVC(kernel="precomputed")` on the kernel matrix within that solver's tolerance, without the matrix: dual
     coordinate descent (liblinear; Hsieh et al. 2008) on the kernel's sparse features
@@ -290,6 +292,8 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 class PartitionSVR(RegressorMixin, _PartitionSVM):
     r"""
     Support vector regression with a partition kernel, at a cost linear in the number of rows.
+
+    Use it when a mean that ignores small errors is wanted; for intervals there is PartitionGPRegressor.
 
     The epsilon-insensitive loss and the unpenalized intercept of :class:`sklearn.svm.SVR`, solved as in
     :class:`PartitionSVC`, which says what it costs: it agrees with `SVR(kernel="precomputed")` on the kernel matrix

@@ -15,6 +15,9 @@ class FastClusterKernel(PartitionKernel):
     r"""
     The fast cluster kernel (Davies & Ghahramani 2014, section 4.3.2 and algorithm 2).
 
+    Use it when there are no targets to grow trees on, when rows are a million and seconds count, or when a smoother
+    posterior than a forest's is wanted.
+
     Each partition draws a random subset of the columns and :math:`2^s` training rows as centers,
     :math:`s \sim U\{0 \ldots h\}`; a point belongs to the nearest center. Unsupervised, so it can be built on more
     rows than have targets. Columns should be standardized: standard deviations that differ by more than 100 times

@@ -34,6 +34,8 @@ class GammaMondrianKernel(PartitionKernel):
     r"""
     The expectation of the Mondrian kernel over a lifetime :math:`\lambda \sim \mathrm{Gamma}(a, b)`, a and b trained.
 
+    Use it in place of a Mondrian kernel when the width is to be trained by gradients, as a lengthscale is.
+
     Two points share the nodes of a tree up to the cut that separates them. With F the distribution function of the
     lifetime, a node that is alive from its birth to its end has the weight
 

@@ -21,6 +21,8 @@ class GroupKernel(PartitionMixtureKernel):
     .. math:: k(x, x') = \sum_l w_l\, 1[x \text{ and } x' \text{ are in the same group of level } l],
         \qquad w_l > 0, \quad \sum_l w_l = 1
 
+    Use it when columns are categories or a hierarchy (region, town, shop), in a sum with kernels of the other columns.
+
     With `nested=True` columns are the levels of a hierarchy, from the coarsest to the finest (region, town, shop): two
     points are in the same group of a level if they agree in its column and in all columns before it, so that towns of
     the same number in two regions are two towns. Else every column is a level of its own (carrier, weekday).

@@ -19,6 +19,9 @@ class IterativeKernel(Kernel):
     r"""
     The covariance of `base_kernel`, evaluated to an operator with this package's solver, noise and predictions.
 
+    Use it when a kernel of GPyTorch with a fast product is to be solved and predicted as these kernels are; sums with
+    one of them are so by themselves.
+
     A sum with a partition kernel in it needs no wrapper (:mod:`gpytorch_partition.composition`); this is for kernels
     without one, such as a sum of GPyTorch's low-rank kernels, which then have this package's preconditioner in training
     and prediction alike. Time and memory are those of the terms: a dense RBF remains O(N^2), a constant

@@ -38,6 +38,8 @@ class LandmarkKernel(ClusterKernel):
 
         k(x, x') = \kappa(x, Z)\, \kappa(Z, Z)^{-1}\, \kappa(Z, x')
 
+    Use it when a smooth part is wanted at linear cost, beside a forest or alone.
+
     The inducing points, called landmarks in arguments and attributes, are chosen among the training rows. The kernel is
     one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`:
     a product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column,

@@ -31,6 +31,8 @@ class LocalLinearKernel(ClusterKernel):
 
         k(x, x') = k_0(x, x') \Big(1 + \sum_{d=1}^D v_d x_d x'_d\Big)
 
+    Use it when the function has slopes within clusters, which levels alone follow by many small steps.
+
     :math:`k_0` gives every cluster a level; this kernel also gives it a slope in each column, of variance
     :math:`v_d`. Trained, :math:`v_d` goes to 0 for columns that do not matter within clusters.
     The covariance is that of :math:`k_0` with loadings :math:`[1, \sqrt{v_1} x_1, \ldots, \sqrt{v_D} x_D]`: a product

@@ -19,6 +19,8 @@ class MembershipKernel(PartitionKernel):
     In how many sets two items are both members or both not (Davies & Ghahramani 2014, section 4.2): films split users
     in those who have seen them and the others, documents split words, words split documents.
 
+    Use it when the points are items that are in sets: films that users have seen, documents by their words.
+
     .. math:: k(i, j) = \sum_s w_s\, (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js})), \qquad \sum_s w_s = 1
 
     with :math:`b_{is} = 1` where item i is in set s. Points are numbers of items (`N x 1`), rows of the matrix B; the

@@ -16,6 +16,9 @@ class MondrianKernel(PartitionKernel):
     r"""
     The Mondrian kernel (Balog et al. 2016, section 3.1): the fraction of m Mondrian trees in which points share a cell.
 
+    Use it when every kernel width is wanted from one set of trees, when rows arrive one by one, or when the posterior
+    shall return to the prior far from all rows.
+
     Its limit for many trees is the Laplace kernel :math:`\exp(-\lambda \|x - x'\|_1)` with the lifetime
     :math:`\lambda` (proposition 1), for all points, also outside the box of the training rows. Columns should be
     standardized, or given lengthscales by `projection`: otherwise, standard deviations that differ by more than 100

@@ -30,6 +30,8 @@ class PartitionKernel(ClusterKernel):
 
         k(x, x') = \frac1m \sum_{r=1}^m 1[\varrho_r(x) = \varrho_r(x')]
 
+    Use it when you have a program, labels or fitted clusterers that divide points.
+
     (Davies & Ghahramani 2014, definition 2.) Between training rows it evaluates to a
     :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`; labels of the
     training rows are computed once and cached, in 8 bytes per (row, partition). It has no hyperparameters: the

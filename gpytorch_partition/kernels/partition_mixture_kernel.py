@@ -24,6 +24,9 @@ class PartitionMixtureKernel(PartitionKernel):
     r"""
     A weighted mean of partition kernels, :math:`k = \sum_i w_i k_i` with :math:`w_i > 0, \sum_i w_i = 1`.
 
+    Use it when several partition kernels (coarse and fine, supervised and not) shall share one operator, with weights
+    that are learned.
+
     It combines fine and coarse forests, supervised and random ones, or trees and fast clusters, with weights that
     maximize the marginal likelihood. Unlike a sum of kernels it is a partition kernel itself: a product is one pass
     over the codes of all partitions, and with weights that are not trained one Lanczos run fits outputscale and noise.

@@ -16,6 +16,8 @@ class RandomBinningKernel(PartitionKernel):
     r"""
     The random binning kernel (Rahimi & Recht 2007, section 4): the fraction of grids in which two points share a bin.
 
+    Use it when each column shall have a lengthscale of its own, at linear cost, with the Laplace kernel as the limit.
+
     Its limit for many grids is the Laplace kernel :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`, anywhere in space and
     with a lengthscale per column. :class:`~gpytorch_partition.MondrianKernel` has the same limit (with
     :math:`\ell = 1 / \lambda` for all columns), and the cells of every shorter lifetime; its labels cost a descent of

@@ -55,6 +55,8 @@ class RandomForestKernel(PartitionKernel):
     r"""
     The random forest kernel (Davies & Ghahramani 2014, section 4.3.1): how often two points share a node of a tree.
 
+    Use it first: when rows have targets, columns are of any unit, and which of them matter is not known.
+
     A tree is a nested partition; `heights` says at which of its levels points are compared:
 
     - `"all"`: the exact average of algorithm 1 over :math:`d \sim U\{0 \ldots h\}`, h the depth of the tree:

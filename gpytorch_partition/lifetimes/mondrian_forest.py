@@ -37,6 +37,8 @@ class MondrianForest:
     r"""
     The mean over partitions of separate ridge regressions (Balog et al. 2016, equation 4), in closed form.
 
+    Use it when a Mondrian kernel is to be compared with the forest of the same trees.
+
     With :math:`n_c` rows in a cluster c and :math:`\delta = \sigma^2 / s`,
 
     .. math::

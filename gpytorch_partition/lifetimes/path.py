@@ -123,6 +123,8 @@ class LifetimePath:
     """
     The models of increasing lifetimes.
 
+    Use it when the width of a machine is to be chosen by its error; `fit_along_lifetimes` makes it.
+
     :param models: One per lifetime.
     """
 

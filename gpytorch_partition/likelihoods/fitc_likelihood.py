@@ -68,6 +68,8 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
     r"""
     Gaussian noise plus the variance that a low-rank approximation of a kernel lacks.
 
+    Use it when the model is a kernel through inducing points alone, which is too sure far from them.
+
     It makes a Gaussian process with k the "fully independent training conditional" approximation of the process with
     the kernel :math:`\kappa` (Snelson & Ghahramani 2006, "Sparse Gaussian processes using pseudo-inputs", eqs. 3 to 7):
     the covariance of observations is :math:`K + \mathrm{diag}(\kappa(x, x) - k(x, x)) + \sigma^2(x) I`. Away from the

@@ -158,6 +158,8 @@ class ForestNoiseGaussianLikelihood(_GaussianLikelihoodBase):
     r"""
     Gaussian noise whose variance varies with x as a forest predicts: :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
 
+    Use it when some rows are noisier than others, and their columns say which.
+
     z is a forest's prediction of log squared residuals, which must be out of sample: residuals of the model's own
     training rows are too small where it is flexible. Level and exponent are trained with the model; an exponent of 0
     is a constant noise.

@@ -21,6 +21,8 @@ class ClusterFeatures:
     r"""
     The map from points to sparse features of a kernel, :math:`\phi(x)^\top \phi(x') = k(x, x')`, by training rows.
 
+    Use it when another library is to be given the kernel as sparse columns; `cluster_features` makes it.
+
     There is a column for each cluster that holds a training row, and an entry :math:`\sqrt{w}` in each cluster that a
     point is in: flat partitions of equal weight have m entries of :math:`1 / \sqrt m` in a row (Balog et al. 2016,
     equation 2), mixtures have weighted ones. For trees whose levels all count, a column is a node, w its weight, and a

@@ -25,6 +25,8 @@ class PartitionGP(ExactGP):
     r"""
     An exact Gaussian process, :math:`f \sim GP(c, s\, k)`, for a partition kernel k or a sum with one.
 
+    Use it when a ready-made model is wanted around a kernel; a model of your own does as well.
+
     Three hyperparameters are trained, besides those of k: the constant c, the outputscale s, and the noise in the
     likelihood. A kernel that is not a partition kernel itself is put into an
     :class:`~gpytorch_partition.kernels.IterativeKernel`, so that sums are solved and predict as partition kernels do.

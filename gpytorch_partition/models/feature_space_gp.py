@@ -53,6 +53,8 @@ class FeatureSpaceGP:
     r"""
     Exact regression, :math:`y \sim N(c, s K + \sigma^2 I)`, in the feature space of a partition kernel.
 
+    Use it when rows do not fit in memory or arrive in chunks, and clusters are a few thousand in all.
+
     Rows arrive in chunks, are counted, and can be forgotten: data may be larger than memory, and rows can be added and
     removed later, exactly. Evidence, means, variances and samples are exact for any number of rows.
 

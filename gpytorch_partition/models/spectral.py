@@ -29,6 +29,8 @@ class SpectralTruncation:
     r"""
     The largest eigenvalues of a kernel matrix and their eigenvectors: :math:`K \approx U \Lambda U^\top`.
 
+    Use it when a kernel is to be replaced by its best few columns; `spectral_truncation` makes it.
+
     No other matrix of this rank is closer to K, in any unitarily invariant norm (Eckart & Young 1936). Where the rows
     are centred in feature space it is kernel principal component analysis.
 
