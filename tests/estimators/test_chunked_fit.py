@@ -155,6 +155,18 @@ class TestKernels:
         assert "levels of trees below" in model.left_out_[0]
         assert model.left_out_[0] in str(model.summary())
 
+    def test_cut_forest_knows_holes(self, tmp_path):
+        holes = X.copy()
+        holes[random.rand(NUM_ROWS) < 0.1, 0] = np.nan
+        model = fitted("forest", split(200, x=holes))
+        assert "levels of trees below" in model.left_out_[0]
+        whole = PartitionGPRegressor("forest", num_partitions=10, random_state=0).fit(holes, Y)
+        assert model.score(holes, Y) > whole.score(holes, Y) - 0.1 > 0.5
+        model.save(tmp_path / "model.gp")
+        np.testing.assert_array_equal(
+            PartitionGPRegressor.load(tmp_path / "model.gp").predict(holes), model.predict(holes)
+        )
+
     def test_ensembles_see_columns_as_they_are(self):
         ensemble = ExtraTreesRegressor(5, max_leaf_nodes=8, random_state=0)
         grown, given = fitted(ensemble), fitted(ensemble.fit(X[:100], Y[:100]))
