@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gpytorch_partition.tables.cells import names_of
+from gpytorch_partition.tables.parquet_files import parquet_batches
 
 _ROWS_AT_ONCE = 2**16  # of arrays and parquet files
 _NUMBERS_AT_ONCE = 2**24  # of wide arrays
@@ -58,7 +58,7 @@ class ChunkSource:
     def __init__(self, chunks: Any, target: str | None = None) -> None:
         self.num_chunks: int | None = None  # where it is known
         if isinstance(chunks, str | os.PathLike):
-            self._open, self.num_chunks = _parquet(Path(chunks), target)
+            self._open, self.num_chunks = parquet_batches(Path(chunks), target, _ROWS_AT_ONCE)
             return
         if target is not None:
             raise ValueError(f"expected target=None, as chunks have their targets with them, got {target!r}")
@@ -198,36 +198,3 @@ def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] |
         shown, got = (names_of(each) if isinstance(each, list) else f"{each} columns" for each in (known, columns))
         raise ValueError(f"{chunk.name}: expected the columns of the first chunk, {shown}, in its order, got {got}")
     return columns
-
-
-def _parquet(path: Path, target: str | None) -> tuple[Callable[[], Iterator[Any]], int]:
-    """How to read parquet files, in the order of their names, and the number of chunks."""
-    if find_spec("pandas") is None or find_spec("pyarrow") is None:
-        raise ImportError('parquet files are read by pyarrow and pandas: pip install "gpytorch_partition[tables]"')
-    import pyarrow
-    from pyarrow import dataset
-
-    if not path.exists():
-        raise FileNotFoundError(f"expected a parquet file or a folder of such, got {path}, which does not exist")
-    try:
-        found = dataset.dataset(path, format="parquet", partitioning="hive")
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise ValueError(f"expected a parquet file or a folder of such, got {path}: {error}") from error
-    files = sorted(found.get_fragments(), key=lambda fragment: fragment.path)
-    names = found.schema.names
-    if not files:
-        raise ValueError(f"expected a folder of parquet files, got {path}, which has none")
-    if target is None or target not in names:
-        raise ValueError(
-            f"expected target as the name of the column of targets, one of {names_of(names)}, got {target!r}: "
-            "fit_chunks(path, 'name')"
-        )
-    groups = [file.metadata.row_group(i).num_rows for file in files for i in range(file.metadata.num_row_groups)]
-    return partial(_batches, files, found.schema, target), sum(-(-size // _ROWS_AT_ONCE) for size in groups)
-
-
-def _batches(files: list[Any], schema: Any, target: str) -> Iterator[tuple[Any, Any]]:
-    for file in files:
-        for batch in file.to_batches(schema=schema, batch_size=_ROWS_AT_ONCE, batch_readahead=1, fragment_readahead=1):
-            frame = batch.to_pandas()
-            yield frame.drop(columns=target), frame[target]

@@ -77,6 +77,71 @@ class TestParquet:
         assert len(parts) == 3
         assert sorted(joined([part.x for part in parts])["color"]) == sorted(whole.x["color"])
 
+    def read_files(self, folder, *columns, target="y"):
+        """The column x of files that pandas has written, each with its own x."""
+        pandas = pytest.importorskip("pandas")
+        pytest.importorskip("pyarrow")
+        for number, column in enumerate(columns):
+            x = {} if column is None else {"x": column}
+            frame = pandas.DataFrame({"z": [1.0, 2.0, 3.0], "y": np.arange(3.0) + number, **x})
+            frame.to_parquet(folder / f"{number}.parquet")
+        return joined([chunk.x for chunk in ChunkSource(folder, target)])
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            ([None, None, None], ["a", None, "b"]),
+            ([1, 2, 3], [1.5, np.nan, 2.5]),
+            (np.array([1, 2, 3], np.float32), [0.1, 0.2, 0.3]),
+            (None, [1, 2, 3]),
+            ([1, 2, 3], None),
+        ],
+    )
+    def test_files_have_the_columns_and_types_of_all(self, tmp_path, first, second):
+        pandas = pytest.importorskip("pandas")
+        found = self.read_files(tmp_path, first, second)["x"]
+        values = [value for part in (first, second) for value in ([None] * 3 if part is None else part)]
+        expected = pandas.Series(values, dtype=object)
+        np.testing.assert_array_equal(found.isna(), expected.isna())
+        assert found.dropna().tolist() == expected.dropna().tolist()
+
+    def test_types_without_a_common_one_are_named(self, tmp_path):
+        with pytest.raises(ValueError, match=r"1\.parquet.*Field x.*int64 vs.*string.*one type in all files"):
+            self.read_files(tmp_path, [1, 2, 3], ["a", "b", "c"])
+        with pytest.raises(ValueError, match=r"0\.parquet.*9007199254740993 not in range.*one type in all files"):
+            self.read_files(tmp_path, [2**53 + 1, 2, 3], [0.5, 1.5, 2.5])
+
+    def test_file_without_the_target_is_named(self, tmp_path):
+        with pytest.raises(ValueError, match=r"expected the target 'x' in every file, .*1\.parquet has no such column"):
+            self.read_files(tmp_path, [1, 2, 3], None, target="x")
+
+    def test_indexes_are_no_columns(self, frame, tmp_path):
+        """pandas writes the index of rows that a filter has left as a column, one of unbroken rows not."""
+        frame[:8].to_parquet(tmp_path / "0.parquet")
+        frame[8::2].to_parquet(tmp_path / "1.parquet")
+        assert all(list(chunk.x.columns) == ["size", "color"] for chunk in ChunkSource(tmp_path, "target"))
+
+    @pytest.mark.parametrize(
+        ("keys", "pandas_notes", "expected"),
+        [
+            (["001", "2"], True, ["001", "2"]),
+            (["001", "2"], False, ["001", "2"]),
+            (["1", "20"], True, ["1", "20"]),
+            (["1", "20"], False, [1, 20]),
+            ([1, 20], True, [1, 20]),
+            ([-3, 3_000_000_000], True, [-3, 3_000_000_000]),
+            (["a b", "c/d"], False, ["a b", "c/d"]),
+        ],
+    )
+    def test_keys_of_folders_are_as_they_were_written(self, frame, tmp_path, keys, pandas_notes, expected):
+        parquet = pytest.importorskip("pyarrow.parquet")
+        table = parquet.core.pa.Table.from_pandas(frame.assign(key=np.array(keys)[np.arange(20) % 2]))
+        table = table if pandas_notes else table.replace_schema_metadata(None)
+        parquet.write_to_dataset(table, tmp_path, partition_cols=["key"])
+        source = ChunkSource(tmp_path, "target")
+        assert [set(chunk.x["key"]) for chunk in source] == [{key} for key in expected]
+        assert set(joined([chunk.x for chunk in source])["size"]) == set(X[:, 0])
+
     @pytest.mark.parametrize("target", [None, "price"])
     def test_target_is_a_column(self, frame, tmp_path, target):
         frame.to_parquet(tmp_path / "one.parquet")
