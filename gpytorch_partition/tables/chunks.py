@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpytorch_partition.tables.cells import names_of
+from gpytorch_partition.tables.cells import names_of, read_cells
 from gpytorch_partition.tables.parquet_files import parquet_batches
 
 _ROWS_AT_ONCE = 2**16  # of arrays and parquet files
@@ -108,6 +108,19 @@ def joined(parts: list[Any]) -> Any:
 
         return pandas.concat(parts, ignore_index=True)
     return np.concatenate(parts)
+
+
+def number_columns(x: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """
+    The columns of floating point numbers of a chunk, with their names; `x0` is the first of an array.
+
+    :param x: What :class:`Chunk` holds.
+    """
+    if not isinstance(x, Mapping) and not hasattr(x, "columns"):
+        x = {f"x{number}": x[:, number] for number in range(x.shape[1])}
+    for name in x if isinstance(x, Mapping) else x.columns:
+        if getattr(getattr(x[name], "dtype", None), "kind", "") == "f":
+            yield str(name), read_cells(x[name], str(name)).values
 
 
 class _Slices:
