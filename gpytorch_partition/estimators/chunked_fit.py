@@ -68,7 +68,8 @@ class FitsChunks:
         :return: The regressor itself, which predicts, explains and is saved as others; `summary()` is of the sample
             where it is of rows, `nearest_rows` finds rows of the sample, `importance` and `partial_dependence` are
             refused.
-        :raises TypeError: If chunks are none of these, such as a generator, which can be read once only.
+        :raises TypeError: If chunks are none of these, such as a generator, which can be read once only, or the target
+            is no name, as in `fit_chunks(X, y)`.
         :raises ValueError: If a chunk, whose number is told, or a parameter cannot be used, or there are fewer than 500
             rows.
         :raises ImportError: If parquet files are to be read without pandas and pyarrow.

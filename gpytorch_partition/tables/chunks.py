@@ -45,7 +45,8 @@ class ChunkSource:
         iterable of pairs (X, y) that can be iterated over again; or a function without arguments that returns an
         iterator of them.
     :param target: The column of parquet files that holds the targets; None for all others.
-    :raises TypeError: If chunks are anything else, such as a generator, which can be read only once.
+    :raises TypeError: If chunks are anything else, such as a generator, which can be read only once, or the target is
+        no name.
     :raises ValueError: If the target is no column, or is missing where it is needed.
     :raises ImportError: If parquet files are to be read without pyarrow and pandas.
 
@@ -57,15 +58,21 @@ class ChunkSource:
 
     def __init__(self, chunks: Any, target: str | None = None) -> None:
         self.num_chunks: int | None = None  # where it is known
+        if target is not None and not isinstance(target, str):
+            raise TypeError(
+                "expected target as the name of a column of parquet files, or None, got a "
+                f"{type(target).__name__}: rows and targets are one argument, a pair, fit_chunks((X, y)); fit(X, y) "
+                "takes rows in memory"
+            )
         if isinstance(chunks, str | os.PathLike):
             self._open, self.num_chunks = parquet_batches(Path(chunks), target, _ROWS_AT_ONCE)
             return
-        if target is not None:
-            raise ValueError(f"expected target=None, as chunks have their targets with them, got {target!r}")
         if isinstance(chunks, tuple) and len(chunks) == 2 and all(map(_is_array, chunks)):
             _check_lengths(*chunks, "the pair of arrays")
             chunks = _Slices(*chunks)
         self._open = chunks if callable(chunks) else partial(iter, _checked_iterable(chunks))
+        if target is not None:
+            raise ValueError(f"expected target=None, as chunks have their targets with them, got {target!r}")
         self.num_chunks = len(chunks) if isinstance(chunks, Sized) else None
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -149,7 +156,7 @@ def _checked_iterable(chunks: Any) -> Iterable[Any]:
             f"expected chunks that can be read twice, got a {type(chunks).__name__}, which is used up by the first "
             "pass: give a function that begins anew, fit_chunks(lambda: array_chunks(x, y)), or a list"
         )
-    if not isinstance(chunks, Iterable) or isinstance(chunks, Mapping) or hasattr(chunks, "columns"):
+    if not isinstance(chunks, Iterable) or isinstance(chunks, Mapping) or _is_array(chunks):
         raise TypeError(f"expected {_FORMS}, got a {type(chunks).__name__}; fit(X, y) takes rows in memory")
     return chunks
 

@@ -173,6 +173,19 @@ class TestErrors:
         with pytest.raises(ValueError, match="expected target=None"):
             ChunkSource(halves(), "target")
 
+    @pytest.mark.parametrize("chunks", [X, halves(), "folder"])
+    def test_targets_as_a_second_argument(self, chunks):
+        message = r"expected target as the name of a column.*got a ndarray.*fit_chunks\(\(X, y\)\).*fit\(X, y\)"
+        with pytest.raises(TypeError, match=message):
+            ChunkSource(chunks, Y)
+
+    def test_rows_in_memory_with_the_name_of_a_column(self):
+        frame = pytest.importorskip("pandas").DataFrame({"x": Y, "y": Y})
+        with pytest.raises(TypeError, match=r"expected a folder .* got a DataFrame; fit\(X, y\) takes rows in memory"):
+            ChunkSource(frame, "y")
+        with pytest.raises(TypeError, match=r"expected a folder .* got a ndarray; fit\(X, y\) takes rows in memory"):
+            ChunkSource(X, "y")
+
     @pytest.mark.parametrize(
         ("second", "error", "message"),
         [
