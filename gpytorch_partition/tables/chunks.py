@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 
 from gpytorch_partition.tables.cells import names_of, read_cells
 from gpytorch_partition.tables.parquet_files import parquet_batches
@@ -68,6 +69,7 @@ class ChunkSource:
             self._open, self.num_chunks = parquet_batches(Path(chunks), target, _ROWS_AT_ONCE)
             return
         if isinstance(chunks, tuple) and len(chunks) == 2 and all(map(_is_array, chunks)):
+            _refuse_sparse(chunks[0], "the pair of arrays")
             _check_lengths(*chunks, "the pair of arrays")
             chunks = _Slices(*chunks)
         self._open = chunks if callable(chunks) else partial(iter, _checked_iterable(chunks))
@@ -135,7 +137,7 @@ class _Slices:
 
     def __init__(self, x: Any, y: Any) -> None:
         self._x, self._y = x, y
-        self._size = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, np.asarray(x[:1]).size)))
+        self._size = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, np.asarray(_slice(x, slice(0, 1))).size)))
 
     def __len__(self) -> int:
         return -(-len(self._y) // self._size)
@@ -143,7 +145,14 @@ class _Slices:
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for start in range(0, len(self._y), self._size):
             rows = slice(start, start + self._size)
-            yield np.asarray(self._x[rows]), np.asarray(self._y[rows])
+            yield _slice(self._x, rows), np.asarray(_slice(self._y, rows))
+
+
+def _slice(values: Any, rows: slice) -> Any:
+    """Rows of a table, or as an array."""
+    if hasattr(values, "iloc"):
+        return values.iloc[rows]
+    return values[rows] if hasattr(values, "columns") else np.asarray(values[rows])
 
 
 def _is_array(value: Any) -> bool:
@@ -166,15 +175,29 @@ def _pair(pair: Any, name: str) -> tuple[Any, np.ndarray]:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         got = f"{len(pair)} parts" if isinstance(pair, tuple | list) else f"a {type(pair).__name__}"
         raise TypeError(f"{name}: expected a pair (X, y) of rows and targets, got {got}")
-    x, y = _rows(pair[0]), _targets(pair[1], name)
+    x, y = _rows(pair[0], name), _targets(pair[1], name)
     _check_lengths(_first_column(x), y, name)
     return x, y
 
 
-def _rows(x: Any) -> Any:
-    if isinstance(x, Mapping) or hasattr(x, "iloc"):
+def _rows(x: Any, name: str) -> Any:
+    _refuse_sparse(x, name)
+    if isinstance(x, Mapping):
+        return {key: np.asarray(column) if isinstance(column, list | tuple) else column for key, column in x.items()}
+    if hasattr(x, "iloc"):
         return x
-    return x.to_pandas() if hasattr(x, "to_pandas") else np.asarray(x)
+    rows = x.to_pandas() if hasattr(x, "to_pandas") else np.asarray(x)
+    if rows.ndim == 0:
+        raise TypeError(f"{name}: expected rows (n x D) or a table, got a {type(x).__name__}")
+    return rows
+
+
+def _refuse_sparse(x: Any, name: str) -> None:
+    if issparse(x):
+        raise TypeError(
+            f"{name}: expected dense rows, got a {type(x).__name__}: give X.toarray() of a chunk at a time, from a "
+            "function; instead of one-hot columns give the categories themselves, a column of text each"
+        )
 
 
 def _first_column(x: Any) -> Any:

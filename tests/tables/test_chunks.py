@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import coo_matrix, csr_array
 
 from gpytorch_partition.tables.chunks import ChunkSource, joined, rows_of
 
@@ -42,6 +43,17 @@ class TestSources:
     def test_large_arrays_are_read_in_pieces(self):
         x, y = np.zeros((150_000, 1)), np.zeros(150_000)
         assert [len(chunk.y) for chunk in ChunkSource((x, y))] == [2**16, 2**16, 150_000 - 2**17]
+
+    def test_a_pair_of_a_frame_and_targets_keeps_columns(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"a": Y, "b": Y.astype(str)}, index=np.arange(20)[::-1] + 5)
+        (chunk,) = ChunkSource((frame, frame["a"]))
+        pandas.testing.assert_frame_equal(chunk.x, frame)
+
+    def test_columns_that_are_lists(self):
+        (chunk,) = ChunkSource([({"a": [1, None, 3], "b": ("u", "v", "w")}, [1, 2, 3])])
+        some = rows_of(chunk.x, np.array([0, 2]))
+        assert {name: column.tolist() for name, column in some.items()} == {"a": [1, 3], "b": ["u", "w"]}
 
     def test_empty_chunks_are_left_out(self):
         chunks = [(X[:0], Y[:0]), *halves(), (X[:0], Y[:0])]
@@ -190,6 +202,14 @@ class TestErrors:
         ("second", "error", "message"),
         [
             (X[:3], TypeError, r"chunk 1: expected a pair \(X, y\).*ndarray"),
+            (
+                (csr_array(X[:3]), Y[:3]),
+                TypeError,
+                r"chunk 1: expected dense rows, got a csr_array: give X.toarray\(\)",
+            ),
+            ((coo_matrix(X[:3]), Y[:3]), TypeError, r"chunk 1: expected dense rows, got a coo_matrix"),
+            ((3, Y[:3]), TypeError, r"chunk 1: expected rows \(n x D\) or a table, got a int"),
+            (("x.npy", Y[:3]), TypeError, r"chunk 1: expected rows \(n x D\) or a table, got a str"),
             ((X[:3], Y[:2]), ValueError, "chunk 1: expected as many targets as rows, got 3 rows and 2 targets"),
             ((X[:3], [1, np.nan, 2]), ValueError, "chunk 1: expected finite targets, got 1 .* row 1 of the chunk"),
             ((X[:3], ["a", "b", "c"]), ValueError, "chunk 1: expected targets that are numbers"),
@@ -202,6 +222,10 @@ class TestErrors:
     def test_bad_chunks_are_named(self, second, error, message):
         with pytest.raises(error, match=message):
             self.read([(X, Y), second])
+
+    def test_sparse_pair(self):
+        with pytest.raises(TypeError, match="the pair of arrays: expected dense rows, got a csr_array"):
+            ChunkSource((csr_array(X), Y))
 
     def test_no_rows(self):
         with pytest.raises(ValueError, match="expected chunks with rows, got 1 chunks without any"):
