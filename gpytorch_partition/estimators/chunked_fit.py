@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.counted_kernels import check_countable, counted_kernel
-from gpytorch_partition.estimators.machine import check_count, check_magnitudes, warn_of_rounding
+from gpytorch_partition.estimators.machine import LARGEST, check_count, check_magnitudes, warn_of_rounding
 from gpytorch_partition.estimators.sample_weight import target_unit
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models import FeatureSpaceGP
@@ -19,7 +19,7 @@ from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 from gpytorch_partition.progress import progress, ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
-from gpytorch_partition.tables.chunks import Chunk, ChunkSource
+from gpytorch_partition.tables.chunks import Chunk, ChunkSource, number_columns
 from gpytorch_partition.tables.row_sample import RowSample
 
 _ROWS_COUNTED_AT_ONCE = 2**17
@@ -68,7 +68,8 @@ class FitsChunks:
         :return: The regressor itself, which predicts, explains and is saved as others; `summary()` is of the sample
             where it is of rows, `nearest_rows` finds rows of the sample, `importance` and `partial_dependence` are
             refused.
-        :raises TypeError: If chunks are none of these, such as a generator, which can be read once only.
+        :raises TypeError: If chunks are none of these, such as a generator, which can be read once only, or the target
+            is no name, as in `fit_chunks(X, y)`.
         :raises ValueError: If a chunk, whose number is told, or a parameter cannot be used, or there are fewer than 500
             rows.
         :raises ImportError: If parquet files are to be read without pandas and pyarrow.
@@ -90,7 +91,7 @@ class FitsChunks:
         source, random = ChunkSource(chunks, target), random_state_of(self.random_state)
         with verbosity(self.verbose), ticking("fitting chunks"), recorded_stages() as self.seconds_:
             with stage("sampling rows"):
-                sample = _sample(source, sample_rows, random)
+                sample = self._sample(source, sample_rows, random)
                 _check_enough(sample.num_rows)
             x, y, original = self._learned_columns(sample)
             with stage("building the kernel"):
@@ -112,6 +113,28 @@ class FitsChunks:
             self._keep(found, CountedGP(space, x, y, _extremes([extremes, x])))
         self._counted_rows = sample.rows
         return self
+
+    def _sample(self: Any, source: ChunkSource, size: int, random: np.random.RandomState) -> RowSample:
+        bar = progress(source, "sampling rows", source.num_chunks)
+        return RowSample(size, random).of(map(self._with_usable_numbers, bar))
+
+    def _with_usable_numbers(self: Any, chunk: Chunk) -> Chunk:
+        """The chunk, if its numbers can be used: of a sample, errors could not name it."""
+        knows_holes = self._finiteness is not True
+        for name, values in number_columns(chunk.x):
+            expected, are_bad = f"expected numbers up to {LARGEST:g}", np.abs(values) > LARGEST
+            if not knows_holes and not are_bad.any():
+                expected, are_bad = self._no_holes, np.isnan(values)
+            if are_bad.any():
+                row = int(are_bad.argmax())
+                at = f"in column {name!r}, row {row} of the chunk"
+                raise ValueError(f"{chunk.name}: {expected}, got {values[row]:g} {at}")
+        return chunk
+
+    @property
+    def _no_holes(self: Any) -> str:
+        kernel = f"kernel={self.kernel!r}" if isinstance(self.kernel, str) else "a kernel of numbers"
+        return f"{kernel} expected no missing cells (give 'auto' or 'forest', which know them)"
 
     def _learned_columns(self: Any, sample: RowSample) -> tuple[Tensor, Tensor, Tensor]:
         """What the columns of the sample are; its rows and targets standardized, and the targets as they are."""
@@ -150,7 +173,7 @@ class FitsChunks:
             check_magnitudes(X, "X")
             check_magnitudes(y, "y")
             if self._finiteness is True and np.isnan(X).any():
-                raise ValueError(f"kernel={self.kernel!r} expected no missing cells: give 'auto' or 'forest'")
+                raise ValueError(self._no_holes)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{chunk.name}: {error}") from error
         return self._columns.apply_array(X), self._unit.apply_array(y.astype(np.float64))
@@ -197,11 +220,6 @@ def _extremes(blocks: Iterable[Tensor]) -> Tensor:
     x = torch.cat([block for block in blocks if len(block)])
     low, high = x.nan_to_num(nan=torch.inf).amin(0), x.nan_to_num(nan=-torch.inf).amax(0)
     return torch.stack([low, high]).where(low <= high, torch.nan)
-
-
-def _sample(source: ChunkSource, size: int, random: np.random.RandomState) -> RowSample:
-    bar = progress(source, "sampling rows", source.num_chunks)
-    return RowSample(size, random).of(bar)
 
 
 def _check_enough(num_rows: int) -> None:

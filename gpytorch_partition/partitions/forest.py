@@ -433,6 +433,10 @@ class TreeCutPartition(Partition):
         check_saved(has_shape(clusters, int(leaves.sum())), self, "a cluster for each leaf")
         check_saved((clusters >= 0).all() and (clusters < counts.repeat_interleave(leaves)).all(), self, "clusters")
 
+    def _check_values(self, x: Tensor) -> None:
+        """Accept missing values where the forest does."""
+        super()._check_values(_with_missing_as_zero(x) if self.forest.handles_missing else x)
+
     def _labels(self, x: Tensor) -> Tensor:
         leaves = self.forest._labels(x) + self.forest.layout.tree_leaves[:-1]
         return self.clusters[leaves].to(torch.int64)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 
-from gpytorch_partition.tables.cells import names_of
+from gpytorch_partition.tables.cells import names_of, read_cells
+from gpytorch_partition.tables.parquet_files import parquet_batches
 
 _ROWS_AT_ONCE = 2**16  # of arrays and parquet files
 _NUMBERS_AT_ONCE = 2**24  # of wide arrays
@@ -45,7 +46,8 @@ class ChunkSource:
         iterable of pairs (X, y) that can be iterated over again; or a function without arguments that returns an
         iterator of them.
     :param target: The column of parquet files that holds the targets; None for all others.
-    :raises TypeError: If chunks are anything else, such as a generator, which can be read only once.
+    :raises TypeError: If chunks are anything else, such as a generator, which can be read only once, or the target is
+        no name.
     :raises ValueError: If the target is no column, or is missing where it is needed.
     :raises ImportError: If parquet files are to be read without pyarrow and pandas.
 
@@ -57,15 +59,22 @@ class ChunkSource:
 
     def __init__(self, chunks: Any, target: str | None = None) -> None:
         self.num_chunks: int | None = None  # where it is known
+        if target is not None and not isinstance(target, str):
+            raise TypeError(
+                "expected target as the name of a column of parquet files, or None, got a "
+                f"{type(target).__name__}: rows and targets are one argument, a pair, fit_chunks((X, y)); fit(X, y) "
+                "takes rows in memory"
+            )
         if isinstance(chunks, str | os.PathLike):
-            self._open, self.num_chunks = _parquet(Path(chunks), target)
+            self._open, self.num_chunks = parquet_batches(Path(chunks), target, _ROWS_AT_ONCE)
             return
-        if target is not None:
-            raise ValueError(f"expected target=None, as chunks have their targets with them, got {target!r}")
         if isinstance(chunks, tuple) and len(chunks) == 2 and all(map(_is_array, chunks)):
+            _refuse_sparse(chunks[0], "the pair of arrays")
             _check_lengths(*chunks, "the pair of arrays")
             chunks = _Slices(*chunks)
         self._open = chunks if callable(chunks) else partial(iter, _checked_iterable(chunks))
+        if target is not None:
+            raise ValueError(f"expected target=None, as chunks have their targets with them, got {target!r}")
         self.num_chunks = len(chunks) if isinstance(chunks, Sized) else None
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -110,12 +119,25 @@ def joined(parts: list[Any]) -> Any:
     return np.concatenate(parts)
 
 
+def number_columns(x: Any) -> Iterator[tuple[str, np.ndarray]]:
+    """
+    The columns of floating point numbers of a chunk, with their names; `x0` is the first of an array.
+
+    :param x: What :class:`Chunk` holds.
+    """
+    if not isinstance(x, Mapping) and not hasattr(x, "columns"):
+        x = {f"x{number}": x[:, number] for number in range(x.shape[1])}
+    for name in x if isinstance(x, Mapping) else x.columns:
+        if getattr(getattr(x[name], "dtype", None), "kind", "") == "f":
+            yield str(name), read_cells(x[name], str(name)).values
+
+
 class _Slices:
     """A pair of arrays as chunks, one of which is read at a time."""
 
     def __init__(self, x: Any, y: Any) -> None:
         self._x, self._y = x, y
-        self._size = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, np.asarray(x[:1]).size)))
+        self._size = min(_ROWS_AT_ONCE, max(1, _NUMBERS_AT_ONCE // max(1, np.asarray(_slice(x, slice(0, 1))).size)))
 
     def __len__(self) -> int:
         return -(-len(self._y) // self._size)
@@ -123,7 +145,14 @@ class _Slices:
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for start in range(0, len(self._y), self._size):
             rows = slice(start, start + self._size)
-            yield np.asarray(self._x[rows]), np.asarray(self._y[rows])
+            yield _slice(self._x, rows), np.asarray(_slice(self._y, rows))
+
+
+def _slice(values: Any, rows: slice) -> Any:
+    """Rows of a table, or as an array."""
+    if hasattr(values, "iloc"):
+        return values.iloc[rows]
+    return values[rows] if hasattr(values, "columns") else np.asarray(values[rows])
 
 
 def _is_array(value: Any) -> bool:
@@ -136,7 +165,7 @@ def _checked_iterable(chunks: Any) -> Iterable[Any]:
             f"expected chunks that can be read twice, got a {type(chunks).__name__}, which is used up by the first "
             "pass: give a function that begins anew, fit_chunks(lambda: array_chunks(x, y)), or a list"
         )
-    if not isinstance(chunks, Iterable) or isinstance(chunks, Mapping) or hasattr(chunks, "columns"):
+    if not isinstance(chunks, Iterable) or isinstance(chunks, Mapping) or _is_array(chunks):
         raise TypeError(f"expected {_FORMS}, got a {type(chunks).__name__}; fit(X, y) takes rows in memory")
     return chunks
 
@@ -146,15 +175,29 @@ def _pair(pair: Any, name: str) -> tuple[Any, np.ndarray]:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         got = f"{len(pair)} parts" if isinstance(pair, tuple | list) else f"a {type(pair).__name__}"
         raise TypeError(f"{name}: expected a pair (X, y) of rows and targets, got {got}")
-    x, y = _rows(pair[0]), _targets(pair[1], name)
+    x, y = _rows(pair[0], name), _targets(pair[1], name)
     _check_lengths(_first_column(x), y, name)
     return x, y
 
 
-def _rows(x: Any) -> Any:
-    if isinstance(x, Mapping) or hasattr(x, "iloc"):
+def _rows(x: Any, name: str) -> Any:
+    _refuse_sparse(x, name)
+    if isinstance(x, Mapping):
+        return {key: np.asarray(column) if isinstance(column, list | tuple) else column for key, column in x.items()}
+    if hasattr(x, "iloc"):
         return x
-    return x.to_pandas() if hasattr(x, "to_pandas") else np.asarray(x)
+    rows = x.to_pandas() if hasattr(x, "to_pandas") else np.asarray(x)
+    if rows.ndim == 0:
+        raise TypeError(f"{name}: expected rows (n x D) or a table, got a {type(x).__name__}")
+    return rows
+
+
+def _refuse_sparse(x: Any, name: str) -> None:
+    if issparse(x):
+        raise TypeError(
+            f"{name}: expected dense rows, got a {type(x).__name__}: give X.toarray() of a chunk at a time, from a "
+            "function; instead of one-hot columns give the categories themselves, a column of text each"
+        )
 
 
 def _first_column(x: Any) -> Any:
@@ -198,36 +241,3 @@ def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] |
         shown, got = (names_of(each) if isinstance(each, list) else f"{each} columns" for each in (known, columns))
         raise ValueError(f"{chunk.name}: expected the columns of the first chunk, {shown}, in its order, got {got}")
     return columns
-
-
-def _parquet(path: Path, target: str | None) -> tuple[Callable[[], Iterator[Any]], int]:
-    """How to read parquet files, in the order of their names, and the number of chunks."""
-    if find_spec("pandas") is None or find_spec("pyarrow") is None:
-        raise ImportError('parquet files are read by pyarrow and pandas: pip install "gpytorch_partition[tables]"')
-    import pyarrow
-    from pyarrow import dataset
-
-    if not path.exists():
-        raise FileNotFoundError(f"expected a parquet file or a folder of such, got {path}, which does not exist")
-    try:
-        found = dataset.dataset(path, format="parquet", partitioning="hive")
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise ValueError(f"expected a parquet file or a folder of such, got {path}: {error}") from error
-    files = sorted(found.get_fragments(), key=lambda fragment: fragment.path)
-    names = found.schema.names
-    if not files:
-        raise ValueError(f"expected a folder of parquet files, got {path}, which has none")
-    if target is None or target not in names:
-        raise ValueError(
-            f"expected target as the name of the column of targets, one of {names_of(names)}, got {target!r}: "
-            "fit_chunks(path, 'name')"
-        )
-    groups = [file.metadata.row_group(i).num_rows for file in files for i in range(file.metadata.num_row_groups)]
-    return partial(_batches, files, found.schema, target), sum(-(-size // _ROWS_AT_ONCE) for size in groups)
-
-
-def _batches(files: list[Any], schema: Any, target: str) -> Iterator[tuple[Any, Any]]:
-    for file in files:
-        for batch in file.to_batches(schema=schema, batch_size=_ROWS_AT_ONCE, batch_readahead=1, fragment_readahead=1):
-            frame = batch.to_pandas()
-            yield frame.drop(columns=target), frame[target]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from copy import deepcopy
 
 import numpy as np
@@ -155,6 +156,18 @@ class TestKernels:
         assert "levels of trees below" in model.left_out_[0]
         assert model.left_out_[0] in str(model.summary())
 
+    def test_cut_forest_knows_holes(self, tmp_path):
+        holes = X.copy()
+        holes[random.rand(NUM_ROWS) < 0.1, 0] = np.nan
+        model = fitted("forest", split(200, x=holes))
+        assert "levels of trees below" in model.left_out_[0]
+        whole = PartitionGPRegressor("forest", num_partitions=10, random_state=0).fit(holes, Y)
+        assert model.score(holes, Y) > whole.score(holes, Y) - 0.1 > 0.5
+        model.save(tmp_path / "model.gp")
+        np.testing.assert_array_equal(
+            PartitionGPRegressor.load(tmp_path / "model.gp").predict(holes), model.predict(holes)
+        )
+
     def test_ensembles_see_columns_as_they_are(self):
         ensemble = ExtraTreesRegressor(5, max_leaf_nodes=8, random_state=0)
         grown, given = fitted(ensemble), fitted(ensemble.fit(X[:100], Y[:100]))
@@ -205,7 +218,7 @@ class TestKernels:
             PartitionGPRegressor(kernel, num_partitions=100, random_state=0).fit_chunks(split())
 
     def test_holes_are_refused_by_name(self):
-        with pytest.raises(ValueError, match="without missing cells.*give 'auto' or 'forest'"):
+        with pytest.raises(ValueError, match="expected no missing cells .give 'auto' or 'forest'"):
             fitted("fast_cluster", [({"a": X[:, 0], "b": np.where(X[:, 1] < 0.5, np.nan, 1.0)}, Y)])
 
 
@@ -278,16 +291,28 @@ class TestFailures:
         expected = model.predict(X)
         bad = X.copy()
         bad[500, 1] = np.inf
-        with pytest.raises(ValueError, match=r"chunk 2 \(rows 400 to 599\).*infinity"):
+        with pytest.raises(ValueError, match=r"chunk 2 \(rows 400 to 599\).*got inf in"):
             model.fit_chunks(split(200, 400, x=bad), sample_rows=1)
         np.testing.assert_array_equal(model.predict(X), expected)
         with pytest.raises(NotFittedError):
             PartitionGPRegressor().predict(X)
 
+    @pytest.mark.parametrize("table", [False, True])
+    @pytest.mark.parametrize("sample_rows", [1, 600])
+    @pytest.mark.parametrize(("value", "kernel"), [(np.inf, "auto"), (1e200, "auto"), (np.nan, "fast_cluster")])
+    def test_bad_numbers_are_named_in_the_sample_or_not(self, table, sample_rows, value, kernel):
+        bad = X.copy()
+        bad[420:, 1] = value
+        chunks = [({"x0": x[:, 0], "x1": x[:, 1]} if table else x, y) for x, y in split(200, 400, x=bad)]
+        got = re.escape(f"{value:g} in column 'x1', row 20 of the chunk")
+        message = rf"chunk 2 \(rows 400 to 599\): .*expected .* got {got}"
+        with pytest.raises(ValueError, match=message):
+            PartitionGPRegressor(kernel, random_state=0).fit_chunks(chunks, sample_rows=sample_rows)
+
     def test_holes_that_no_row_of_the_sample_has(self):
         holes = {"a": X[:5, 0], "b": np.array([0.5, 0.5, np.nan, 0.5, 0.5])}
         chunks = [({"a": X[:, 0], "b": X[:, 1]}, Y), (holes, Y[:5])]
-        with pytest.raises(ValueError, match=r"chunk 1 \(rows 600 to 604\): .*expected no missing cells: give 'auto'"):
+        with pytest.raises(ValueError, match=r"chunk 1 \(rows 600 to 604\): .*expected no missing cells .give 'auto'"):
             PartitionGPRegressor("fast_cluster", 10, random_state=0).fit_chunks(chunks, sample_rows=20)
         assert fitted("auto", chunks).model_.num_rows == 605
 

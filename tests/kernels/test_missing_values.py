@@ -42,6 +42,22 @@ def test_the_code_is_nan_to_the_trees(dtype):
     assert torch.equal(partition.labels(encode_missing(X).to(dtype)), labels)
 
 
+def test_cut_trees_send_missing_values_where_whole_ones_do():
+    whole = ForestPartition(grow_forest(X, Y, num_trees=5, random_state=0))
+    heights, labels = whole.layout.heights, whole.labels(X)
+    assert torch.equal(whole.cut(heights).labels(X), labels)
+    assert torch.equal(whole.cut(heights).labels(encode_missing(X)), labels)
+    for tree, coarse in enumerate(whole.cut(heights // 2).labels(X).unbind(1)):
+        assert all(len(coarse[labels[:, tree] == leaf].unique()) == 1 for leaf in labels[:, tree].unique())
+    with pytest.raises(ValueError, match="TreeCutPartition expected finite points"):
+        whole.cut(heights).labels(X.nan_to_num(torch.inf))
+
+
+def test_sampled_heights_take_missing_values():
+    kernel = RandomForestKernel(X, Y, 20, heights="sampled", random_state=0)
+    assert torch.equal(kernel(X, X).to_dense(), kernel(encode_missing(X), X).to_dense())
+
+
 def test_trees_grow_on_missing_values_as_scikit_learn_grows_them():
     forest = grow_forest(encode_missing(X), Y, num_trees=20, random_state=0)
     assert np.array_equal(forest.predict(X), grow_forest(X, Y, num_trees=20, random_state=0).predict(X))

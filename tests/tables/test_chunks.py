@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import coo_matrix, csr_array
 
 from gpytorch_partition.tables.chunks import ChunkSource, joined, rows_of
 
@@ -43,6 +44,17 @@ class TestSources:
         x, y = np.zeros((150_000, 1)), np.zeros(150_000)
         assert [len(chunk.y) for chunk in ChunkSource((x, y))] == [2**16, 2**16, 150_000 - 2**17]
 
+    def test_a_pair_of_a_frame_and_targets_keeps_columns(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"a": Y, "b": Y.astype(str)}, index=np.arange(20)[::-1] + 5)
+        (chunk,) = ChunkSource((frame, frame["a"]))
+        pandas.testing.assert_frame_equal(chunk.x, frame)
+
+    def test_columns_that_are_lists(self):
+        (chunk,) = ChunkSource([({"a": [1, None, 3], "b": ("u", "v", "w")}, [1, 2, 3])])
+        some = rows_of(chunk.x, np.array([0, 2]))
+        assert {name: column.tolist() for name, column in some.items()} == {"a": [1, 3], "b": ["u", "w"]}
+
     def test_empty_chunks_are_left_out(self):
         chunks = [(X[:0], Y[:0]), *halves(), (X[:0], Y[:0])]
         assert [chunk.name for chunk in ChunkSource(chunks)] == ["chunk 1 (rows 0 to 7)", "chunk 2 (rows 8 to 19)"]
@@ -77,6 +89,71 @@ class TestParquet:
         assert len(parts) == 3
         assert sorted(joined([part.x for part in parts])["color"]) == sorted(whole.x["color"])
 
+    def read_files(self, folder, *columns, target="y"):
+        """The column x of files that pandas has written, each with its own x."""
+        pandas = pytest.importorskip("pandas")
+        pytest.importorskip("pyarrow")
+        for number, column in enumerate(columns):
+            x = {} if column is None else {"x": column}
+            frame = pandas.DataFrame({"z": [1.0, 2.0, 3.0], "y": np.arange(3.0) + number, **x})
+            frame.to_parquet(folder / f"{number}.parquet")
+        return joined([chunk.x for chunk in ChunkSource(folder, target)])
+
+    @pytest.mark.parametrize(
+        ("first", "second"),
+        [
+            ([None, None, None], ["a", None, "b"]),
+            ([1, 2, 3], [1.5, np.nan, 2.5]),
+            (np.array([1, 2, 3], np.float32), [0.1, 0.2, 0.3]),
+            (None, [1, 2, 3]),
+            ([1, 2, 3], None),
+        ],
+    )
+    def test_files_have_the_columns_and_types_of_all(self, tmp_path, first, second):
+        pandas = pytest.importorskip("pandas")
+        found = self.read_files(tmp_path, first, second)["x"]
+        values = [value for part in (first, second) for value in ([None] * 3 if part is None else part)]
+        expected = pandas.Series(values, dtype=object)
+        np.testing.assert_array_equal(found.isna(), expected.isna())
+        assert found.dropna().tolist() == expected.dropna().tolist()
+
+    def test_types_without_a_common_one_are_named(self, tmp_path):
+        with pytest.raises(ValueError, match=r"1\.parquet.*Field x.*int64 vs.*string.*one type in all files"):
+            self.read_files(tmp_path, [1, 2, 3], ["a", "b", "c"])
+        with pytest.raises(ValueError, match=r"0\.parquet.*9007199254740993 not in range.*one type in all files"):
+            self.read_files(tmp_path, [2**53 + 1, 2, 3], [0.5, 1.5, 2.5])
+
+    def test_file_without_the_target_is_named(self, tmp_path):
+        with pytest.raises(ValueError, match=r"expected the target 'x' in every file, .*1\.parquet has no such column"):
+            self.read_files(tmp_path, [1, 2, 3], None, target="x")
+
+    def test_indexes_are_no_columns(self, frame, tmp_path):
+        """pandas writes the index of rows that a filter has left as a column, one of unbroken rows not."""
+        frame[:8].to_parquet(tmp_path / "0.parquet")
+        frame[8::2].to_parquet(tmp_path / "1.parquet")
+        assert all(list(chunk.x.columns) == ["size", "color"] for chunk in ChunkSource(tmp_path, "target"))
+
+    @pytest.mark.parametrize(
+        ("keys", "pandas_notes", "expected"),
+        [
+            (["001", "2"], True, ["001", "2"]),
+            (["001", "2"], False, ["001", "2"]),
+            (["1", "20"], True, ["1", "20"]),
+            (["1", "20"], False, [1, 20]),
+            ([1, 20], True, [1, 20]),
+            ([-3, 3_000_000_000], True, [-3, 3_000_000_000]),
+            (["a b", "c/d"], False, ["a b", "c/d"]),
+        ],
+    )
+    def test_keys_of_folders_are_as_they_were_written(self, frame, tmp_path, keys, pandas_notes, expected):
+        parquet = pytest.importorskip("pyarrow.parquet")
+        table = parquet.core.pa.Table.from_pandas(frame.assign(key=np.array(keys)[np.arange(20) % 2]))
+        table = table if pandas_notes else table.replace_schema_metadata(None)
+        parquet.write_to_dataset(table, tmp_path, partition_cols=["key"])
+        source = ChunkSource(tmp_path, "target")
+        assert [set(chunk.x["key"]) for chunk in source] == [{key} for key in expected]
+        assert set(joined([chunk.x for chunk in source])["size"]) == set(X[:, 0])
+
     @pytest.mark.parametrize("target", [None, "price"])
     def test_target_is_a_column(self, frame, tmp_path, target):
         frame.to_parquet(tmp_path / "one.parquet")
@@ -108,10 +185,31 @@ class TestErrors:
         with pytest.raises(ValueError, match="expected target=None"):
             ChunkSource(halves(), "target")
 
+    @pytest.mark.parametrize("chunks", [X, halves(), "folder"])
+    def test_targets_as_a_second_argument(self, chunks):
+        message = r"expected target as the name of a column.*got a ndarray.*fit_chunks\(\(X, y\)\).*fit\(X, y\)"
+        with pytest.raises(TypeError, match=message):
+            ChunkSource(chunks, Y)
+
+    def test_rows_in_memory_with_the_name_of_a_column(self):
+        frame = pytest.importorskip("pandas").DataFrame({"x": Y, "y": Y})
+        with pytest.raises(TypeError, match=r"expected a folder .* got a DataFrame; fit\(X, y\) takes rows in memory"):
+            ChunkSource(frame, "y")
+        with pytest.raises(TypeError, match=r"expected a folder .* got a ndarray; fit\(X, y\) takes rows in memory"):
+            ChunkSource(X, "y")
+
     @pytest.mark.parametrize(
         ("second", "error", "message"),
         [
             (X[:3], TypeError, r"chunk 1: expected a pair \(X, y\).*ndarray"),
+            (
+                (csr_array(X[:3]), Y[:3]),
+                TypeError,
+                r"chunk 1: expected dense rows, got a csr_array: give X.toarray\(\)",
+            ),
+            ((coo_matrix(X[:3]), Y[:3]), TypeError, r"chunk 1: expected dense rows, got a coo_matrix"),
+            ((3, Y[:3]), TypeError, r"chunk 1: expected rows \(n x D\) or a table, got a int"),
+            (("x.npy", Y[:3]), TypeError, r"chunk 1: expected rows \(n x D\) or a table, got a str"),
             ((X[:3], Y[:2]), ValueError, "chunk 1: expected as many targets as rows, got 3 rows and 2 targets"),
             ((X[:3], [1, np.nan, 2]), ValueError, "chunk 1: expected finite targets, got 1 .* row 1 of the chunk"),
             ((X[:3], ["a", "b", "c"]), ValueError, "chunk 1: expected targets that are numbers"),
@@ -124,6 +222,10 @@ class TestErrors:
     def test_bad_chunks_are_named(self, second, error, message):
         with pytest.raises(error, match=message):
             self.read([(X, Y), second])
+
+    def test_sparse_pair(self):
+        with pytest.raises(TypeError, match="the pair of arrays: expected dense rows, got a csr_array"):
+            ChunkSource((csr_array(X), Y))
 
     def test_no_rows(self):
         with pytest.raises(ValueError, match="expected chunks with rows, got 1 chunks without any"):

@@ -1,0 +1,146 @@
+"""The rows of a folder of parquet files, in batches that all have the columns and types of all files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gpytorch_partition.tables.cells import names_of
+
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # written as int64 is
+_ONE_TYPE = "give the column one type in all files, for example by pandas' astype before to_parquet"
+
+
+def parquet_batches(path: Path, target: str | None, num_rows: int) -> tuple[Callable[[], Iterator[Any]], int]:
+    """
+    How to read a parquet file or the files of a folder, in the order of their names, and the number of batches.
+
+    Each batch has the columns that any of the files has, missing where its own lacks one, in the type that holds those
+    of all files: floats for integers and floats. Indexes of pandas are left out. Folders `key=value/` are a column, of
+    numbers if all values are written as whole numbers are, and pandas has not noted that they are text.
+
+    :param path: A file or folder.
+    :param target: The name of the column of targets, which each file has.
+    :param num_rows: The most rows of a batch.
+    :return: A function that returns an iterator of pairs of a DataFrame and its targets, and how many there are.
+    :raises FileNotFoundError: If there is no such path.
+    :raises ImportError: Without pandas and pyarrow.
+    :raises ValueError: If it has no parquet files or one that is damaged, the target is no column, or the types of a
+        column have none in common; the iterator raises it where a value has no place in the common type.
+    """
+    if find_spec("pandas") is None or find_spec("pyarrow") is None:
+        raise ImportError('parquet files are read by pyarrow and pandas: pip install "gpytorch_partition[tables]"')
+    if not path.exists():
+        raise FileNotFoundError(f"expected a parquet file or a folder of such, got {path}, which does not exist")
+    keys = _types_of_keys(path)
+    files = _files(path, keys)
+    schema = _schema_of_all(files, keys)
+    target = _checked_target(files, schema, target, list(keys))
+    groups = [file.metadata.row_group(i).num_rows for file in files for i in range(file.metadata.num_row_groups)]
+    return partial(_batches, files, schema, target, num_rows), sum(-(-size // num_rows) for size in groups)
+
+
+def _files(path: Path, keys: dict[str, Any] | None) -> list[Any]:
+    """The files in the order of their names, with keys of folders (None: whichever there are) in these types."""
+    import pyarrow
+    from pyarrow import dataset
+
+    schema = None if keys is None else pyarrow.schema(list(keys.items()))
+    try:
+        found = dataset.dataset(path, format="parquet", partitioning=dataset.partitioning(schema, flavor="hive"))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"expected a parquet file or a folder of such, got {path}: {error}") from error
+    if not (files := sorted(found.get_fragments(), key=lambda file: file.path)):
+        raise ValueError(f"expected a folder of parquet files, got {path}, which has none")
+    return files
+
+
+def _types_of_keys(path: Path) -> dict[str, Any]:
+    """Types of the keys of folders: text for those that are text, or that a number would not write (001)."""
+    import pyarrow
+
+    if not (names := list(_keys(_files(path, None)))):
+        return {}
+    files = _files(path, dict.fromkeys(names, pyarrow.string()))
+    are_text = {name for file in files for name in _text_columns(file)}
+    return {
+        name: pyarrow.int64() if name not in are_text and all(map(_is_integer, written)) else pyarrow.string()
+        for name, written in _keys(files).items()
+    }
+
+
+def _keys(files: list[Any]) -> dict[str, list[Any]]:
+    """The values of each key of folders, where files have it."""
+    from pyarrow import dataset
+
+    found: dict[str, list[Any]] = {}
+    for file in files:
+        for name, value in dataset.get_partition_keys(file.partition_expression).items():
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def _is_integer(key: str | None) -> bool:
+    return key is None or _INTEGER.fullmatch(key) is not None
+
+
+def _text_columns(file: Any) -> list[str]:
+    """The columns, those of folders among them, that were text when pandas wrote a file."""
+    columns = (file.physical_schema.pandas_metadata or {}).get("columns", ())
+    return [column["name"] for column in columns if column["numpy_type"].startswith(("str", "object"))]
+
+
+def _schema_of_all(files: list[Any], keys: dict[str, Any]) -> Any:
+    """The columns of all files, each in the type that holds those of all, and the keys of folders."""
+    import pyarrow
+
+    schema = _columns(files[0])
+    for file in files[1:]:
+        try:
+            schema = pyarrow.unify_schemas([schema, _columns(file)], promote_options="permissive")
+        except pyarrow.ArrowException as error:
+            raise ValueError(
+                f"{file.path} and files before it have no types in common: {error}: {_ONE_TYPE}"
+            ) from error
+    return pyarrow.schema([*schema, *(pyarrow.field(*key) for key in keys.items() if key[0] not in schema.names)])
+
+
+def _columns(file: Any) -> Any:
+    """The columns of a file without what pandas has noted of it, whose types need not be those of all files."""
+    import pyarrow
+
+    schema = file.physical_schema
+    indexes = (schema.pandas_metadata or {}).get("index_columns", ())
+    return pyarrow.schema([column for column in schema if column.name not in indexes])
+
+
+def _checked_target(files: list[Any], schema: Any, target: str | None, keys: list[str]) -> str:
+    if target is None or target not in schema.names:
+        raise ValueError(
+            f"expected target as the name of the column of targets, one of {names_of(schema.names)}, got {target!r}: "
+            "fit_chunks(path, 'name')"
+        )
+    for file in files:
+        if target not in [*file.physical_schema.names, *keys]:
+            raise ValueError(f"expected the target {target!r} in every file, {file.path} has no such column")
+    return target
+
+
+def _batches(files: list[Any], schema: Any, target: str, num_rows: int) -> Iterator[tuple[Any, Any]]:
+    for file in files:
+        for frame in _frames(file, schema, num_rows):
+            yield frame.drop(columns=target), frame[target]
+
+
+def _frames(file: Any, schema: Any, num_rows: int) -> Iterator[Any]:
+    import pyarrow
+
+    try:
+        for batch in file.to_batches(schema=schema, batch_size=num_rows, batch_readahead=1, fragment_readahead=1):
+            yield batch.to_pandas()
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{file.path} cannot be read in the types of all files: {error}: {_ONE_TYPE}") from error
