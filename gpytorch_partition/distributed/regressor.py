@@ -21,7 +21,7 @@ from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.distributed.chunks import numbers_of, shards_of, tensors_of
 from gpytorch_partition.distributed.counting import count_chunks
 from gpytorch_partition.distributed.rows import DaskRows
-from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
+from gpytorch_partition.distributed.sampling import Sample, forest_of_shards, sampled_rows
 from gpytorch_partition.distributed.tasks import client_of, sent
 from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
 from gpytorch_partition.inference.feature_space.feature_space import summed_variances
@@ -88,7 +88,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
     :param num_partitions: Number m of trees or clusterings. (Default: 50.)
     :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
     :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
-        chunk: these should be alike. (Default: `"sample"`.)
+        chunk: these should be alike, or empty. (Default: `"sample"`.)
     :param random_state: Seed of the sample and of the kernel. With the same integer and the same chunks, predictions
         are the same to the last bit, for any number of workers.
     :param client: Of the cluster. (Default: Dask's current one.)
@@ -140,11 +140,11 @@ class DaskPartitionGPRegressor(BaseEstimator):
         self._check_parameters()
         client, seed = client_of(self.client), int(random_state_of(self.random_state).randint(2**31))
         shards, names = shards_of((X, y))
-        x, targets = sampled_rows(client, shards, names, self.sample_rows, seed)
-        self._units = Units(Standardization.of(x), Standardization.of(targets, are_targets=True))
+        sample = sampled_rows(client, shards, names, self.sample_rows, seed)
+        self._units = Units(Standardization.of(sample.x), Standardization.of(sample.y, are_targets=True))
         chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards]
-        self.kernel_ = self._grown(client, chunks, names, self._units.of((x, targets)), seed)
-        self.n_features_in_, self._names = x.shape[1], _names_of(X)
+        self.kernel_ = self._grown(client, chunks, names, sample, seed)
+        self.n_features_in_, self._names = sample.x.shape[1], _names_of(X)
         self.model_ = _model_of(self.kernel_, chunks, client)
         values, variance = self.model_.fit(), float(self._units.target.scale) ** 2
         self.noise_, self.outputscale_ = values.noise * variance, values.outputscale * variance
@@ -198,10 +198,11 @@ class DaskPartitionGPRegressor(BaseEstimator):
                 f"expected the {self.n_features_in_} columns of fit ({self._names or 'unnamed'}), got {got}"
             )
 
-    def _grown(self, client: Client, chunks: list[Any], names: list[str], rows: Any, seed: int) -> PartitionKernel:
+    def _grown(self, client: Client, chunks: list[Any], names: list[str], sample: Sample, seed: int) -> PartitionKernel:
         if self.grown_on == "shards":
-            forest = forest_of_shards(client, chunks, names, self.num_partitions, seed)
+            forest = forest_of_shards(client, chunks, names, sample.sizes, self.num_partitions, seed)
             return RandomForestKernel.from_forest(forest)
+        rows = self._units.of((sample.x, sample.y))
         return resolved_kernel(self.kernel, *rows, num_partitions=self.num_partitions, random_state=seed)
 
     def _predictor(self, return_std: bool) -> Predictor:

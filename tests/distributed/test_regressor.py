@@ -88,7 +88,8 @@ def test_the_same_bits_for_any_number_of_workers(options):
 
 def test_a_sample_is_of_distinct_rows_of_all_shards(client):
     shards, names = shards_of(chunks())
-    x, y = sampled_rows(client, shards, names, 300, 1)
+    _, x, y, sizes = sampled_rows(client, shards, names, 300, 1)
+    assert sizes.tolist() == [100] * 7
     all_rows = {tuple(row) for row in torch.cat([rows()[0], rows()[1].unsqueeze(-1)], -1).tolist()}
     drawn = [tuple(row) for row in torch.cat([x, y.unsqueeze(-1)], -1).tolist()]
     assert len(set(drawn)) == 300
@@ -96,7 +97,7 @@ def test_a_sample_is_of_distinct_rows_of_all_shards(client):
     per_shard = [sum(tuple(row) in set(drawn) for row in torch.cat([x, y[:, None]], -1).tolist()) for x, y in chunks()]
     assert all(20 < number < 70 for number in per_shard)  # 43 expected
     whole = sampled_rows(client, shards, names, 10_000, 1)
-    assert len(whole[1]) == len(rows()[1])
+    assert len(whole.y) == len(rows()[1])
 
 
 def test_every_tree_sees_the_rows_of_one_shard(client):
@@ -104,11 +105,28 @@ def test_every_tree_sees_the_rows_of_one_shard(client):
     shards = [
         (torch.rand(100, 1, generator=generator) + 10 * i, torch.rand(100, generator=generator)) for i in range(3)
     ]
-    forest = forest_of_shards(client, shards, ["a", "b", "c"], 5, 0)
+    forest = forest_of_shards(client, shards, ["a", "b", "c"], torch.tensor([100, 100, 100]), 5, 0)
     trees = [ForestPartition(tree).thresholds(0) for tree in forest.estimators_]
     assert [int(each.mean() // 10) for each in trees] == [0, 0, 1, 1, 2]
     assert all(int(each.min() // 10) == int(each.max() // 10) for each in trees)
     assert len({tuple(each.tolist()) for each in trees}) == 5
+
+
+def test_shards_without_rows_grow_no_trees(client):
+    X, y = frames()
+    kept = X["a"].map_partitions(lambda part: (part.index >= 200) & (part.index < 600), meta=("kept", bool))
+    model = regressor(kernel="forest", grown_on="shards", client=client).fit(X[kept], y[kept])
+    assert model.kernel_.num_partitions == 5
+    dense = regressor(kernel="forest", client=client).fit(X[kept], y[kept]).predict(rows()[0])
+    assert np.corrcoef(model.predict(rows()[0]), dense)[0, 1] > 0.8
+
+
+def test_an_empty_shard_in_front_takes_no_share_of_the_trees(client):
+    (x, y), names = rows(), ["empty", "a", "b"]
+    shards, sizes = [(x[:0], y[:0]), (x[:50], y[:50]), (x[50:100], y[50:100] / 0)], torch.tensor([0, 50, 50])
+    assert len(forest_of_shards(client, shards, names, sizes, 1, 0).estimators_) == 1
+    with pytest.raises(RuntimeError, match="b failed: ValueError: expected finite targets"):
+        forest_of_shards(client, shards, names, sizes, 2, 0)
 
 
 def test_a_failed_fit_leaves_the_old_model(client):
