@@ -75,7 +75,7 @@ class ClusterSpaceGP:
     :param rows: The rows, coded by this kernel, with one target: of :func:`local_rows`, or shards.
     :raises TypeError: If the kernel is none of this package's, or rows cannot be asked for sums.
     :raises ValueError: If the kernel's labels are unbounded, as those of Mondrian trees, groups and users' functions,
-        the rows were not coded by it, or they have several targets, or some that are not finite.
+        the rows were not coded by it, there are none, or they have several targets, or some that are not finite.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -256,6 +256,8 @@ def _check_kernel(kernel: Any) -> None:
 
 
 def _check_targets(moments: Moments) -> None:
+    if not moments.num_rows:
+        raise ValueError("expected one row or more, got rows of none: have all chunks been filtered empty?")
     if len(moments.centers) != 1:
         raise ValueError(f"expected rows with one target, got {len(moments.centers)}: make a model for each")
     if not torch.isfinite(moments.squares).all():

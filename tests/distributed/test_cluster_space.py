@@ -50,6 +50,12 @@ def test_likelihoods_are_those_of_the_feature_space(client, kind):
     torch.testing.assert_close(model.means(rows()[0]), exact.predict(rows()[0])[0], rtol=0, atol=0.02)
 
 
+def test_chunks_of_no_rows_at_all_are_refused(client):
+    kernel, (x, y) = fast_clusters(*rows()), rows()
+    with pytest.raises(ValueError, match="expected one row or more, got rows of none"):
+        ClusterSpaceGP(kernel, DaskRows(kernel, [(x[:0], y[:0])] * 3, client))
+
+
 @pytest.mark.slow
 def test_the_regressor_of_many_clusters_is_that_of_few_with_the_same_bits_for_any_number_of_workers(
     monkeypatch, client

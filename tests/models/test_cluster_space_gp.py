@@ -164,6 +164,8 @@ def test_what_is_refused():
         ClusterSpaceGP(kernel(), x)
     with pytest.raises(ValueError, match="coded by this kernel"):
         ClusterSpaceGP(kernel("forest"), rows)
+    with pytest.raises(ValueError, match="expected one row or more, got rows of none"):
+        ClusterSpaceGP(kernel(), local_rows(kernel(), x[:0], y[:0]))
     with pytest.raises(ValueError, match="one target, got 2"):
         ClusterSpaceGP(kernel(), LocalRows(rows.incidence, torch.stack([y, y], -1)))
     with pytest.raises(ValueError, match="finite targets"):
