@@ -133,7 +133,8 @@ class DaskPartitionGPRegressor(BaseEstimator):
         :param X: `N x D` Dask dataframe or array of numbers.
         :param y: `N` Dask series or array, with the same partitions.
         :return: The regressor itself.
-        :raises ValueError: If a parameter cannot be used, partitions are not the same, or there is no client.
+        :raises ValueError: If a parameter cannot be used, partitions are not the same, there is no client, or cells
+            are missing (NaN), which only `"forest"` knows.
         :raises TypeError: If X and y are anything else, or the kernel cannot be counted.
         :raises RuntimeError: If a chunk fails, with its name.
         """
@@ -143,8 +144,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
         sample = sampled_rows(client, shards, names, self.sample_rows, seed)
         self._units = Units(Standardization.of(sample.x), Standardization.of(sample.y, are_targets=True))
         chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards]
-        self.kernel_ = self._grown(client, chunks, names, sample, seed)
         self.n_features_in_, self._names = sample.x.shape[1], _names_of(X)
+        self._check_missing(sample.x)
+        self.kernel_ = self._grown(client, chunks, names, sample, seed)
         self.model_ = _model_of(self.kernel_, chunks, client)
         values, variance = self.model_.fit(), float(self._units.target.scale) ** 2
         self.noise_, self.outputscale_ = values.noise * variance, values.outputscale * variance
@@ -196,6 +198,16 @@ class DaskPartitionGPRegressor(BaseEstimator):
             got = f"columns {names}" if names else f"shape {tuple(X.shape)}"
             raise ValueError(
                 f"expected the {self.n_features_in_} columns of fit ({self._names or 'unnamed'}), got {got}"
+            )
+
+    def _check_missing(self, x: Tensor) -> None:
+        """Refuse missing cells of kernels that do not know them."""
+        holes = x.isnan().any(0).nonzero().squeeze(-1).tolist()
+        if holes and self.kernel != "forest":
+            columns = [self._names[i] for i in holes] if self._names else holes
+            raise ValueError(
+                f"expected no missing cells, got NaN in columns {columns}: fill or drop them, or give kernel='forest', "
+                "which knows them"
             )
 
     def _grown(self, client: Client, chunks: list[Any], names: list[str], sample: Sample, seed: int) -> PartitionKernel:

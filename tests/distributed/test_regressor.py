@@ -161,6 +161,30 @@ def test_other_parameters_are_refused(client, options, message):
         regressor(client=client, **options).fit(*arrays())
 
 
+def _with_holes(column=1, first=0):
+    X, y = (part.numpy().copy() for part in rows())
+    X[first::7, column] = np.nan
+    return da.from_array(X, chunks=(100, 3)), da.from_array(y, chunks=100)
+
+
+@pytest.mark.parametrize("kernel", ["fast_cluster", "mondrian", fast_clusters])
+def test_missing_cells_are_refused_with_the_remedy(client, kernel):
+    with pytest.raises(ValueError, match=r"no missing cells, got NaN in columns \[1\]: .*kernel='forest'"):
+        regressor(kernel=kernel, client=client).fit(*_with_holes())
+
+
+def test_missing_cells_outside_of_the_sample_name_their_chunk(client):
+    with pytest.raises(RuntimeError, match=r"chunk 6 of 7 .* expected finite points, got NaN"):
+        regressor(kernel="fast_cluster", client=client, sample_rows=20).fit(*_with_holes(first=699))
+
+
+@pytest.mark.parametrize("options", [{}, {"grown_on": "shards"}])
+def test_forests_know_missing_cells(client, options):
+    X, y = _with_holes()
+    model = regressor(client=client, num_partitions=20, **options).fit(X, y)
+    assert np.corrcoef(model.predict(X).compute(), y.compute())[0, 1] > 0.7
+
+
 def test_other_columns_are_refused(client):
     X, y = frames()
     model = regressor(client=client).fit(X, y)
