@@ -18,7 +18,7 @@ from torch import Tensor
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.clusters.cluster_index import ClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.distributed.chunks import numbers_of, shards_of, tensors_of
+from gpytorch_partition.distributed.chunks import has_partitions, numbers_of, shards_of, tensors_of
 from gpytorch_partition.distributed.counting import count_chunks
 from gpytorch_partition.distributed.rows import DaskRows
 from gpytorch_partition.distributed.sampling import Sample, forest_of_shards, sampled_rows
@@ -139,6 +139,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
         :raises RuntimeError: If a chunk fails, with its name.
         """
         self._check_parameters()
+        _check_partitions(X, y)
         client, seed = client_of(self.client), int(random_state_of(self.random_state).randint(2**31))
         shards, names = shards_of((X, y))
         sample = sampled_rows(client, shards, names, self.sample_rows, seed)
@@ -234,6 +235,15 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     def _sent(self, predictor: Predictor) -> Delayed:
         return dask.delayed(sent(client_of(self.client), "predictor", predictor))
+
+
+def _check_partitions(X: Any, y: Any) -> None:
+    """Refuse what is in memory."""
+    if not (has_partitions(X) and has_partitions(y)):
+        raise TypeError(
+            f"expected X and y as Dask dataframes or arrays, got a {type(X).__name__} and a {type(y).__name__}: "
+            "PartitionGPRegressor fits to rows in memory, dask.array.from_array(rows, chunks=...) makes Dask's of them"
+        )
 
 
 def _names_of(X: Any) -> list[Any]:

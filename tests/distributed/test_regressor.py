@@ -161,6 +161,15 @@ def test_other_parameters_are_refused(client, options, message):
         regressor(client=client, **options).fit(*arrays())
 
 
+def test_rows_in_memory_are_refused_with_the_remedy(client):
+    X, y = (part.numpy() for part in rows())
+    for own in ((X, y), (arrays()[0], y), (X.tolist(), y), (chunks(), None)):
+        with pytest.raises(TypeError, match=r"expected X and y as Dask dataframes or arrays, got a .*from_array"):
+            regressor(client=client).fit(*own)
+    with pytest.raises(TypeError, match=r"got a Tensor: give \[\(X, y\)\] for one chunk"):
+        shards_of(rows())
+
+
 def _with_holes(column=1, first=0):
     X, y = (part.numpy().copy() for part in rows())
     X[first::7, column] = np.nan
