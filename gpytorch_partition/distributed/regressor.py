@@ -194,9 +194,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     def _check_columns(self, X: Any) -> None:
         """Refuse other numbers of columns, and other names or another order of these."""
-        names = _names_of(X)
-        if X.ndim != 2 or X.shape[1] != self.n_features_in_ or (self._names and names and names != self._names):
-            got = f"columns {names}" if names else f"shape {tuple(X.shape)}"
+        names, shape = _names_of(X), np.shape(X)
+        if np.ndim(X) != 2 or shape[1] != self.n_features_in_ or (self._names and names and names != self._names):
+            got = f"columns {names}" if names else f"shape {tuple(shape)}"
             raise ValueError(
                 f"expected the {self.n_features_in_} columns of fit ({self._names or 'unnamed'}), got {got}"
             )
@@ -248,7 +248,7 @@ def _check_partitions(X: Any, y: Any) -> None:
 
 def _names_of(X: Any) -> list[Any]:
     """The names of the columns of a dataframe; none of an array."""
-    return list(getattr(X, "columns", ()))
+    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's, and those of others
 
 
 def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:

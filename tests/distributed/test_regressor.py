@@ -69,6 +69,24 @@ def test_frames_arrays_and_rows_in_memory_have_the_same_predictions(client):
     np.testing.assert_array_equal(model.predict(X).compute(), mean.compute())
 
 
+def test_lists_are_predicted(client):
+    model = regressor(client=client).fit(*arrays())
+    points = rows()[0][:20].numpy()
+    np.testing.assert_array_equal(model.predict(points.astype(float).tolist()), model.predict(points))
+    with pytest.raises(ValueError, match=r"expected the 3 columns of fit \(unnamed\), got shape \(3,\)"):
+        model.predict([0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("kind", ["polars", "pyarrow"])
+def test_other_frames_are_predicted_by_their_names(client, kind):
+    frame_of = pytest.importorskip(kind).table if kind == "pyarrow" else pytest.importorskip(kind).DataFrame
+    model, points = regressor(client=client).fit(*frames()), rows()[0][:20].numpy()
+    columns = dict(zip("abc", points.T))
+    np.testing.assert_array_equal(model.predict(frame_of(columns)), model.predict(points))
+    with pytest.raises(ValueError, match=r"got columns \['b', 'a', 'c'\]"):
+        model.predict(frame_of({name: columns[name] for name in "bac"}))
+
+
 def test_intervals_cover_new_observations(client):
     X, y = (part[:500] for part in arrays())
     mean, deviation = regressor(num_partitions=20, client=client).fit(X, y).predict(rows()[0][500:], return_std=True)
