@@ -22,7 +22,7 @@ from gpytorch_partition.distributed.chunks import has_partitions, numbers_of, sh
 from gpytorch_partition.distributed.counting import count_chunks
 from gpytorch_partition.distributed.rows import DaskRows
 from gpytorch_partition.distributed.sampling import Sample, forest_of_shards, sampled_rows
-from gpytorch_partition.distributed.tasks import client_of, sent
+from gpytorch_partition.distributed.tasks import client_of, on_chunks, reduced, sent, wait_for
 from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
 from gpytorch_partition.inference.feature_space.feature_space import summed_variances
 from gpytorch_partition.inputs.counts import checked_count
@@ -69,6 +69,29 @@ class Predictor(NamedTuple):
         if self.root is not None:
             found.append((summed_variances(rows, self.root) + self.noise).sqrt() * self.units.target.scale)
         return torch.stack(found, -1).numpy()
+
+
+class Errors(NamedTuple):
+    """Number of rows, mean of their targets, and sums of squares of targets less this mean and of errors of means."""
+
+    num_rows: int
+    mean: float
+    squares: float
+    errors: float
+
+    def merged(self, other: Errors) -> Errors:
+        """Those of both sets of rows, without cancellation (Chan, Golub & LeVeque 1983)."""
+        num_rows, shift = self.num_rows + other.num_rows, other.mean - self.mean
+        share = other.num_rows / max(1, num_rows)
+        squares = self.squares + other.squares + self.num_rows * share * shift**2
+        return Errors(num_rows, self.mean + share * shift, squares, self.errors + other.errors)
+
+    @property
+    def determination(self) -> float:
+        """R2."""
+        if not self.num_rows:
+            raise ValueError("expected one row or more, got none")
+        return 1 - self.errors / self.squares if self.squares else float(self.errors == 0)
 
 
 class DaskPartitionGPRegressor(BaseEstimator):
@@ -179,6 +202,37 @@ class DaskPartitionGPRegressor(BaseEstimator):
             found = [blocks[:, i] for i in range(number)]
         return tuple(found) if return_std else found[0]
 
+    def score(self, X: Any, y: Any) -> float:
+        """
+        The coefficient of determination R2 of the means, as scikit-learn's regressors have it: in one pass.
+
+        :param X: `n x D`, as in :meth:`predict`.
+        :param y: `n` targets: a Dask series or array with the same partitions, or in memory, as X is.
+        :return: 1 for perfect means, 0 for those of a constant, the mean of y; 1 or 0 where y is constant.
+        :raises TypeError: If only one of X and y is a Dask collection.
+        :raises ValueError: If the columns are not those of :meth:`fit`, partitions are not the same, or there are no
+            rows.
+        :raises RuntimeError: If a chunk fails, with its name.
+        """
+        check_is_fitted(self, "model_")
+        self._check_columns(X)
+        if has_partitions(X) != has_partitions(y):
+            raise TypeError(
+                f"expected X and y both as Dask collections, or both in memory, got a {type(X).__name__} and a "
+                f"{type(y).__name__}"
+            )
+        predictor = self._predictor(return_std=False)
+        sums = self._added_errors(X, y, predictor) if has_partitions(X) else _errors((X, y), predictor)
+        return sums.determination
+
+    def _added_errors(self, X: Any, y: Any, predictor: Predictor) -> Errors:
+        """The errors of all shards."""
+        client, (shards, names) = client_of(self.client), shards_of((X, y))
+        parts = on_chunks(client, "sum_errors", _errors, shards, sent(client, "predictor", predictor))
+        total = reduced(client, "add_errors", Errors.merged, parts)
+        wait_for(parts, names, "scoring rows")
+        return total.result()
+
     def _check_parameters(self) -> None:
         checked_count(self.num_partitions, "partitions", "num_partitions")
         checked_count(self.sample_rows, "rows of the sample", "sample_rows")
@@ -263,6 +317,13 @@ def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> Fea
 
 def _predicted(part: Any, predictor: Predictor) -> np.ndarray:
     return predictor(part)
+
+
+def _errors(chunk: Any, predictor: Predictor) -> Errors:
+    x, y = tensors_of(chunk)
+    y = y.double()
+    mean, errors = float(y.sum() / max(1, len(y))), y - torch.from_numpy(predictor(x)).squeeze(-1)
+    return Errors(len(y), mean, float((y - mean).square().sum()), float(errors.square().sum()))
 
 
 def _framed(part: Any, predictor: Predictor, names: list[str]) -> Any:

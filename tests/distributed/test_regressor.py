@@ -11,6 +11,7 @@ import torch
 from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import r2_score
 
 from gpytorch_partition.distributed import DaskPartitionGPRegressor
 from gpytorch_partition.distributed.chunks import shards_of
@@ -102,6 +103,33 @@ def test_the_same_bits_for_any_number_of_workers(options):
             found.append(regressor(client=client, **options).fit(*arrays()).predict(rows()[0], return_std=True))
     for others in found[1:]:
         np.testing.assert_array_equal(others, found[0])
+
+
+def test_the_score_is_that_of_scikit_learn(client):
+    X, y = arrays()
+    model = regressor(client=client).fit(X, y)
+    expected = r2_score(y.compute(), model.predict(rows()[0]))
+    for own in ((X, y), frames(), rows(), (rows()[0].tolist(), rows()[1].tolist())):
+        assert model.score(*own) == pytest.approx(expected, rel=1e-6)
+    far = y.astype(np.float64) + 1e6
+    assert regressor(client=client).fit(X, far).score(X, far) == pytest.approx(expected, abs=1e-3)
+    assert model.score(X, 0 * y + 1) == 0  # constant targets, as scikit-learn
+    with pytest.raises(ValueError, match="expected one row or more"):
+        model.score(rows()[0][:0], rows()[1][:0])
+    with pytest.raises(RuntimeError, match=r"chunk \d of 7 .*expected finite targets"):
+        model.score(X, y / 0)
+    with pytest.raises(TypeError, match="both as Dask collections, or both in memory"):
+        model.score(X, rows()[1])
+    with pytest.raises(ValueError, match="expected the 3 columns of fit"):
+        model.score(X[:, :2], y)
+
+
+def test_the_score_skips_chunks_without_rows(client):
+    X, y = frames()
+    model = regressor(client=client).fit(X, y)
+    kept = X["a"].map_partitions(lambda part: (part.index >= 200) & (part.index < 600), meta=("kept", bool))
+    expected = r2_score(y[kept].compute(), model.predict(X[kept]).compute())
+    assert model.score(X[kept], y[kept]) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_sample_is_of_distinct_rows_of_all_shards(client):
