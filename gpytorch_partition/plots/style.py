@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 # Okabe & Ito's palette, distinguishable with any color vision.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F4F24")
 GRAY = "#6E6E6E"
 NOTE = {"va": "bottom", "fontsize": 9, "color": GRAY}
 

@@ -25,6 +25,7 @@ from .clusterings import clusterings
 from .dask_shards import dask_shards
 from .data_defined import groups, memberships
 from .default_cost import default_cost
+from .default_rows import default_rows
 from .diagnosis import diagnosis
 from .evidence import evidence
 from .fitted_ensembles import fitted_ensembles
@@ -56,7 +57,17 @@ FUNCTIONS = (
     *(product, scaling, training, preconditioners, labelling, prediction, issue_bars, one_pass, cluster_space, tasks),
     *(groups, memberships),
     *(clusterings, clustering_maps, semi_supervised),
-    *(evidence, default_cost, budgets, sizes, mondrian_figures, mondrian_speed, papers, botorch_optimizers),
+    *(
+        evidence,
+        default_cost,
+        default_rows,
+        budgets,
+        sizes,
+        mondrian_figures,
+        mondrian_speed,
+        papers,
+        botorch_optimizers,
+    ),
     kernels_and_ensembles,
     *(diagnosis, weights_by_folds, outliers, mondrian_classification, out_of_core),
     *(machines, gp_classification, categories, fitted_ensembles, several_targets),

@@ -31,6 +31,7 @@ TABLES = [
     "evidence_bars",
     "evidence_ingredients",
     "default_cost",
+    "default_rows",
     "budgets",
     "sizes",
     "sizes_growth",
