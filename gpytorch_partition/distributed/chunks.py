@@ -22,7 +22,7 @@ def shards_of(chunks: Any) -> tuple[list[Any], list[str]]:
     :raises ValueError: If there are none, or X and y have different partitions.
     """
     is_pair = isinstance(chunks, tuple | list) and len(chunks) == 2
-    if is_pair and all(is_dask_collection(part) and not isinstance(part, Delayed) for part in chunks):
+    if is_pair and all(map(has_partitions, chunks)):
         shards = _aligned(*chunks)
     elif isinstance(chunks, Iterable) and not is_dask_collection(chunks) and not isinstance(chunks, str | bytes | dict):
         shards = [_checked(chunk) for chunk in chunks]
@@ -34,6 +34,11 @@ def shards_of(chunks: Any) -> tuple[list[Any], list[str]]:
     if not shards:
         raise ValueError("expected one chunk of rows or more, got none")
     return shards, [f"chunk {i} of {len(shards)}{_key_of(shard)}" for i, shard in enumerate(shards)]
+
+
+def has_partitions(collection: Any) -> bool:
+    """Whether something is a Dask array or dataframe."""
+    return is_dask_collection(collection) and not isinstance(collection, Delayed)
 
 
 def blocks_of(collection: Any) -> list[Delayed]:
@@ -82,7 +87,8 @@ def _checked(chunk: Any) -> Any:
     is_pair = isinstance(chunk, tuple | list) and len(chunk) == 2
     if not is_pair and not isinstance(chunk, Delayed):
         raise TypeError(
-            f"expected chunks as delayed objects or pairs of points and targets, got a {type(chunk).__name__}"
+            f"expected chunks as delayed objects or pairs of points and targets, got a {type(chunk).__name__}: give "
+            "[(X, y)] for one chunk"
         )
     return tuple(chunk) if is_pair else chunk
 

@@ -18,11 +18,11 @@ from torch import Tensor
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.clusters.cluster_index import ClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.distributed.chunks import numbers_of, shards_of, tensors_of
+from gpytorch_partition.distributed.chunks import has_partitions, numbers_of, shards_of, tensors_of
 from gpytorch_partition.distributed.counting import count_chunks
 from gpytorch_partition.distributed.rows import DaskRows
-from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
-from gpytorch_partition.distributed.tasks import client_of, sent
+from gpytorch_partition.distributed.sampling import Sample, forest_of_shards, sampled_rows
+from gpytorch_partition.distributed.tasks import client_of, on_chunks, reduced, sent, wait_for
 from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
 from gpytorch_partition.inference.feature_space.feature_space import summed_variances
 from gpytorch_partition.inputs.counts import checked_count
@@ -71,6 +71,29 @@ class Predictor(NamedTuple):
         return torch.stack(found, -1).numpy()
 
 
+class Errors(NamedTuple):
+    """Number of rows, mean of their targets, and sums of squares of targets less this mean and of errors of means."""
+
+    num_rows: int
+    mean: float
+    squares: float
+    errors: float
+
+    def merged(self, other: Errors) -> Errors:
+        """Those of both sets of rows, without cancellation (Chan, Golub & LeVeque 1983)."""
+        num_rows, shift = self.num_rows + other.num_rows, other.mean - self.mean
+        share = other.num_rows / max(1, num_rows)
+        squares = self.squares + other.squares + self.num_rows * share * shift**2
+        return Errors(num_rows, self.mean + share * shift, squares, self.errors + other.errors)
+
+    @property
+    def determination(self) -> float:
+        """R2."""
+        if not self.num_rows:
+            raise ValueError("expected one row or more, got none")
+        return 1 - self.errors / self.squares if self.squares else float(self.errors == 0)
+
+
 class DaskPartitionGPRegressor(BaseEstimator):
     r"""
     Exact Gaussian process regression on Dask dataframes and arrays, with the API of `xgboost.dask` and `lightgbm.dask`.
@@ -88,7 +111,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
     :param num_partitions: Number m of trees or clusterings. (Default: 50.)
     :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
     :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
-        chunk: these should be alike. (Default: `"sample"`.)
+        chunk: these should be alike, or empty. (Default: `"sample"`.)
     :param random_state: Seed of the sample and of the kernel. With the same integer and the same chunks, predictions
         are the same to the last bit, for any number of workers.
     :param client: Of the cluster. (Default: Dask's current one.)
@@ -133,18 +156,21 @@ class DaskPartitionGPRegressor(BaseEstimator):
         :param X: `N x D` Dask dataframe or array of numbers.
         :param y: `N` Dask series or array, with the same partitions.
         :return: The regressor itself.
-        :raises ValueError: If a parameter cannot be used, partitions are not the same, or there is no client.
+        :raises ValueError: If a parameter cannot be used, partitions are not the same, there is no client, or cells
+            are missing (NaN), which only `"forest"` knows.
         :raises TypeError: If X and y are anything else, or the kernel cannot be counted.
         :raises RuntimeError: If a chunk fails, with its name.
         """
         self._check_parameters()
+        _check_partitions(X, y)
         client, seed = client_of(self.client), int(random_state_of(self.random_state).randint(2**31))
         shards, names = shards_of((X, y))
-        x, targets = sampled_rows(client, shards, names, self.sample_rows, seed)
-        self._units = Units(Standardization.of(x), Standardization.of(targets, are_targets=True))
+        sample = sampled_rows(client, shards, names, self.sample_rows, seed)
+        self._units = Units(Standardization.of(sample.x), Standardization.of(sample.y, are_targets=True))
         chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards]
-        self.kernel_ = self._grown(client, chunks, names, self._units.of((x, targets)), seed)
-        self.n_features_in_, self._names = x.shape[1], _names_of(X)
+        self.n_features_in_, self._names = sample.x.shape[1], _names_of(X)
+        self._check_missing(sample.x)
+        self.kernel_ = self._grown(client, chunks, names, sample, seed)
         self.model_ = _model_of(self.kernel_, chunks, client)
         values, variance = self.model_.fit(), float(self._units.target.scale) ** 2
         self.noise_, self.outputscale_ = values.noise * variance, values.outputscale * variance
@@ -176,6 +202,37 @@ class DaskPartitionGPRegressor(BaseEstimator):
             found = [blocks[:, i] for i in range(number)]
         return tuple(found) if return_std else found[0]
 
+    def score(self, X: Any, y: Any) -> float:
+        """
+        The coefficient of determination R2 of the means, as scikit-learn's regressors have it: in one pass.
+
+        :param X: `n x D`, as in :meth:`predict`.
+        :param y: `n` targets: a Dask series or array with the same partitions, or in memory, as X is.
+        :return: 1 for perfect means, 0 for those of a constant, the mean of y; 1 or 0 where y is constant.
+        :raises TypeError: If only one of X and y is a Dask collection.
+        :raises ValueError: If the columns are not those of :meth:`fit`, partitions are not the same, or there are no
+            rows.
+        :raises RuntimeError: If a chunk fails, with its name.
+        """
+        check_is_fitted(self, "model_")
+        self._check_columns(X)
+        if has_partitions(X) != has_partitions(y):
+            raise TypeError(
+                f"expected X and y both as Dask collections, or both in memory, got a {type(X).__name__} and a "
+                f"{type(y).__name__}"
+            )
+        predictor = self._predictor(return_std=False)
+        sums = self._added_errors(X, y, predictor) if has_partitions(X) else _errors((X, y), predictor)
+        return sums.determination
+
+    def _added_errors(self, X: Any, y: Any, predictor: Predictor) -> Errors:
+        """The errors of all shards."""
+        client, (shards, names) = client_of(self.client), shards_of((X, y))
+        parts = on_chunks(client, "sum_errors", _errors, shards, sent(client, "predictor", predictor))
+        total = reduced(client, "add_errors", Errors.merged, parts)
+        wait_for(parts, names, "scoring rows")
+        return total.result()
+
     def _check_parameters(self) -> None:
         checked_count(self.num_partitions, "partitions", "num_partitions")
         checked_count(self.sample_rows, "rows of the sample", "sample_rows")
@@ -191,17 +248,28 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     def _check_columns(self, X: Any) -> None:
         """Refuse other numbers of columns, and other names or another order of these."""
-        names = _names_of(X)
-        if X.ndim != 2 or X.shape[1] != self.n_features_in_ or (self._names and names and names != self._names):
-            got = f"columns {names}" if names else f"shape {tuple(X.shape)}"
+        names, shape = _names_of(X), np.shape(X)
+        if np.ndim(X) != 2 or shape[1] != self.n_features_in_ or (self._names and names and names != self._names):
+            got = f"columns {names}" if names else f"shape {tuple(shape)}"
             raise ValueError(
                 f"expected the {self.n_features_in_} columns of fit ({self._names or 'unnamed'}), got {got}"
             )
 
-    def _grown(self, client: Client, chunks: list[Any], names: list[str], rows: Any, seed: int) -> PartitionKernel:
+    def _check_missing(self, x: Tensor) -> None:
+        """Refuse missing cells of kernels that do not know them."""
+        holes = x.isnan().any(0).nonzero().squeeze(-1).tolist()
+        if holes and self.kernel != "forest":
+            columns = [self._names[i] for i in holes] if self._names else holes
+            raise ValueError(
+                f"expected no missing cells, got NaN in columns {columns}: fill or drop them, or give kernel='forest', "
+                "which knows them"
+            )
+
+    def _grown(self, client: Client, chunks: list[Any], names: list[str], sample: Sample, seed: int) -> PartitionKernel:
         if self.grown_on == "shards":
-            forest = forest_of_shards(client, chunks, names, self.num_partitions, seed)
+            forest = forest_of_shards(client, chunks, names, sample.sizes, self.num_partitions, seed)
             return RandomForestKernel.from_forest(forest)
+        rows = self._units.of((sample.x, sample.y))
         return resolved_kernel(self.kernel, *rows, num_partitions=self.num_partitions, random_state=seed)
 
     def _predictor(self, return_std: bool) -> Predictor:
@@ -223,9 +291,18 @@ class DaskPartitionGPRegressor(BaseEstimator):
         return dask.delayed(sent(client_of(self.client), "predictor", predictor))
 
 
+def _check_partitions(X: Any, y: Any) -> None:
+    """Refuse what is in memory."""
+    if not (has_partitions(X) and has_partitions(y)):
+        raise TypeError(
+            f"expected X and y as Dask dataframes or arrays, got a {type(X).__name__} and a {type(y).__name__}: "
+            "PartitionGPRegressor fits to rows in memory, dask.array.from_array(rows, chunks=...) makes Dask's of them"
+        )
+
+
 def _names_of(X: Any) -> list[Any]:
     """The names of the columns of a dataframe; none of an array."""
-    return list(getattr(X, "columns", ()))
+    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's, and those of others
 
 
 def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:
@@ -240,6 +317,13 @@ def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> Fea
 
 def _predicted(part: Any, predictor: Predictor) -> np.ndarray:
     return predictor(part)
+
+
+def _errors(chunk: Any, predictor: Predictor) -> Errors:
+    x, y = tensors_of(chunk)
+    y = y.double()
+    mean, errors = float(y.sum() / max(1, len(y))), y - torch.from_numpy(predictor(x)).squeeze(-1)
+    return Errors(len(y), mean, float((y - mean).square().sum()), float(errors.square().sum()))
 
 
 def _framed(part: Any, predictor: Predictor, names: list[str]) -> Any:

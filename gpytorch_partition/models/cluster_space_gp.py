@@ -63,7 +63,8 @@ class ClusterSpaceGP:
     :class:`PartitionGP` has variances in .6 of the time from rows in memory, which it can sum in float32. Vectors have
     q numbers, one for each cluster, or node of a tree; the rows are asked for :math:`C \mapsto Z^\top (Z C)` only.
 
-    A fit costs 20 to 300 products of the rows with about four columns, once; means some 100 products, once, and then
+    A fit costs 20 to 300 products of the rows with about four columns, once, or as many columns as q where these are
+    fewer; means some 100 products, once, and then
     O(m) per point; variances as many for every 32 points, or, of more than 512 points, 16 times as many for 512
     samples, once. It holds up to `200 q` numbers meanwhile, and 512 p for the samples.
 
@@ -75,7 +76,7 @@ class ClusterSpaceGP:
     :param rows: The rows, coded by this kernel, with one target: of :func:`local_rows`, or shards.
     :raises TypeError: If the kernel is none of this package's, or rows cannot be asked for sums.
     :raises ValueError: If the kernel's labels are unbounded, as those of Mondrian trees, groups and users' functions,
-        the rows were not coded by it, or they have several targets, or some that are not finite.
+        the rows were not coded by it, there are none, or they have several targets, or some that are not finite.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel
@@ -110,11 +111,14 @@ class ClusterSpaceGP:
     @all_or_nothing
     def fit(self, bounds: Bounds | None = None, *, num_probes: int | None = None) -> Maximum:
         r"""
-        Choose outputscale, noise and mean by maximum marginal likelihood, from one Lanczos run.
+        Choose outputscale, noise and mean by maximum marginal likelihood: exact with few clusters, else from one
+        Lanczos run.
 
         :param bounds: Where they may lie. (Default: noise at least 1e-4, everything else free.)
-        :param num_probes: Probe vectors of the log determinant. (Default: 100 for 2,000 rows, falling to 2 from
-            100,000 rows on: a standard error of about 1e-3 nats per row or less.)
+        :param num_probes: Probe vectors of the log determinant. (Default: none, and a standard error of 0, for a q of
+            1,000 or less where that takes no more products: up to 4,000 rows, and for a q of 80 with any number. Else
+            100 up to 2,000 rows, falling to 2 from 100,000 rows on: a standard error of about 1e-3 nats per row or less
+            from 2,000 rows on; of fewer rows per row larger, as one over the root of their number.)
         :return: The values, also kept in :attr:`values`, and the log marginal likelihood, whose standard error is in
             :attr:`standard_error`.
         :raises ValueError: If `num_probes` is no whole number from 1.
@@ -256,6 +260,8 @@ def _check_kernel(kernel: Any) -> None:
 
 
 def _check_targets(moments: Moments) -> None:
+    if not moments.num_rows:
+        raise ValueError("expected one row or more, got rows of none: have all chunks been filtered empty?")
     if len(moments.centers) != 1:
         raise ValueError(f"expected rows with one target, got {len(moments.centers)}: make a model for each")
     if not torch.isfinite(moments.squares).all():

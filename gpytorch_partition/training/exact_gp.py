@@ -81,7 +81,8 @@ def fit_exact_gp(
         Krylov, else cluster space where clusters (nodes) are fewer than rows, else Krylov.
     :param num_probes: Probe vectors of the log determinant for `"krylov"` and `"cluster_space"`. (Default: 100 for
         2,000 rows, falling to 2 from 100,000 rows on: a standard error of about 1e-3 nats per datum or less, and three
-        times that with a noise as small as a ten-thousandth of the outputscale; less in cluster space.)
+        times that with a noise as small as a ten-thousandth of the outputscale; less in cluster space, where none are
+        drawn for up to 1,000 clusters if their matrix takes no more products.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
     :raises ValueError: If the method is unknown, `num_probes` or `max_iterations` is no whole number from 1, a training

@@ -43,11 +43,19 @@ def test_likelihoods_are_those_of_the_feature_space(client, kind):
     exact.add_rows(*rows())
     found = model.fit()
     value = exact.log_marginal_likelihood(found.outputscale, found.noise, found.mean)
-    assert abs(found.log_likelihood - value) < 3 * model.standard_error
+    assert found.log_likelihood == pytest.approx(value, rel=1e-8)
+    assert abs(model.fit(num_probes=100).log_likelihood - value) < 3 * model.standard_error
+    found = model.values
     values = exact.fit()
     assert found.noise == pytest.approx(values.noise, rel=0.1)
     exact.values = found
     torch.testing.assert_close(model.means(rows()[0]), exact.predict(rows()[0])[0], rtol=0, atol=0.02)
+
+
+def test_chunks_of_no_rows_at_all_are_refused(client):
+    kernel, (x, y) = fast_clusters(*rows()), rows()
+    with pytest.raises(ValueError, match="expected one row or more, got rows of none"):
+        ClusterSpaceGP(kernel, DaskRows(kernel, [(x[:0], y[:0])] * 3, client))
 
 
 @pytest.mark.slow

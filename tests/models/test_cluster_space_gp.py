@@ -84,9 +84,29 @@ def sharded(sizes=(1_000, 0, 1_500, 500)):
 
 
 @pytest.mark.parametrize("kind", ["clusters", "forest"])
-def test_fits_are_those_of_the_feature_space(kind):
+def test_few_clusters_have_exact_fits(kind):
     values, expected = fitted(kind).values, exact(kind).values
-    error = fitted(kind).standard_error
+    assert fitted(kind).standard_error == 0
+    assert values.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-8)
+    assert [values.outputscale, values.noise, values.mean] == pytest.approx(
+        [expected.outputscale, expected.noise, expected.mean], rel=1e-4
+    )
+
+
+def test_few_rows_have_exact_likelihoods():
+    x, y = (part[:30] for part in problem())
+    model, reference = ClusterSpaceGP(kernel(), local_rows(kernel(), x, y)), FeatureSpaceGP(kernel())
+    reference.add_rows(x, y)
+    found = model.fit()
+    expected = reference.log_marginal_likelihood(found.outputscale, found.noise, found.mean)
+    assert found.log_likelihood == pytest.approx(expected, rel=1e-8)
+    assert model.standard_error == 0
+
+
+@pytest.mark.parametrize("kind", ["clusters", "forest"])
+def test_fits_by_probes_are_those_of_the_feature_space(kind):
+    model = ClusterSpaceGP(kernel(kind), fitted(kind).rows)
+    values, expected, error = model.fit(num_probes=100), exact(kind).values, model.standard_error
     assert 0 < error < 1e-3 * ROWS
     assert values.log_likelihood == pytest.approx(expected.log_likelihood, abs=4 * error)
     assert exact(kind).log_marginal_likelihood(values.outputscale, values.noise, values.mean) == pytest.approx(
@@ -164,6 +184,8 @@ def test_what_is_refused():
         ClusterSpaceGP(kernel(), x)
     with pytest.raises(ValueError, match="coded by this kernel"):
         ClusterSpaceGP(kernel("forest"), rows)
+    with pytest.raises(ValueError, match="expected one row or more, got rows of none"):
+        ClusterSpaceGP(kernel(), local_rows(kernel(), x[:0], y[:0]))
     with pytest.raises(ValueError, match="one target, got 2"):
         ClusterSpaceGP(kernel(), LocalRows(rows.incidence, torch.stack([y, y], -1)))
     with pytest.raises(ValueError, match="finite targets"):
@@ -196,4 +218,4 @@ def test_what_is_told(monkeypatch):
         model.fit(Bounds((0.0, 10.0), (2.0, 9.0)))
     monkeypatch.setattr(spectrum, "CHECKPOINTS", (2, 3))
     with pytest.warns(ConvergenceWarning, match="after 3 Lanczos steps"):
-        model.fit()
+        model.fit(num_probes=50)

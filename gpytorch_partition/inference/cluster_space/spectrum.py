@@ -5,13 +5,15 @@ The nonzero eigenvalues of :math:`K = \Phi \Phi^\top` (`N x N`) are those of :ma
 the Krylov space of M from :math:`\Phi^\top v` is that of K from v without v itself: after as many steps, quadratic
 forms are the same numbers. Traces are better: K has at least N - q zeros among its eigenvalues, about which probe
 vectors of q numbers are in no doubt, where those of N numbers guess their share. With q a twentieth of N, 4 probes
-leave a third of the standard error. And every vector of the recurrences is q numbers long.
+leave a third of the standard error. And every vector of the recurrences is q numbers long. Where q is no more than the
+columns that the first steps would multiply, M itself costs no more products, and everything is exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
@@ -23,6 +25,8 @@ from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 
+_MOST_EXACT = 1_000  # features whose matrix M is decomposed: half a second of one core
+_COLUMNS = 32  # of M that are multiplied at once
 _ROUNDING = 1e-12  # of eigenvalues, over the largest: coefficients below belong to the eigenvalue 0
 
 
@@ -45,20 +49,26 @@ def space_measures(
     rows: Rows, cluster_operator: ClusterOperator, num_probes: int | None, seed: int
 ) -> Iterator[SpectralMeasure]:
     r"""
-    Measures of increasing accuracy from one Lanczos run on M, after 20, 30, 40, ... and at most 300 steps.
+    Measures of increasing accuracy from one Lanczos run on M, after 20, 30, 40, ... and at most 300 steps; or the exact
+    one from M, where nobody asks for probe vectors, up to 1,000 features and as many as the columns of 20 steps.
 
     Each step is one product of the rows with `t + 1 + num_probes` columns. Holds about `64 + 4 (t + 1 + num_probes)`
     numbers for each of the q columns of F. Use it where q < N; above, N - q is negative, and probe vectors of rows are
-    better.
+    better. The exact one takes :math:`O(q^3)`, holds `3 q` numbers for each, and may have any N.
 
     :param rows: The rows and their targets.
     :param cluster_operator: `p x p` S, of unit scale.
-    :param num_probes: Number of probe vectors for the traces. (None: as many as among rows, for a smaller error.)
+    :param num_probes: Number of probe vectors for the traces. (None: as many as among rows, for a smaller error, or
+        exact traces.)
     :param seed: Seed of the probe vectors.
     """
     root, moments = space_root(cluster_operator), rows.moments()
-    num_features, device = root.shape[-1], moments.sums.device
+    num_features, device, is_free = root.shape[-1], moments.sums.device, num_probes is None
     num_probes = num_probes or default_num_probes(rows.num_rows)
+    columns_of_lanczos = CHECKPOINTS[0] * (moments.sums.shape[1] + num_probes)
+    if is_free and num_features <= min(_MOST_EXACT, columns_of_lanczos):
+        yield _exact_measure(rows, root)
+        return
     generator = solver_generator(seed, "probes", device)
     probes = torch.randn(num_features, num_probes, generator=generator, dtype=torch.float64, device=device)
     sizes = _sizes(moments)
@@ -66,6 +76,26 @@ def space_measures(
     for num_steps in CHECKPOINTS:
         run.extend(num_steps - run.num_steps)
         yield _measure(run, moments, sizes)
+
+
+def _exact_measure(rows: Rows, root: LinearOperator) -> SpectralMeasure:
+    """The measure from all eigenvalues of M."""
+    moments = rows.moments()
+    sizes, product = _sizes(moments), space_product(rows, root)
+    identity = torch.eye(root.shape[-1], dtype=torch.float64, device=moments.sums.device)
+    matrix = torch.cat([product(columns.contiguous()) for columns in identity.split(_COLUMNS, -1)], -1)
+    values, vectors = torch.linalg.eigh(0.5 * (matrix + matrix.mT))
+    targets = vectors.mT @ root._t_matmul(moments.sums / sizes)
+    nodes, inside = _of_rows(values, targets, moments.squares / sizes / sizes.unsqueeze(-1))
+    traces = torch.where(values > _ROUNDING * values[-1], values, 0).cpu().numpy()
+    return SpectralMeasure(
+        nodes.cpu().numpy(),
+        (inside @ _of_targets(sizes, moments.centers)).cpu().numpy(),
+        traces[None],
+        np.ones((1, len(traces))),
+        moments.num_rows,
+        num_zeros=moments.num_rows - len(traces),
+    )
 
 
 def _sizes(moments: Moments) -> Tensor:

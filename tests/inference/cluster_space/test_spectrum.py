@@ -35,6 +35,8 @@ def covariance(kind: str):
     x, y = points()
     forest = RandomForestKernel(x, y[:, 0], 3, min_samples_leaf=10, random_state=0)
     clusters = FastClusterKernel(x, 6, height=3, random_state=0)
+    if kind == "few rows":
+        return FastClusterKernel(x, 20, height=4, random_state=0).double()(x[:30]).evaluate_kernel().detach()
     kernels = {
         "clusters": clusters,
         "forest": forest,
@@ -92,6 +94,32 @@ def test_the_value_is_that_of_a_dense_normal(kind, values):
     assert likelihood.value(*values) == pytest.approx(exact, abs=4 * likelihood.standard_error(scale, noise) + 0.05)
 
 
+@pytest.mark.parametrize("has_level", [False, True])
+@pytest.mark.parametrize("kind", [*KINDS, "few rows"])
+def test_the_value_of_few_clusters_is_exact(kind, has_level):
+    K, (_, y) = covariance(kind), points()
+    num_rows = K.shape[0]
+    weights = level()[:num_rows] if has_level else None
+    rows = LocalRows(K.left, y[:num_rows] * (1.0 if weights is None else weights.unsqueeze(-1)), weights)
+    ones = torch.ones(num_rows, dtype=torch.float64) if weights is None else weights
+    (measure,) = space_measures(rows, K.cluster_operator, None, 0)
+    assert (space_width(K.cluster_operator) > num_rows) == (kind == "few rows")
+    for scale, noise, mean in VALUES:
+        dense = scale * ones * K.to_dense() * ones.unsqueeze(-1) + noise * torch.eye(num_rows, dtype=torch.float64)
+        exact = MultivariateNormal(mean * ones, dense).log_prob(rows.targets[:, 1]).item()
+        likelihood = SpectralLikelihood(measure, 1)
+        assert likelihood.value(scale, noise, mean) == pytest.approx(exact, rel=1e-7)
+        assert likelihood.standard_error(scale, noise) == likelihood.bias(scale, noise, mean) == 0
+
+
+@pytest.mark.parametrize(("num_rows", "is_exact"), [(30, True), (200_000, False)])
+def test_the_exact_spectrum_takes_no_more_products_than_lanczos(num_rows, is_exact):
+    K, (_, y) = covariance("few rows"), points()
+    rows = LocalRows(K.left, y[:30])
+    with patch.object(LocalRows, "num_rows", num_rows):
+        assert (next(space_measures(rows, K.cluster_operator, None, 0)).num_probes == 0) == is_exact
+
+
 @pytest.mark.parametrize("looks", [1, 3])
 def test_the_bias_bounds_what_few_steps_miss(looks):
     """The bounds are those of the same probes: their difference is that of many steps, seed by seed."""
@@ -121,7 +149,7 @@ def test_targets_of_very_different_sizes_keep_their_digits():
 
 
 def test_the_default_probes_are_reproduced():
-    K, (_, y) = covariance("forest"), points()
+    K, (_, y) = covariance("many cells"), points()
     one, other = (next(space_measures(LocalRows(K.left, y), K.cluster_operator, None, 7)) for _ in range(2))
     assert np.array_equal(one.trace_nodes, other.trace_nodes)
     assert one.num_probes == 100
