@@ -223,6 +223,39 @@ class TestErrors:
         with pytest.raises(error, match=message):
             self.read([(X, Y), second])
 
+    @pytest.mark.parametrize("y", [Y + 1j, Y.astype("datetime64[D]"), Y.astype("timedelta64[s]")])
+    def test_targets_that_are_no_real_numbers(self, y):
+        for source in (ChunkSource([(X, Y), (X, y)]), ChunkSource(lambda: iter([(X, Y), (X, y.reshape(-1, 1))]))):
+            with pytest.raises(
+                ValueError, match=f"chunk 1: expected targets that are real numbers, got {y.dtype.name[:7]}"
+            ):
+                list(source)
+
+    @pytest.mark.parametrize(
+        "second",
+        [
+            halves(y=np.where(Y == 3, 3.5, Y)),
+            halves(X[::-1], Y[::-1]),
+            halves(X[np.r_[8:20, :8]], Y[np.r_[8:20, :8]]),
+            halves()[:1],
+        ],
+    )
+    def test_other_rows_in_a_later_pass(self, second):
+        passes = iter([halves(), [(X, Y)], second])
+        source = ChunkSource(lambda: iter(next(passes)))
+        for _ in range(2):
+            list(source)
+        with pytest.raises(RuntimeError, match="expected the same rows in all passes.*must not change"):
+            list(source)
+
+    def test_large_blocks_of_rows_that_change_places(self):
+        x, y = np.zeros((2**18, 1)), np.arange(2.0**18) // 2**15
+        passes = iter([[(x, y)], [(x, np.roll(y, 2**17))]])
+        source = ChunkSource(lambda: iter(next(passes)))
+        list(source)
+        with pytest.raises(RuntimeError, match="with other targets or in another order"):
+            list(source)
+
     def test_sparse_pair(self):
         with pytest.raises(TypeError, match="the pair of arrays: expected dense rows, got a csr_array"):
             ChunkSource((csr_array(X), Y))
