@@ -127,10 +127,19 @@ class TestParquet:
         with pytest.raises(ValueError, match=r"expected the target 'x' in every file, .*1\.parquet has no such column"):
             self.read_files(tmp_path, [1, 2, 3], None, target="x")
 
+    def test_damaged_files_are_named(self, frame, tmp_path):
+        for name in "ab":
+            frame.to_parquet(tmp_path / f"{name}.parquet")
+        whole = (tmp_path / "b.parquet").read_bytes()
+        for damaged in (b"", whole[:500]):
+            (tmp_path / "b.parquet").write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"b\.parquet is damaged"):
+                ChunkSource(tmp_path, "target")
+
     def test_indexes_are_no_columns(self, frame, tmp_path):
         """pandas writes the index of rows that a filter has left as a column, one of unbroken rows not."""
         frame[:8].to_parquet(tmp_path / "0.parquet")
-        frame[8::2].to_parquet(tmp_path / "1.parquet")
+        frame.iloc[[8, 9, 12, 15]].to_parquet(tmp_path / "1.parquet")
         assert all(list(chunk.x.columns) == ["size", "color"] for chunk in ChunkSource(tmp_path, "target"))
 
     @pytest.mark.parametrize(
