@@ -40,7 +40,8 @@ class Chunk(NamedTuple):
 
 class ChunkSource:
     """
-    Chunks of rows that are checked as they are read, each time from the first one.
+    Chunks of rows that are checked as they are read, each time from the first one. A pass with other targets than the
+    first, or in another order, is refused at its end.
 
     :param chunks: A path of a parquet file or of a folder of such; a pair of arrays, memory-mapped ones too; an
         iterable of pairs (X, y) that can be iterated over again; or a function without arguments that returns an
@@ -59,6 +60,7 @@ class ChunkSource:
 
     def __init__(self, chunks: Any, target: str | None = None) -> None:
         self.num_chunks: int | None = None  # where it is known
+        self._first_pass: tuple[int, int] | None = None  # number of rows and check sum
         if target is not None and not isinstance(target, str):
             raise TypeError(
                 "expected target as the name of a column of parquet files, or None, got a "
@@ -78,18 +80,21 @@ class ChunkSource:
         self.num_chunks = len(chunks) if isinstance(chunks, Sized) else None
 
     def __iter__(self) -> Iterator[Chunk]:
-        first_row, known, number = 0, None, -1
+        first_row, known, number, check_sum = 0, None, -1, 0
         for number, pair in enumerate(self._open()):
             x, y = _pair(pair, f"chunk {number}")
             rows = f"rows {first_row:,} to {first_row + len(y) - 1:,}" if len(y) > 1 else f"row {first_row:,}"
             chunk = Chunk(x, y, first_row, f"chunk {number} ({rows})")
             known = _checked_columns(chunk, known)
+            check_sum = (check_sum + _check_sum(y, first_row)) % 2**64
             first_row += len(y)
             if len(y):
                 yield chunk
         if not first_row:
             raise ValueError(f"expected chunks with rows, got {number + 1} chunks without any")
         self.num_chunks = number + 1
+        self._first_pass = self._first_pass or (first_row, check_sum)
+        _check_same_rows(self._first_pass, (first_row, check_sum))
 
 
 def rows_of(x: Any, rows: np.ndarray) -> Any:
@@ -205,8 +210,11 @@ def _first_column(x: Any) -> Any:
 
 
 def _targets(y: Any, name: str) -> np.ndarray:
+    values = np.asarray(y)
+    if values.dtype.kind in "cMm":  # which NumPy makes numbers of, by dropping parts or counting from 1970
+        raise ValueError(f"{name}: expected targets that are real numbers, got {values.dtype.name}")
     try:
-        targets = np.asarray(y).astype(np.float64)
+        targets = values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name}: expected targets that are numbers: {error}") from error
     targets = targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
@@ -226,6 +234,27 @@ def _targets(y: Any, name: str) -> np.ndarray:
 def _check_lengths(x: Any, y: Any, name: str) -> None:
     if len(x) != len(y):
         raise ValueError(f"{name}: expected as many targets as rows, got {len(x):,} rows and {len(y):,} targets")
+
+
+def _check_sum(y: np.ndarray, first_row: int) -> int:
+    """A sum over targets and their row numbers, modulo 2^64: exact, so that it does not depend on where chunks end."""
+    bits = y.view(np.uint64)
+    # The low bits of most targets are 0, and would be so in products with row numbers: mixed (Steele et al. 2014).
+    bits = (bits ^ (bits >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits ^= bits >> np.uint64(29)
+    rows = np.arange(first_row, first_row + len(y), dtype=np.uint64)
+    return int((bits * (2 * rows + 1)).sum(dtype=np.uint64))
+
+
+def _check_same_rows(first: tuple[int, int], now: tuple[int, int]) -> None:
+    if first != now:
+        got = f"{first[0]:,} first and {now[0]:,} then"
+        if first[0] == now[0]:
+            got = f"{now[0]:,} rows with other targets or in another order"
+        raise RuntimeError(
+            f"expected the same rows in all passes, got {got}: chunks must not change, nor be shuffled anew, and a "
+            "function must begin anew whenever it is called"
+        )
 
 
 def _checked_columns(chunk: Chunk, known: list[str] | int | None) -> list[str] | int:

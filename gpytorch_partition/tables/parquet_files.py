@@ -90,22 +90,30 @@ def _is_integer(key: str | None) -> bool:
 
 def _text_columns(file: Any) -> list[str]:
     """The columns, those of folders among them, that were text when pandas wrote a file."""
-    columns = (file.physical_schema.pandas_metadata or {}).get("columns", ())
+    columns = (_schema(file).pandas_metadata or {}).get("columns", ())
     return [column["name"] for column in columns if column["numpy_type"].startswith(("str", "object"))]
+
+
+def _schema(file: Any) -> Any:
+    import pyarrow
+
+    try:
+        return file.physical_schema
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"{file.path} is damaged, or no parquet file: {error}") from error
 
 
 def _schema_of_all(files: list[Any], keys: dict[str, Any]) -> Any:
     """The columns of all files, each in the type that holds those of all, and the keys of folders."""
     import pyarrow
 
-    schema = _columns(files[0])
-    for file in files[1:]:
+    first, *others = [(file.path, _columns(file)) for file in files]
+    schema = first[1]
+    for path, columns in others:
         try:
-            schema = pyarrow.unify_schemas([schema, _columns(file)], promote_options="permissive")
+            schema = pyarrow.unify_schemas([schema, columns], promote_options="permissive")
         except pyarrow.ArrowException as error:
-            raise ValueError(
-                f"{file.path} and files before it have no types in common: {error}: {_ONE_TYPE}"
-            ) from error
+            raise ValueError(f"{path} and files before it have no types in common: {error}: {_ONE_TYPE}") from error
     return pyarrow.schema([*schema, *(pyarrow.field(*key) for key in keys.items() if key[0] not in schema.names)])
 
 
@@ -113,7 +121,7 @@ def _columns(file: Any) -> Any:
     """The columns of a file without what pandas has noted of it, whose types need not be those of all files."""
     import pyarrow
 
-    schema = file.physical_schema
+    schema = _schema(file)
     indexes = (schema.pandas_metadata or {}).get("index_columns", ())
     return pyarrow.schema([column for column in schema if column.name not in indexes])
 
@@ -125,7 +133,7 @@ def _checked_target(files: list[Any], schema: Any, target: str | None, keys: lis
             "fit_chunks(path, 'name')"
         )
     for file in files:
-        if target not in [*file.physical_schema.names, *keys]:
+        if target not in [*_schema(file).names, *keys]:
             raise ValueError(f"expected the target {target!r} in every file, {file.path} has no such column")
     return target
 
@@ -142,5 +150,7 @@ def _frames(file: Any, schema: Any, num_rows: int) -> Iterator[Any]:
     try:
         for batch in file.to_batches(schema=schema, batch_size=num_rows, batch_readahead=1, fragment_readahead=1):
             yield batch.to_pandas()
+    except OSError as error:
+        raise ValueError(f"{file.path} is damaged, or cannot be read: {error}") from error
     except pyarrow.ArrowException as error:
         raise ValueError(f"{file.path} cannot be read in the types of all files: {error}: {_ONE_TYPE}") from error

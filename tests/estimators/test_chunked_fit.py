@@ -343,8 +343,21 @@ class TestFailures:
             passes.append(0)
             return iter(split(300)[: 3 - len(passes)])
 
-        with pytest.raises(RuntimeError, match="expected the same rows in both passes, got 600 first and"):
+        with pytest.raises(RuntimeError, match="expected the same rows in all passes, got 600 first and"):
             fitted(chunks=chunks)
+
+    def test_rows_that_are_shuffled_anew(self):
+        source = np.random.RandomState(0)
+
+        def chunks():
+            order = source.permutation(NUM_ROWS)
+            return iter(split(300, x=X[order], y=Y[order]))
+
+        model = fitted()
+        expected = model.predict(X)
+        with pytest.raises(RuntimeError, match="got 600 rows with other targets or in another order"):
+            model.fit_chunks(chunks)
+        np.testing.assert_array_equal(model.predict(X), expected)
 
     @pytest.mark.parametrize(
         ("parameters", "message"),

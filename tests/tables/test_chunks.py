@@ -127,10 +127,19 @@ class TestParquet:
         with pytest.raises(ValueError, match=r"expected the target 'x' in every file, .*1\.parquet has no such column"):
             self.read_files(tmp_path, [1, 2, 3], None, target="x")
 
+    def test_damaged_files_are_named(self, frame, tmp_path):
+        for name in "ab":
+            frame.to_parquet(tmp_path / f"{name}.parquet")
+        whole = (tmp_path / "b.parquet").read_bytes()
+        for damaged in (b"", whole[:500]):
+            (tmp_path / "b.parquet").write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"b\.parquet is damaged"):
+                ChunkSource(tmp_path, "target")
+
     def test_indexes_are_no_columns(self, frame, tmp_path):
         """pandas writes the index of rows that a filter has left as a column, one of unbroken rows not."""
         frame[:8].to_parquet(tmp_path / "0.parquet")
-        frame[8::2].to_parquet(tmp_path / "1.parquet")
+        frame.iloc[[8, 9, 12, 15]].to_parquet(tmp_path / "1.parquet")
         assert all(list(chunk.x.columns) == ["size", "color"] for chunk in ChunkSource(tmp_path, "target"))
 
     @pytest.mark.parametrize(
@@ -222,6 +231,39 @@ class TestErrors:
     def test_bad_chunks_are_named(self, second, error, message):
         with pytest.raises(error, match=message):
             self.read([(X, Y), second])
+
+    @pytest.mark.parametrize("y", [Y + 1j, Y.astype("datetime64[D]"), Y.astype("timedelta64[s]")])
+    def test_targets_that_are_no_real_numbers(self, y):
+        for source in (ChunkSource([(X, Y), (X, y)]), ChunkSource(lambda: iter([(X, Y), (X, y.reshape(-1, 1))]))):
+            with pytest.raises(
+                ValueError, match=f"chunk 1: expected targets that are real numbers, got {y.dtype.name[:7]}"
+            ):
+                list(source)
+
+    @pytest.mark.parametrize(
+        "second",
+        [
+            halves(y=np.where(Y == 3, 3.5, Y)),
+            halves(X[::-1], Y[::-1]),
+            halves(X[np.r_[8:20, :8]], Y[np.r_[8:20, :8]]),
+            halves()[:1],
+        ],
+    )
+    def test_other_rows_in_a_later_pass(self, second):
+        passes = iter([halves(), [(X, Y)], second])
+        source = ChunkSource(lambda: iter(next(passes)))
+        for _ in range(2):
+            list(source)
+        with pytest.raises(RuntimeError, match="expected the same rows in all passes.*must not change"):
+            list(source)
+
+    def test_large_blocks_of_rows_that_change_places(self):
+        x, y = np.zeros((2**18, 1)), np.arange(2.0**18) // 2**15
+        passes = iter([[(x, y)], [(x, np.roll(y, 2**17))]])
+        source = ChunkSource(lambda: iter(next(passes)))
+        list(source)
+        with pytest.raises(RuntimeError, match="with other targets or in another order"):
+            list(source)
 
     def test_sparse_pair(self):
         with pytest.raises(TypeError, match="the pair of arrays: expected dense rows, got a csr_array"):
