@@ -174,7 +174,9 @@ class TestKernels:
         assert grown.kernel_.num_partitions == given.kernel_.num_partitions == 5
         assert grown.score(X, Y) > 0.5 < given.score(X, Y)
 
-    @pytest.mark.parametrize("build", [FastClusterKernel, lambda x, y: RandomForestKernel(x, y, 3, max_samples=20)])
+    @pytest.mark.parametrize(
+        "build", [FastClusterKernel, lambda x, y: RandomForestKernel(x, y, 9, max_samples=40, random_state=0)]
+    )
     def test_classes_and_functions(self, build):
         assert fitted(build).score(X, Y) > 0.4
 
