@@ -12,6 +12,7 @@ import torch
 from gpytorch.likelihoods import Likelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from gpytorch.models import ExactGP
+from linear_operator.utils.errors import NotPSDError
 from sklearn.exceptions import ConvergenceWarning
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -27,6 +28,8 @@ from gpytorch_partition.training.unsaid import CONVERGENCE, is_said
 # row), or when a line search of a few steps finds nothing better. Log determinants from probe vectors have gradients
 # that are right on average but not the derivatives of the very same estimate, so long line searches chase noise.
 _STOP = {"ftol": 1e-5, "gtol": 1e-4, "maxls": 5}
+
+_STEEPNESS = 1.0  # of the bowl where the likelihood has no value, in nats per row
 
 # Distance at which a value is "at" its bound, for targets of variance 1 (the noise's lower bound is 1e-4).
 _BOUND_TOLERANCE = 1e-4
@@ -131,6 +134,7 @@ class _Objective:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if not self.parameters:
             raise ValueError("expected a model with parameters to train, got one in which none requires a gradient")
+        self._last: tuple[np.ndarray, float] | None = None  # position and value
 
     def position(self) -> np.ndarray:
         """The values of the parameters, as one vector."""
@@ -142,6 +146,21 @@ class _Objective:
         vector_to_parameters(torch.as_tensor(position, dtype=like.dtype, device=like.device), self.parameters)
 
     def __call__(self, position: np.ndarray) -> tuple[float, np.ndarray]:
+        """
+        The value and the gradient; where rounding leaves no positive definite matrix, as after a first step that was
+        far too long, a bowl around the last position at which there was one, for the line search to turn back.
+        """
+        try:
+            found = self._evaluated(position)
+        except NotPSDError:
+            if self._last is None:
+                raise
+            position, value = position - self._last[0], self._last[1]
+            return value + _STEEPNESS * float(position @ position), 2 * _STEEPNESS * position
+        self._last = position.copy(), found[0]
+        return found
+
+    def _evaluated(self, position: np.ndarray) -> tuple[float, np.ndarray]:
         self.move_to(position)
         self.model.zero_grad()
         with torch.enable_grad():

@@ -12,12 +12,14 @@ import scipy.optimize
 import scipy.stats
 import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
+from linear_operator.utils.errors import NotPSDError
 from sklearn.exceptions import ConvergenceWarning
 
 from gpytorch_partition import FastClusterKernel, settings
+from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import guards as solver
-from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
+from gpytorch_partition.training.marginal_likelihood import _Objective, maximize_marginal_likelihood
 
 NOISE = "likelihood.noise_covar.noise"
 OUTPUTSCALE = "covar_module.outputscale"
@@ -189,3 +191,38 @@ def test_too_few_iterations_are_told():
         fit = maximize_marginal_likelihood(model, model.likelihood, max_iterations=2)
     assert not fit.converged
     assert fit.num_iterations == 2
+
+
+class TestNoPositiveDefiniteMatrix:
+    """Positions of a search at which rounding leaves none: with repeated rows, after a step that was far too long."""
+
+    @staticmethod
+    def objective(least):
+        """A parabola around 1, which has no value below `least`."""
+        objective = _Objective.__new__(_Objective)
+        objective._last = None
+
+        def evaluated(position):
+            if position[0] < least:
+                raise NotPSDError("Matrix not positive definite")
+            return float((position[0] - 1) ** 2), 2 * (position - 1)
+
+        objective._evaluated = evaluated
+        return objective
+
+    def test_the_search_turns_back(self):
+        found = minimize_lbfgsb(self.objective(2.0), [10.0], options={"maxiter": 50})
+        assert 2 <= found.x[0] < 4
+        assert minimize_lbfgsb(self.objective(0.9), [10.0]).x[0] == pytest.approx(1, abs=1e-4)
+
+    def test_the_bowl_has_its_own_gradient(self):
+        objective = self.objective(2.0)
+        at = objective(np.array([3.0]))
+        value, gradient = objective(np.array([1.5]))
+        shifted, _ = objective(np.array([1.5 + 1e-6]))
+        assert value > at[0]
+        assert (shifted - value) / 1e-6 == pytest.approx(gradient[0], abs=1e-4)
+
+    def test_without_a_first_value_it_is_an_error(self):
+        with pytest.raises(NotPSDError):
+            self.objective(2.0)(np.array([1.0]))
