@@ -29,7 +29,7 @@ from gpytorch_partition.training.unsaid import CONVERGENCE, is_said
 # that are right on average but not the derivatives of the very same estimate, so long line searches chase noise.
 _STOP = {"ftol": 1e-5, "gtol": 1e-4, "maxls": 5}
 
-_STEEPNESS = 1.0  # of the bowl where the likelihood has no value, in nats per row
+_HEIGHT = 1.0  # of the bowl where the likelihood has no value, above the last one, in nats per row: none is kept
 
 # Distance at which a value is "at" its bound, for targets of variance 1 (the noise's lower bound is 1e-4).
 _BOUND_TOLERANCE = 1e-4
@@ -156,7 +156,7 @@ class _Objective:
             if self._last is None:
                 raise
             position, value = position - self._last[0], self._last[1]
-            return value + _STEEPNESS * float(position @ position), 2 * _STEEPNESS * position
+            return value + _HEIGHT + float(position @ position), 2 * position
         self._last = position.copy(), found[0]
         return found
 
