@@ -216,9 +216,9 @@ def lifetime_sweep(
             sweep = _refined(data, held_out, chosen)
         else:
             sweep = _on_grid(data, _at_lifetimes(data, held_out, chosen))
-    kernel.lifetime = sweep.best_lifetime
     if lifetimes is None:
-        _warn_if_longest(sweep)
+        _warn_if_longest(sweep)  # first: where warnings are errors, the kernel stays as it is
+    kernel.lifetime = sweep.best_lifetime
     return sweep
 
 

@@ -47,8 +47,7 @@ class FeatureFactor:
 
     Example:
         >>> from gpytorch_partition.clusters.incidence import Incidence
-        >>> from gpytorch_partition.operators import FlatLinearOperator
-        >>> from gpytorch_partition.operators import PartitionLinearOperator
+        >>> from gpytorch_partition.operators import FlatLinearOperator, PartitionLinearOperator
         >>> S, Z = FlatLinearOperator(torch.tensor([0.5]), num_clusters=4), Incidence(torch.tensor([[0, 2]]), 4)
         >>> K = PartitionLinearOperator(torch.tensor(1.0), S, left=Z, right=Z)
         >>> factor = FeatureFactor(K, torch.tensor([1.0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -288,6 +289,11 @@ class TestRefinement:
         with pytest.warns(UserWarning, match="longer max_lifetime") as caught:
             lifetime_sweep(kernel_of(max_lifetime=2.0), X, Y)
         assert caught[0].filename == __file__
+        kernel = kernel_of(max_lifetime=2.0)
+        before = kernel.lifetime
+        with warnings.catch_warnings(action="error"), pytest.raises(UserWarning, match="longer max_lifetime"):
+            lifetime_sweep(kernel, X, Y)
+        assert kernel.lifetime == before
 
 
 class TestMostLikelyScales:
