@@ -117,6 +117,7 @@ def machines():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", machines())
 def test_fits_say_their_stages_on_a_terminal(terminal, monkeypatch, stage):
     fit, (file, written) = machines()[stage], terminal
@@ -145,6 +146,7 @@ def wait_for(written, text):
     raise AssertionError(f"expected {text!r}, got {shown[-300:]!r}")
 
 
+@pytest.mark.slow
 def test_without_a_terminal_stages_are_told_to_those_who_ask(capsys, caplog):
     fit = machines()["fitting 60 rows, choosing weights and noise, weights"]
     fit(None)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
-from torch import Tensor
 
 
-def shards_of(chunks: Any) -> tuple[list[Any], list[str]]:
+class Shards(NamedTuple):
+    """What the tasks of shards take, delayed objects, tuples of these, or values, and what to call them in errors."""
+
+    chunks: list[Any]
+    names: list[str]
+
+
+def shards_of(chunks: Any) -> Shards:
     """
-    What the tasks of shards take, and what to call them in errors.
+    Chunks of any form as shards.
 
     :param chunks: A pair (X, y) of Dask arrays or dataframes, or an iterable of chunks: delayed objects of pairs, or
         pairs of arrays or of delayed objects.
@@ -33,7 +38,7 @@ def shards_of(chunks: Any) -> tuple[list[Any], list[str]]:
         )
     if not shards:
         raise ValueError("expected one chunk of rows or more, got none")
-    return shards, [f"chunk {i} of {len(shards)}{_key_of(shard)}" for i, shard in enumerate(shards)]
+    return Shards(shards, [f"chunk {i} of {len(shards)}{_key_of(shard)}" for i, shard in enumerate(shards)])
 
 
 def has_partitions(collection: Any) -> bool:
@@ -46,30 +51,6 @@ def blocks_of(collection: Any) -> list[Delayed]:
     if hasattr(collection, "divisions"):  # optimized, partitions of parquet files are put together by their columns
         return collection.to_delayed(optimize_graph=False)
     return list((collection.rechunk({1: -1}) if collection.ndim == 2 else collection).to_delayed().ravel())
-
-
-def tensors_of(chunk: Any) -> tuple[Tensor, Tensor]:
-    """Points and targets of a chunk, on the worker."""
-    if not isinstance(chunk, tuple | list) or len(chunk) != 2:
-        got = f"{len(chunk)} parts" if isinstance(chunk, tuple | list) else f"a {type(chunk).__name__}"
-        raise TypeError(f"expected chunks of two parts, points and targets, got {got}")
-    x, y = map(numbers_of, chunk)
-    y = y.squeeze(-1) if y.dim() == 2 and y.shape[1] == 1 else y
-    if x.dim() != 2 or y.shape != x.shape[:1]:
-        raise ValueError(f"expected rows (n x D) and as many targets (n), got {tuple(x.shape)} and {tuple(y.shape)}")
-    if not y.isfinite().all():
-        raise ValueError("expected finite targets, got NaN or infinity: drop these rows")
-    return x, y
-
-
-def numbers_of(part: Any) -> Tensor:
-    """An array or a dataframe as a tensor of floats."""
-    if torch.is_tensor(part):
-        return part
-    array = np.asarray(part)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"expected columns of numbers, got {array.dtype}: encode text and categories first")
-    return torch.tensor(array if array.dtype.kind == "f" else array.astype(np.float64))
 
 
 def _aligned(x: Any, y: Any) -> list[tuple[Delayed, Delayed]]:

@@ -6,12 +6,11 @@ from typing import Any
 
 from distributed import Client
 
-from gpytorch_partition.distributed.chunks import shards_of, tensors_of
-from gpytorch_partition.distributed.tasks import client_of, on_chunks, reduced, sent, wait_for, warn_of_settings
-from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics, merged_states
+from gpytorch_partition.distributed.chunks import shards_of
+from gpytorch_partition.distributed.tasks import Task, client_of, map_reduced, sent, warn_of_settings
+from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
-
-State = dict[str, Any]
+from gpytorch_partition.shards.counts import counted, merged_counts
 
 
 def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = None) -> None:
@@ -44,29 +43,12 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
         >>> model.num_rows
         1000
     """
-    client, (shards, names) = client_of(client), shards_of(chunks)
+    client, shards = client_of(client), shards_of(chunks)
     warn_of_settings(client)
     kernel, most = sent(client, "kernel", model.kernel), model.statistics.max_clusters
-    counted = on_chunks(client, "count_rows", _counted, shards, kernel, most)
-    total = reduced(client, "merge_counts", _merged, counted, kernel, most, fan_in=2)
-    wait_for(counted, names, "counting rows")
+    count = Task("count_rows", counted, (kernel, most))
+    merge = Task("merge_counts", merged_counts, (kernel, most))
+    total = map_reduced(client, shards, "counting rows", count, merge, fan_in=2)
     statistics = ClusterStatistics(model.kernel.partition, most)
-    statistics.load_state_dict(total.result())
+    statistics.load_state_dict(total)
     model.add_statistics(statistics)
-
-
-def _counted(chunk: Any, kernel: Any, max_clusters: int) -> State:
-    """The packed counts of a chunk: a pure function of it, which is what makes a retry exact."""
-    part = FeatureSpaceGP(kernel, max_clusters=max_clusters)
-    part.add_rows(*tensors_of(chunk))
-    return part.statistics.state_dict()
-
-
-def _merged(first: State, second: State, kernel: Any, max_clusters: int) -> State:
-    """The packed counts of the rows of both; of unbounded labels the clusters are those of either."""
-    if first["values"] is None:
-        return merged_states(first, second)
-    total, other = (ClusterStatistics(kernel.partition, max_clusters) for _ in range(2))
-    total.load_state_dict(first)
-    other.load_state_dict(second)
-    return total.merge_(other).state_dict()

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask
 import numpy as np
 import pandas as pd
-import torch
 from dask.base import is_dask_collection
 from dask.delayed import Delayed
 from distributed import Client
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
-from gpytorch_partition.clusters.cluster_index import ClusterIndex
-from gpytorch_partition.clusters.incidence import Incidence
-from gpytorch_partition.distributed.chunks import has_partitions, numbers_of, shards_of, tensors_of
+from gpytorch_partition.distributed.chunks import Shards, has_partitions, shards_of
 from gpytorch_partition.distributed.counting import count_chunks
 from gpytorch_partition.distributed.rows import DaskRows
-from gpytorch_partition.distributed.sampling import Sample, forest_of_shards, sampled_rows
-from gpytorch_partition.distributed.tasks import client_of, on_chunks, reduced, sent, wait_for
+from gpytorch_partition.distributed.sampling import forest_of_shards, sampled_rows
+from gpytorch_partition.distributed.tasks import Task, client_of, map_reduced, sent
 from gpytorch_partition.estimators.kernels import is_built, resolved_kernel
-from gpytorch_partition.inference.feature_space.feature_space import summed_variances
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
@@ -33,65 +28,12 @@ from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.cluster_space_gp import ClusterSpaceGP
 from gpytorch_partition.models.feature_space_gp import FeatureSpaceGP
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
+from gpytorch_partition.shards.columns import Columns, names_of
+from gpytorch_partition.shards.predictions import Errors, Predictor, Units
+from gpytorch_partition.shards.samples import Sample
 
 _GROWN_ON = ("sample", "shards")
 _MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the p x p matrix
-
-
-class Units(NamedTuple):
-    """Standardization of columns and of targets, by a sample of the rows."""
-
-    columns: Standardization
-    target: Standardization
-
-    def of(self, chunk: Any) -> tuple[Tensor, Tensor]:
-        """A chunk in standard deviations from the mean."""
-        x, y = tensors_of(chunk)
-        return self.columns.apply(x), self.target.apply(y)
-
-
-class Predictor(NamedTuple):
-    """What a worker needs to predict the rows of a partition: numbers of clusters, no rows and no counts."""
-
-    kernel: PartitionKernel
-    clusters: ClusterIndex
-    units: Units
-    level: float
-    effects: Tensor  # p x 1
-    root: Tensor | None  # of the effects' covariance, where standard deviations are asked for
-    noise: float
-
-    def __call__(self, part: Any) -> np.ndarray:
-        """Means (`n x 1`), and standard deviations of new observations beside them (`n x 2`)."""
-        x = self.units.columns.apply(numbers_of(part))
-        rows = Incidence(self.clusters.codes(self.kernel.cluster_ids(x)), self.clusters.num_clusters)
-        found = [self.units.target.undo(self.level + rows.row_values(self.effects).squeeze(-1))]
-        if self.root is not None:
-            found.append((summed_variances(rows, self.root) + self.noise).sqrt() * self.units.target.scale)
-        return torch.stack(found, -1).numpy()
-
-
-class Errors(NamedTuple):
-    """Number of rows, mean of their targets, and sums of squares of targets less this mean and of errors of means."""
-
-    num_rows: int
-    mean: float
-    squares: float
-    errors: float
-
-    def merged(self, other: Errors) -> Errors:
-        """Those of both sets of rows, without cancellation (Chan, Golub & LeVeque 1983)."""
-        num_rows, shift = self.num_rows + other.num_rows, other.mean - self.mean
-        share = other.num_rows / max(1, num_rows)
-        squares = self.squares + other.squares + self.num_rows * share * shift**2
-        return Errors(num_rows, self.mean + share * shift, squares, self.errors + other.errors)
-
-    @property
-    def determination(self) -> float:
-        """R2."""
-        if not self.num_rows:
-            raise ValueError("expected one row or more, got none")
-        return 1 - self.errors / self.squares if self.squares else float(self.errors == 0)
 
 
 class DaskPartitionGPRegressor(BaseEstimator):
@@ -164,13 +106,15 @@ class DaskPartitionGPRegressor(BaseEstimator):
         self._check_parameters()
         _check_partitions(X, y)
         client, seed = client_of(self.client), int(random_state_of(self.random_state).randint(2**31))
-        shards, names = shards_of((X, y))
-        sample = sampled_rows(client, shards, names, self.sample_rows, seed)
+        shards = shards_of((X, y))
+        sample = sampled_rows(client, shards, self.sample_rows, seed)
         self._units = Units(Standardization.of(sample.x), Standardization.of(sample.y, are_targets=True))
-        chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards]
-        self.n_features_in_, self._names = sample.x.shape[1], _names_of(X)
-        self._check_missing(sample.x)
-        self.kernel_ = self._grown(client, chunks, names, sample, seed)
+        chunks = [dask.delayed(self._units.of, pure=False)(shard) for shard in shards.chunks]
+        self._columns = Columns(sample.x.shape[1], names_of(X))
+        self.n_features_in_ = self._columns.number
+        if self.kernel != "forest":
+            self._columns.check_complete(sample.x)
+        self.kernel_ = self._grown(client, Shards(chunks, shards.names), sample, seed)
         self.model_ = _model_of(self.kernel_, chunks, client)
         values, variance = self.model_.fit(), float(self._units.target.scale) ** 2
         self.noise_, self.outputscale_ = values.noise * variance, values.outputscale * variance
@@ -189,7 +133,7 @@ class DaskPartitionGPRegressor(BaseEstimator):
         :raises ValueError: If the columns are not those of :meth:`fit`.
         """
         check_is_fitted(self, "model_")
-        self._check_columns(X)
+        self._columns.check(X)
         predictor, number = self._predictor(return_std), 2 if return_std else 1
         if not is_dask_collection(X):
             found = list(predictor(X).T)
@@ -215,23 +159,21 @@ class DaskPartitionGPRegressor(BaseEstimator):
         :raises RuntimeError: If a chunk fails, with its name.
         """
         check_is_fitted(self, "model_")
-        self._check_columns(X)
+        self._columns.check(X)
         if has_partitions(X) != has_partitions(y):
             raise TypeError(
                 f"expected X and y both as Dask collections, or both in memory, got a {type(X).__name__} and a "
                 f"{type(y).__name__}"
             )
         predictor = self._predictor(return_std=False)
-        sums = self._added_errors(X, y, predictor) if has_partitions(X) else _errors((X, y), predictor)
+        sums = self._added_errors(X, y, predictor) if has_partitions(X) else Errors.of((X, y), predictor)
         return sums.determination
 
     def _added_errors(self, X: Any, y: Any, predictor: Predictor) -> Errors:
         """The errors of all shards."""
-        client, (shards, names) = client_of(self.client), shards_of((X, y))
-        parts = on_chunks(client, "sum_errors", _errors, shards, sent(client, "predictor", predictor))
-        total = reduced(client, "add_errors", Errors.merged, parts)
-        wait_for(parts, names, "scoring rows")
-        return total.result()
+        client, shards = client_of(self.client), shards_of((X, y))
+        judge = Task("sum_errors", Errors.of, (sent(client, "predictor", predictor),))
+        return map_reduced(client, shards, "scoring rows", judge, Task("add_errors", Errors.merged))
 
     def _check_parameters(self) -> None:
         checked_count(self.num_partitions, "partitions", "num_partitions")
@@ -246,28 +188,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
         if self.grown_on == "shards" and self.kernel != "forest":
             raise ValueError(f"only the trees of kernel='forest' are grown on shards, got kernel={self.kernel!r}")
 
-    def _check_columns(self, X: Any) -> None:
-        """Refuse other numbers of columns, and other names or another order of these."""
-        names, shape = _names_of(X), np.shape(X)
-        if np.ndim(X) != 2 or shape[1] != self.n_features_in_ or (self._names and names and names != self._names):
-            got = f"columns {names}" if names else f"shape {tuple(shape)}"
-            raise ValueError(
-                f"expected the {self.n_features_in_} columns of fit ({self._names or 'unnamed'}), got {got}"
-            )
-
-    def _check_missing(self, x: Tensor) -> None:
-        """Refuse missing cells of kernels that do not know them."""
-        holes = x.isnan().any(0).nonzero().squeeze(-1).tolist()
-        if holes and self.kernel != "forest":
-            columns = [self._names[i] for i in holes] if self._names else holes
-            raise ValueError(
-                f"expected no missing cells, got NaN in columns {columns}: fill or drop them, or give kernel='forest', "
-                "which knows them"
-            )
-
-    def _grown(self, client: Client, chunks: list[Any], names: list[str], sample: Sample, seed: int) -> PartitionKernel:
+    def _grown(self, client: Client, shards: Shards, sample: Sample, seed: int) -> PartitionKernel:
         if self.grown_on == "shards":
-            forest = forest_of_shards(client, chunks, names, sample.sizes, self.num_partitions, seed)
+            forest = forest_of_shards(client, shards, sample.sizes, self.num_partitions, seed)
             return RandomForestKernel.from_forest(forest)
         rows = self._units.of((sample.x, sample.y))
         return resolved_kernel(self.kernel, *rows, num_partitions=self.num_partitions, random_state=seed)
@@ -300,11 +223,6 @@ def _check_partitions(X: Any, y: Any) -> None:
         )
 
 
-def _names_of(X: Any) -> list[Any]:
-    """The names of the columns of a dataframe; none of an array."""
-    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's, and those of others
-
-
 def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:
     """The model of all rows, not yet fitted: of counts, or of rows on workers where clusters are many."""
     counts = kernel.partition.cluster_counts if isinstance(kernel, PartitionKernel) else None
@@ -317,13 +235,6 @@ def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> Fea
 
 def _predicted(part: Any, predictor: Predictor) -> np.ndarray:
     return predictor(part)
-
-
-def _errors(chunk: Any, predictor: Predictor) -> Errors:
-    x, y = tensors_of(chunk)
-    y = y.double()
-    mean, errors = float(y.sum() / max(1, len(y))), y - torch.from_numpy(predictor(x)).squeeze(-1)
-    return Errors(len(y), mean, float((y - mean).square().sum()), float(errors.square().sum()))
 
 
 def _framed(part: Any, predictor: Predictor, names: list[str]) -> Any:

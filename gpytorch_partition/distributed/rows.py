@@ -9,20 +9,21 @@ import torch
 from distributed import Client
 from torch import Tensor
 
-from gpytorch_partition.distributed.chunks import shards_of, tensors_of
+from gpytorch_partition.distributed.chunks import shards_of
 from gpytorch_partition.distributed.tasks import (
+    Task,
     client_of,
     on_chunks,
     on_shards,
     reduced,
-    seeds,
     sent,
     wait_for,
     warn_of_settings,
 )
 from gpytorch_partition.inference.cluster_space.rows import LocalRows, Moments
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
-from gpytorch_partition.models.cluster_space_gp import local_rows
+from gpytorch_partition.shards.counts import labelled
+from gpytorch_partition.shards.samples import seeds
 
 
 class DaskRows:
@@ -60,13 +61,14 @@ class DaskRows:
                 f"expected a kernel with bounded labels (forests, fast clusters), got a {type(kernel).__name__}: count "
                 "its rows by count_chunks"
             )
-        self.client, (shards, names) = client_of(client), shards_of(chunks)
+        self.client, shards = client_of(client), shards_of(chunks)
         warn_of_settings(self.client)
         self.num_clusters = int(counts.sum())  #: p
-        self._shards = on_chunks(self.client, "label_rows", _labelled, shards, sent(self.client, "kernel", kernel))
+        label = Task("label_rows", labelled, (sent(self.client, "kernel", kernel),))
+        self._shards = on_chunks(self.client, label, shards.chunks)
         parts = on_shards(self.client, "sum_targets", LocalRows.moments, self._shards)
-        total = reduced(self.client, "merge_sums", Moments.merged, parts)
-        wait_for(list(self._shards), names, "labelling rows")
+        total = reduced(self.client, Task("merge_sums", Moments.merged), parts)
+        wait_for(list(self._shards), shards.names, "labelling rows")
         self._moments: Moments = total.result()
 
     @property
@@ -107,12 +109,4 @@ class DaskRows:
     def _added(self, name: str, function: Callable[..., Tensor], *columns: list[Any]) -> Tensor:
         """The sum of what the shards answer."""
         answers = on_shards(self.client, name, function, self._shards, *columns)
-        return reduced(self.client, f"add_{name}", torch.add, answers).result()
-
-
-def _labelled(chunk: Any, kernel: PartitionKernel) -> LocalRows:
-    """The codes of a chunk, sorted by cluster for the products."""
-    rows = local_rows(kernel, *tensors_of(chunk))
-    if rows.num_rows:
-        _ = rows.incidence.members
-    return rows
+        return reduced(self.client, Task(f"add_{name}", torch.add), answers).result()

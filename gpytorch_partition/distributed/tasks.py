@@ -12,20 +12,28 @@ import pickle
 import warnings
 from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import cloudpickle
 import dask
-import numpy as np
 from distributed import Client, Future, as_completed, default_client
 
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.distributed.chunks import Shards
 from gpytorch_partition.progress import progress
 
 FAN_IN = 16  # results that a task of a reduction adds up: each level of the tree takes some 10 ms
 _PIECE = 2**23  # bytes of a message from the driver; Dask warns above 10 MB
 _TRIMS_OFTEN = 2**20  # bytes of free memory above which glibc gives it back: temporaries of labels are larger
+
+
+class Task(NamedTuple):
+    """A function of tasks, what Dask's dashboard calls them, and what all take behind their own arguments."""
+
+    name: str
+    function: Callable[..., Any]
+    shared: tuple[Any, ...] = ()  # futures and small values
 
 
 def client_of(client: Client | None) -> Client:
@@ -53,19 +61,16 @@ def sent(client: Client, name: str, value: Any) -> Future:
     return client.submit(_loaded, *pieces, key=f"{name}-{token}")
 
 
-def on_chunks(
-    client: Client, name: str, function: Callable[..., Any], chunks: Sequence[Any], *shared: Any
-) -> list[Future]:
+def on_chunks(client: Client, task: Task, chunks: Sequence[Any]) -> list[Future]:
     """
-    `function(chunk, *shared)` as one task for each chunk, and what the chunk itself is computed by.
+    One task for each chunk, `function(chunk, *shared)`, and what the chunk itself is computed by.
 
-    :param name: What Dask's dashboard calls the tasks.
     :param chunks: Delayed objects, tuples of these, or values.
-    :param shared: Futures and small values.
     """
-    token, call = uuid4().hex[:8], dask.delayed(function, pure=False)
-    tasks = [call(chunk, *shared, dask_key_name=f"{name}-{token}-{i}") for i, chunk in enumerate(chunks)]
-    return client.compute(tasks)
+    token, call = uuid4().hex[:8], dask.delayed(task.function, pure=False)
+    return client.compute(
+        [call(chunk, *task.shared, dask_key_name=f"{task.name}-{token}-{i}") for i, chunk in enumerate(chunks)]
+    )
 
 
 def on_shards(client: Client, name: str, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
@@ -74,15 +79,12 @@ def on_shards(client: Client, name: str, function: Callable[..., Any], *columns:
     return client.map(function, *columns, key=[f"{name}-{token}-{i}" for i in range(len(columns[0]))])
 
 
-def reduced(
-    client: Client, name: str, function: Callable[..., Any], parts: list[Future], *shared: Any, fan_in: int = FAN_IN
-) -> Future:
+def reduced(client: Client, merge: Task, parts: list[Future], fan_in: int = FAN_IN) -> Future:
     """
     All parts as one, by a tree that depends on their number only; parts that are there go before new shards.
 
-    :param function: `function(first, second, *shared)`.
+    :param merge: `function(first, second, *shared)`.
     :param parts: One or more.
-    :param shared: Futures and small values.
     :param fan_in: Parts that a task adds up, and its worker holds.
     """
     level, token = 0, uuid4().hex[:8]
@@ -90,10 +92,27 @@ def reduced(
         level += 1
         groups = [parts[start : start + fan_in] for start in range(0, len(parts), fan_in)]
         parts = [
-            client.submit(_folded, function, shared, *group, key=f"{name}-{token}-{level}-{i}", priority=level)
+            client.submit(
+                _folded, merge.function, merge.shared, *group, key=f"{merge.name}-{token}-{level}-{i}", priority=level
+            )
             for i, group in enumerate(groups)
         ]
     return parts[0]
+
+
+def map_reduced(client: Client, shards: Shards, doing: str, task: Task, merge: Task, fan_in: int = FAN_IN) -> Any:
+    """
+    What a task makes of each shard, merged to one result: the same bits for any number of workers.
+
+    :param doing: Label of the progress bar.
+    :param merge: Of two results.
+    :param fan_in: As in :func:`reduced`.
+    :raises RuntimeError: If a shard fails, with its name.
+    """
+    parts = on_chunks(client, task, shards.chunks)
+    total = reduced(client, merge, parts, fan_in)
+    wait_for(parts, shards.names, doing)
+    return total.result()
 
 
 def wait_for(shards: list[Future], names: Sequence[str], doing: str) -> None:
@@ -128,11 +147,6 @@ def warn_of_settings(client: Client) -> None:
             "time and holds less memory. To be without, "
             'before the cluster, dask.config.set({"distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None})'
         )
-
-
-def seeds(seed: int, number: int) -> list[int]:
-    """Seeds of so many shards, independent of each other and of those of other seeds."""
-    return [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(number)]
 
 
 def _warn(message: str) -> None:

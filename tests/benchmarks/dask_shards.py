@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from time import process_time
@@ -17,7 +19,6 @@ from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.inference.feature_space.statistics import merged_states
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP
-from gpytorch_partition.models.cluster_space_gp import local_rows
 
 from .measure import held_gib, peak_gib, seconds, timed
 from .problems import friedman_chunk
@@ -46,7 +47,7 @@ def dask_shards(options: Options) -> Iterator[Table]:
     yield Table("dask_counts", f"Counting {num_rows:,} x 10 rows in {NUM_SHARDS} shards, m = 50, p = 3,200", counts)
     yield Table("dask_messages", "The state of a shard's counts, p = 3,200", [_message(kernel)])
     size = options.pick(1_000_000, 50_000, 4_000)
-    title = f"Products of the rows of {NUM_SHARDS} shards of {size:,} rows in all, two workers"
+    title = f"Products of {size:,} rows in shards, two workers"
     yield Table("dask_products", title, list(_products(kernel, size)))
     yield Table("dask_forest", f"The process of a forest on {size:,} x 10 rows, two workers", [_forest(size, options)])
 
@@ -85,12 +86,12 @@ def _most_beyond(client: Any, before: dict[str, float]) -> float:
     return max(peaks[worker] - before[worker] for worker in before)
 
 
-def _chunks(num_rows: int) -> list[Any]:
+def _chunks(num_rows: int, number: int = NUM_SHARDS) -> list[Any]:
     """Rows that workers make."""
     import dask
 
     make = dask.delayed(friedman_chunk, pure=True)
-    return [make(i, num_rows // NUM_SHARDS) for i in range(NUM_SHARDS)]
+    return [make(i, num_rows // number) for i in range(number)]
 
 
 def _counted(kernel: PartitionKernel, num_rows: int, number: int) -> Row:
@@ -126,19 +127,43 @@ def _message(kernel: PartitionKernel) -> Row:
 
 
 def _products(kernel: PartitionKernel, num_rows: int) -> Iterator[Row]:
-    """Products on Dask, and the compute of one worker's share of the shards."""
+    """Products on Dask, and the compute of the slower worker within the same product."""
     from gpytorch_partition.distributed import DaskRows
 
-    shard = local_rows(kernel, *friedman_chunk(0, num_rows // NUM_SHARDS))
+    effects = torch.randn(int(kernel.partition.cluster_counts.sum()), 4, dtype=torch.float64)
     with _workers(NUM_WORKERS) as client:
-        rows = DaskRows(kernel, _chunks(num_rows), client)
-        for columns in (1, 4):
-            effects = torch.randn(rows.num_clusters, columns, dtype=torch.float64)
-            compute = _milliseconds(lambda: shard.gram(effects), 9) * NUM_SHARDS / NUM_WORKERS  # noqa: B023
-            product = _milliseconds(lambda: rows.gram(effects), 25)  # noqa: B023
-            over = product - compute
-            bar = Bar("ms of a product over its compute", over, at_most=MOST_OVERHEAD)
-            yield {"columns": columns, "product, ms": product, "compute, ms": compute, "over, ms": over, "bar": bar}
+        for number in (NUM_WORKERS, NUM_SHARDS):
+            rows = DaskRows(kernel, _chunks(num_rows, number), client)
+            for columns in (effects[:, :1], effects):
+                taken = [_product(client, partial(rows.gram, columns)) for _ in range(25)]
+                over = median(product - compute for product, compute in taken)
+                bar = Bar("ms of a product over its compute", over, at_most=MOST_OVERHEAD)
+                yield {
+                    "shards": number,
+                    "columns": columns.shape[1],
+                    "product, ms": median(product for product, _ in taken),
+                    "compute, ms": median(compute for _, compute in taken),
+                    "over, ms": over,
+                    "as many empty tasks, ms": _milliseconds(partial(rows._added, "nothing", _nothing), 25),
+                    "bar": bar,
+                }
+
+
+def _product(client: Any, call: Any) -> tuple[float, float]:
+    """Milliseconds of a call, and of the tasks of the worker that computed longest meanwhile."""
+    from distributed import get_task_stream
+
+    with get_task_stream(client) as stream:
+        elapsed = seconds(call)
+    compute: Counter[str] = Counter()
+    for task in stream.data:
+        spans = (span for span in task["startstops"] if span["action"] == "compute")
+        compute[task["worker"]] += sum(span["stop"] - span["start"] for span in spans)
+    return 1e3 * elapsed, 1e3 * max(compute.values())
+
+
+def _nothing(shard: Any) -> torch.Tensor:
+    return torch.zeros(())
 
 
 def _milliseconds(call: Any, repetitions: int) -> float:

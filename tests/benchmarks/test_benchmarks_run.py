@@ -96,6 +96,7 @@ def test_all_benchmarks_run(tmp_path):
         assert (tmp_path / f"{name}.png").stat().st_size > 0
 
 
+@pytest.mark.slow
 def test_an_unknown_name_is_refused(tmp_path):
     result = run("nothing", "--output", tmp_path)
     assert result.returncode == 2

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "bayesian_optimization.md"
 
 
+@pytest.mark.slow
 def test_the_example_finds_the_best_point():
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     result = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True)

@@ -360,6 +360,7 @@ def test_without_botorch(monkeypatch):
         importlib.import_module("gpytorch_partition.botorch")
 
 
+@pytest.mark.slow
 def test_the_package_itself_does_not_import_botorch():
     code = "import sys, gpytorch_partition; sys.exit('botorch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

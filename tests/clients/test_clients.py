@@ -49,6 +49,7 @@ def test_300_rows_and_trees(client):
     _check(RECIPES[client], "forest", 300, "fast_pred_var")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", COMBINED)
 def test_1500_rows_and_trees(client):
     _check(RECIPES[client], "forest", 1500, "default")

@@ -179,6 +179,7 @@ class TestFitAndPredict:
         first = rows[0].split(";")[1]
         assert f"decimal commas ('{first}' is {first.replace('.', '')}) in column" in capsys.readouterr().err
 
+    @pytest.mark.slow
     def test_auto_is_the_default(self, folder):
         command = "fit data.csv --target y --model model.pt --quiet"
         assert parser.new_parser().parse_args(command.split()).kernel == "auto"
@@ -235,6 +236,7 @@ class TestCompare:
             assert float(row["rmse"]) < 0.6 * Y.std()
             assert float(row["nlpd"]) < 1.2
 
+    @pytest.mark.slow
     def test_auto_has_a_line(self, folder, capsys):
         write("data.csv", ["a", "y"], [[x[0], y] for x, y in zip(X[:40], Y)])
         assert main(["compare", "data.csv", "--target", "y", "--kernels", "auto", "--num-partitions", "20"]) == 0

@@ -25,6 +25,7 @@ def test_the_examples_run(name):
     assert not results.failed
 
 
+@pytest.mark.slow
 def test_the_package_needs_no_dask():
     program = (
         "import sys; sys.modules['dask'] = sys.modules['distributed'] = None\n"

@@ -133,8 +133,8 @@ def test_the_score_skips_chunks_without_rows(client):
 
 
 def test_a_sample_is_of_distinct_rows_of_all_shards(client):
-    shards, names = shards_of(chunks())
-    _, x, y, sizes = sampled_rows(client, shards, names, 300, 1)
+    shards = shards_of(chunks())
+    _, x, y, sizes = sampled_rows(client, shards, 300, 1)
     assert sizes.tolist() == [100] * 7
     all_rows = {tuple(row) for row in torch.cat([rows()[0], rows()[1].unsqueeze(-1)], -1).tolist()}
     drawn = [tuple(row) for row in torch.cat([x, y.unsqueeze(-1)], -1).tolist()]
@@ -142,16 +142,16 @@ def test_a_sample_is_of_distinct_rows_of_all_shards(client):
     assert set(drawn) <= all_rows
     per_shard = [sum(tuple(row) in set(drawn) for row in torch.cat([x, y[:, None]], -1).tolist()) for x, y in chunks()]
     assert all(20 < number < 70 for number in per_shard)  # 43 expected
-    whole = sampled_rows(client, shards, names, 10_000, 1)
+    whole = sampled_rows(client, shards, 10_000, 1)
     assert len(whole.y) == len(rows()[1])
 
 
 def test_every_tree_sees_the_rows_of_one_shard(client):
     generator = torch.Generator().manual_seed(0)
-    shards = [
+    shards = shards_of(
         (torch.rand(100, 1, generator=generator) + 10 * i, torch.rand(100, generator=generator)) for i in range(3)
-    ]
-    forest = forest_of_shards(client, shards, ["a", "b", "c"], torch.tensor([100, 100, 100]), 5, 0)
+    )
+    forest = forest_of_shards(client, shards, torch.tensor([100, 100, 100]), 5, 0)
     trees = [ForestPartition(tree).thresholds(0) for tree in forest.estimators_]
     assert [int(each.mean() // 10) for each in trees] == [0, 0, 1, 1, 2]
     assert all(int(each.min() // 10) == int(each.max() // 10) for each in trees)
@@ -168,11 +168,11 @@ def test_shards_without_rows_grow_no_trees(client):
 
 
 def test_an_empty_shard_in_front_takes_no_share_of_the_trees(client):
-    (x, y), names = rows(), ["empty", "a", "b"]
-    shards, sizes = [(x[:0], y[:0]), (x[:50], y[:50]), (x[50:100], y[50:100] / 0)], torch.tensor([0, 50, 50])
-    assert len(forest_of_shards(client, shards, names, sizes, 1, 0).estimators_) == 1
-    with pytest.raises(RuntimeError, match="b failed: ValueError: expected finite targets"):
-        forest_of_shards(client, shards, names, sizes, 2, 0)
+    (x, y), sizes = rows(), torch.tensor([0, 50, 50])
+    shards = shards_of([(x[:0], y[:0]), (x[:50], y[:50]), (x[50:100], y[50:100] / 0)])
+    assert len(forest_of_shards(client, shards, sizes, 1, 0).estimators_) == 1
+    with pytest.raises(RuntimeError, match="chunk 2 of 3 failed: ValueError: expected finite targets"):
+        forest_of_shards(client, shards, sizes, 2, 0)
 
 
 def test_a_failed_fit_leaves_the_old_model(client):

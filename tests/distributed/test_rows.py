@@ -80,6 +80,7 @@ def test_unbounded_labels_are_refused(client):
         DaskRows(mondrian_trees(*rows()), chunks(), client)
 
 
+@pytest.mark.slow
 def test_normal_numbers_are_independent_and_have_the_covariance_of_the_clusters(client):
     kernel = fast_clusters(*rows())
     shards = DaskRows(kernel, chunks(), client)

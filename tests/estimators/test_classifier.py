@@ -61,6 +61,7 @@ class TestProbabilities:
         np.testing.assert_allclose(machine.predict_proba(NEW).sum(1), 1)
         np.testing.assert_array_equal(machine.predict(NEW), np.unique(y)[found.argmax(1)])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kernel", ["auto", "fast_cluster"])
     def test_they_are_so_for_many_rows(self, kernel, small):
         machine = PartitionGPClassifier(kernel, num_partitions=20, random_state=0).fit(X, THREE)  # 2,000 are dense

@@ -135,6 +135,7 @@ def test_completions_are_the_cells_of_the_nearest_rows_that_know_them():
     assert set(chosen.tolist()) == {6.0, 7.0}
 
 
+@pytest.mark.slow
 def test_weights_that_few_rows_chose_leave_wide_intervals():
     """Eight values that fit thirty residuals: 85 % are covered without the factor 30 / 22 of variances, else 91 %."""
     X, y = load_diabetes(return_X_y=True)

@@ -192,6 +192,7 @@ def test_few_and_equal_rows():
     assert (same.predict(np.ones((2, 2))) == "b").all()
 
 
+@pytest.mark.slow
 def test_the_least_validation_error_is_that_of_new_rows():
     """In cells without rows a model knows nothing, whatever a wider one knew: 20 % errors where 8 were promised."""
     rows, classes = load_digits(return_X_y=True)

@@ -222,6 +222,7 @@ class TestAuto:
         assert set(model.model_.description["parts"]) == {part.name for part in model.summary().parts}
         assert -3 < model.log_predictive_density_ < 0
 
+    @pytest.mark.slow
     def test_the_same_seed_gives_the_same_bits(self):
         one, other = (fitted("auto", MISSING[:, :2]).predict(NEW) for _ in range(2))
         np.testing.assert_array_equal(one, other)
@@ -246,6 +247,7 @@ class LargestTensor(TorchDispatchMode):
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.5], ids=["complete", "missing"])
 def test_above_the_dense_limit_nothing_is_as_large_as_the_rows_squared(share):
     random = np.random.RandomState(1)

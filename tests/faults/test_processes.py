@@ -94,6 +94,7 @@ with ticking("counting"):
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_that_is_killed_takes_no_lock_with_it():
     run = subprocess.run([sys.executable, "-c", _KILLED], timeout=_SECONDS, capture_output=True, text=True)
     assert run.returncode == 0, (run.returncode, run.stderr)

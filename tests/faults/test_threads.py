@@ -121,6 +121,7 @@ def test_four_threads_and_every_estimator():
     _check_same(works)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["regressor, forest", "regressor, mondrian", "regressor, two targets"])
 def test_threads_ask_the_same_model_of_which_one_asks_for_the_first_time(name):
@@ -133,6 +134,7 @@ def test_threads_ask_the_same_model_of_which_one_asks_for_the_first_time(name):
     assert all(same(a, b) for a, b in zip(alone, together))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_threads_ask_the_same_large_model():
     """Above the dense limit: effects, preconditioners and posteriors of clusters are cached when they are asked for."""

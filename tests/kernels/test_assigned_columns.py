@@ -60,6 +60,7 @@ def test_columns_of_its_own_stay_those_of_all_columns():
         kernel.active_dims = [1, 2]
 
 
+@pytest.mark.slow
 def test_multi_task_models_of_botorch_take_a_bare_kernel():
     if find_spec("botorch") is None:  # importing it would change settings of the other tests
         pytest.skip("BoTorch is not installed")

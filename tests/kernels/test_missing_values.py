@@ -97,6 +97,7 @@ def test_categories_pass_through_the_model():
     assert odd < -0.8
 
 
+@pytest.mark.slow
 def test_the_regressor_predicts_rows_with_missing_values():
     x, y = X.numpy(), Y.numpy()
     model = PartitionGPRegressor(num_partitions=50, random_state=0).fit(x, y)
@@ -111,6 +112,7 @@ def test_the_regressor_predicts_rows_with_missing_values():
         PartitionGPRegressor("mondrian").fit(x, y)
 
 
+@pytest.mark.slow
 def test_a_column_without_any_value():
     x = X.numpy().copy()
     x[:, 2] = np.nan

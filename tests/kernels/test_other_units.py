@@ -128,6 +128,7 @@ def test_kernels_without_rows_know_no_range():
     assert not _warned(FastClusterKernel(RAW[:9], 5, height=1, random_state=0), UNIT)
 
 
+@pytest.mark.slow
 def test_a_model_of_botorch_is_told_and_the_remedy_works():
     if find_spec("botorch") is None:  # importing it would change settings of the other tests
         pytest.skip("BoTorch is not installed")

@@ -129,6 +129,7 @@ def of_forest(x, y):
     return RandomForestKernel.from_forest(RandomForestRegressor(20, random_state=0).fit(x, y))
 
 
+@pytest.mark.slow
 def test_who_chooses_by_held_out_rows_or_has_no_intervals_is_not_warned():
     x, y = X[TRAINING], Y[TRAINING]
     forest = RandomForestRegressor(20, random_state=0)

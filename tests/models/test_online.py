@@ -60,6 +60,7 @@ def refuse_decomposition(monkeypatch):
 
 
 class TestUpdates:
+    @pytest.mark.slow
     @pytest.mark.parametrize("kernel", [mondrian, forest])
     @pytest.mark.parametrize("size", [1, 7])
     def test_agree_with_all_rows_at_once(self, kernel, size, monkeypatch):
@@ -80,6 +81,7 @@ class TestUpdates:
         expected = batch_model(mondrian(), torch.cat([X, *[MORE] * 40]), torch.cat([Y, *[MORE_Y] * 40]), model.values)
         same_predictions(model, expected, 1e-8)
 
+    @pytest.mark.slow
     def test_a_row_seen_many_times(self):
         """Rounding does not add up, and variances stay positive."""
         model = fitted(mondrian())

@@ -201,6 +201,7 @@ class TestRandomness:
         assert not torch.equal(labels, others)
         assert not all(same_clusters(labels[:, 0], labels[:, r]) for r in range(1, 6))
 
+    @pytest.mark.slow
     def test_drawn_in_parallel_they_are_the_same(self):
         expected = of(KMeans(5, init="random"), rows=0.5).labels(X)
         assert torch.equal(of(KMeans(5, init="random"), rows=0.5, n_jobs=2).labels(X), expected)

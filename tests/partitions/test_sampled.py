@@ -42,6 +42,7 @@ def test_labels_are_those_of_the_functions_drawn():
     torch.testing.assert_close(kernel(X).to_dense(), (labels[:, None] == labels).float().mean(-1))
 
 
+@pytest.mark.slow
 def test_drawn_in_parallel_they_are_the_same():
     expected = SampledPartition(halves, 4, random_state=0)
     for same in (SampledPartition(halves, 4, random_state=np.random.RandomState(0), n_jobs=2),):

@@ -456,6 +456,7 @@ def test_descriptions_are_plain_and_of_default_models_only():
         rebuilt(description | {"parts": ["unknown"]}, X, SMOOTH)
 
 
+@pytest.mark.slow
 def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     """Weights of few rows, scale and noise of all: intervals hold, also above the dense limit."""
     called = []

@@ -42,6 +42,7 @@ def error(model):
     return np.sqrt(np.mean((model.predict(NEW) - TRUTH) ** 2))
 
 
+@pytest.mark.slow
 def test_outliers_count_for_little(fitted):
     assert isinstance(fitted.likelihood_, StudentTLikelihood)
     weights = student_t_noise(fitted.likelihood_).weights.numpy()

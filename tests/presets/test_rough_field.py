@@ -166,6 +166,7 @@ def taken(monkeypatch, seed=0):
     return found, built[0], y
 
 
+@pytest.mark.slow
 def test_folds_hold_covariances_of_trees_as_the_model_has_them(monkeypatch):
     found, built, _ = taken(monkeypatch)
     assert len(found.folds) == 2 + 12 * 3
@@ -196,6 +197,7 @@ def test_patches_are_neighbors_in_units_of_the_lengthscales():
     assert distances[patch].max() <= distances.sort().values[39]
 
 
+@pytest.mark.slow
 def test_patches_and_their_folds_are_random(monkeypatch):
     """A fold without an order: rows come by their distance from the center."""
     found, other = taken(monkeypatch)[0], taken(monkeypatch, seed=1)[0]
@@ -205,6 +207,7 @@ def test_patches_and_their_folds_are_random(monkeypatch):
     assert 15 < places.mean() < 24
 
 
+@pytest.mark.slow
 def test_a_rough_function_gets_nothing_else():
     y = drawn(exponential(X, torch.tensor([1.0, 1.0])), seed=6)
     found = chosen_for(y, num_rough_trees=200)
@@ -236,6 +239,7 @@ def test_trees_that_have_seen_a_row_say_nothing_of_it():
     torch.testing.assert_close(found[100:200], torch.from_numpy(forest.predict(X[300:400].numpy())))
 
 
+@pytest.mark.slow
 def test_any_rough_part_makes_a_choice_rough():
     assert replace(rough_choice(), outputscales={"rough_short": 1.0}).is_rough
     assert not replace(rough_choice(), outputscales={"linear": 1.0}).is_rough
@@ -265,6 +269,7 @@ def test_patches_tell_noise_from_what_varies_quickly():
     assert unseen > 3 * seen
 
 
+@pytest.mark.slow
 def test_what_does_not_need_it_is_as_it_was_without():
     y = (6 * X[:, 0]).sin() + X[:, 1] + 0.1 * torch.randn(1_000, generator=torch.Generator().manual_seed(1))
     found = chosen_for(y)

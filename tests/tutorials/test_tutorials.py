@@ -146,6 +146,7 @@ class TestTrainExactGP:
                 train_exact_gp(*options, checkpoint, *more)
             assert checkpoint.read_bytes() == before
 
+    @pytest.mark.slow
     def test_bad_data_is_one_line(self, houses, tmp_path):
         for arguments, message in (
             ((houses, "cost"), "no column is called 'cost'"),
@@ -159,6 +160,7 @@ class TestTrainExactGP:
             assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_several_targets(houses, tmp_path):
     table = pd.read_csv(houses, sep=";")
     table.loc[::5, "rent"] = None
@@ -179,6 +181,7 @@ class TestTrainInChunks:
         x, y = make_friedman1(500, noise=1.0, random_state=number)
         pd.DataFrame(x).rename(columns=str).assign(y=y).to_parquet(folder / f"{number}.parquet")
 
+    @pytest.mark.slow
     def test_goes_on_where_it_was(self, tmp_path):
         pytest.importorskip("pyarrow")
         for number in range(3):
@@ -194,6 +197,7 @@ class TestTrainInChunks:
         assert "1.parquet: 1,000 rows" in first[1]
         assert rest[1].splitlines()[-1] == whole[1].splitlines()[-1]
 
+    @pytest.mark.slow
     def test_bad_folders_are_one_line(self, tmp_path):
         status, _, error = run("train_in_chunks", tmp_path, "y")
         assert status == 1

@@ -160,6 +160,10 @@ class LocalRows:
         columns = (level * normal() for _ in range(num_columns))
         return torch.cat([self.incidence.cluster_sums(column) for column in columns], -1)
 
+    def __sizeof__(self) -> int:
+        """Bytes of codes and targets, by which engines tell that moving rows costs more than moving effects."""
+        return object.__sizeof__(self) + self.incidence.codes.nbytes + self.targets.nbytes
+
     @cached_property
     def _moments(self) -> Moments:
         level = torch.ones_like(self.targets[:, :1]) if self.level is None else self.level

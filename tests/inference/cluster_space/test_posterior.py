@@ -48,6 +48,7 @@ def test_means_and_variances_are_those_of_dense_matrices(kind, has_level):
     assert found.variances(Incidence(covariance(kind).left.codes[:0], Z.shape[1])).shape == (0,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_level", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_have_the_covariance_of_the_posterior(kind, has_level):
