@@ -73,6 +73,8 @@ class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTo
     Which preconditioner conjugate gradients use from linear_operator's `min_preconditioning_size` rows on, 2,000 by
     default (Default: `"nystrom"`).
 
+    Use it to do without one where it does not pay, as with the leaves of a forest, or to compare them.
+
     - `"nystrom"`: a randomized Nystrom factor; has a log determinant, so training uses it too.
     - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10,
       corrected); for solves on flat partitions only, training runs without one.
@@ -102,6 +104,9 @@ class preconditioner_rank(_local_value):  # noqa: N801
     """
     Rank of the Nystrom preconditioner (Default: 100).
 
+    Use it with less where memory is short, and with more where one set-up serves many solves; for a single solve, 50 to
+    100 was fastest.
+
     A rank of l costs l products with the kernel and O(N l^2) once, O(N l) in every iteration and right-hand side, and
     l numbers held per row, three times as many during the set-up. Where 128 or more posterior samples are solved for,
     for variances or because they were asked for, a rank of 4 l is used, up to 2 GiB.
@@ -117,7 +122,9 @@ class preconditioner_rank(_local_value):  # noqa: N801
 
 class probe_seed(_local_value):  # noqa: N801
     """
-    Seed of the probe vectors of log determinants and of the Nystrom sketch (Default: 0).
+    Seed of the probe vectors of log determinants, of the Nystrom sketch and of samples for variances (Default: 0).
+
+    Use it to see how far a fit or a variance depends on what was drawn: compare those of a few seeds.
 
     One seed gives the same probes at every call, which makes the marginal likelihood a smooth deterministic function
     of the hyperparameters (as L-BFGS needs) without reading the global random state. Any integer is allowed.
@@ -134,6 +141,8 @@ class probe_seed(_local_value):  # noqa: N801
 class variance_tolerance(_local_value):  # noqa: N801
     """
     Relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
+
+    Use it where intervals must be more exact than 1 % of the latent variance, or may be less exact and faster.
 
     Each test point's solve runs until its latent variance is certain to be within this fraction of the exact one;
     variances are never too small. A pathwise sample's solve runs until the variance of its error, averaged over the
@@ -162,6 +171,9 @@ class num_variance_samples(_local_value):  # noqa: N801
     r"""
     Number of pathwise samples that predictive variances are estimated from (Default: 512).
 
+    Use it where variances of very many points must be more exact (four times as many samples halve the error), or may
+    be less exact and faster.
+
     Each costs one solve, for any number of points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of
     the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512 samples.
 
@@ -184,6 +196,8 @@ class num_variance_samples(_local_value):  # noqa: N801
 class predictive_variances(_local_value):  # noqa: N801
     """
     How predictive variances are computed above `max_cholesky_size` training rows (Default: `"auto"`).
+
+    Use it where estimates from samples will not do, or to compare the methods.
 
     - `"feature_space"`: exact, from co-occurrence counts of clusters
       (:class:`~gpytorch_partition.inference.feature_space.feature_space.FeatureSpace`); for one partition kernel with
@@ -239,6 +253,9 @@ class iterative(_local):  # noqa: N801
     r"""
     Dense algebra up to 2,000 rows (GPyTorch: 800), and above it iterative solvers, also where BoTorch is imported.
 
+    Use it around training loops and predictions of your own models, above all where BoTorch is imported; fits and
+    estimators of this package are inside by themselves.
+
     BoTorch, once imported, turns iterative solvers off and raises `max_cholesky_size` to 4,096. Inside this context:
 
     - conjugate gradients rather than Cholesky above 2,000 rows, whatever BoTorch has set;
@@ -276,7 +293,7 @@ class no_debug(_local):  # noqa: N801
     """
     `gpytorch.settings.debug(False)`, local to a thread as :class:`iterative` is.
 
-    For code that predicts at training inputs on purpose, which GPyTorch warns of.
+    Use it around code that predicts at training inputs on purpose, which GPyTorch warns of.
 
     Example:
         >>> with no_debug():

@@ -58,6 +58,8 @@ def expected_gradient_projection(
     A `projection` for :class:`~gpytorch_partition.MondrianKernel`: the square root of the expected gradient outer
     product of the regression function.
 
+    Call it where few columns, or few directions, may matter: the trees themselves do not look at the targets.
+
     Each round fits outputscale, noise and mean of a Gaussian process with a Mondrian kernel
     (:func:`~gpytorch_partition.fit_exact_gp`), estimates the gradients of its posterior mean by central differences,
 

@@ -91,6 +91,8 @@ class LifetimeModel:
     """
     The linear model of one lifetime.
 
+    Use it to predict at one lifetime: a :class:`LifetimePath` has one for each, and says which is the best.
+
     :param cells: The cells that its features stand for.
     :param estimator: The fitted scikit-learn estimator.
     :param score: Its score on the validation rows; None without these.
@@ -169,6 +171,9 @@ def fit_along_lifetimes(
 ) -> LifetimePath:
     r"""
     Train linear models on the cells of the same trees at increasing lifetimes, each from the weights of the last.
+
+    Call it to choose, by error on held-out rows, the width of a machine that has no marginal likelihood, such as a
+    support vector machine. For a Gaussian process there is :func:`lifetime_sweep`.
 
     The first starts like the estimator, every other one with the weights of the previous lifetime: each cell with that
     of the cell that it is a part of (Balog et al. 2016, section 4.2.2). Then follow `epochs` passes over the rows, each

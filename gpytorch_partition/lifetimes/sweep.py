@@ -47,6 +47,9 @@ class LifetimeSweep:
     """
     The results of :func:`lifetime_sweep`, for L lifetimes in ascending order.
 
+    Use it to see how sure the width of a Mondrian kernel is (:meth:`posterior`, :meth:`plot`), and to predict by the
+    average over all widths in place of the best alone (:meth:`predict`).
+
     :param lifetimes: `L`, in units of 1/x.
     :param log_marginal_likelihood: `L`, in nats, of all rows together.
     :param standard_error: `L` standard errors of the likelihoods: 0 where exact, else from probe vectors that all

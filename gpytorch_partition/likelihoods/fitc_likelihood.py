@@ -18,12 +18,17 @@ class UnspannedNoise(Noise):
     r"""
     The covariance of noise whose variance is :math:`\sigma^2(x) + \max(\kappa(x, x) - k(x, x) - t, 0)`.
 
+    :class:`FITCGaussianLikelihood` uses it. Construct it yourself around a :class:`StudentTNoise`, for a
+    :class:`StudentTLikelihood` of a model with inducing points.
+
     k approximates :math:`\kappa` through a few inducing points, and lacks the variance that these do not span.
 
     :param base_noise: :math:`\sigma^2(x)`.
     :param kernel: :math:`\kappa`.
     :param approximation: k, whose variance is nowhere larger.
     :param threshold: t. (Default: 0.)
+
+    Calls without inputs raise a `ValueError`.
     """
 
     threshold: Tensor

@@ -32,6 +32,9 @@ class ForestNoise(Noise):
     r"""
     The covariance of noise whose variance is :math:`\sigma^2(x) = \sigma^2 \exp(b\, z(x))`.
 
+    :class:`ForestNoiseGaussianLikelihood` uses it. Construct it yourself as the base noise of another likelihood here,
+    where rows have weights or heavy tails as well, or the kernel is one through inducing points.
+
     z(x) is a forest's prediction of the log squared residuals, less their mean: an average over trees of the leaves'
     means, so that one product with the one-hot rows gives all variances, :math:`O(N m)`. Two parameters are trained:
     `noise`, :math:`\sigma^2`, and `exponent`, b between 0 (the noise is constant) and 3; b = 1 is the forest's own
@@ -46,6 +49,8 @@ class ForestNoise(Noise):
     :param noise_constraint: Constraint of `noise`. (Default: greater than 1e-4.)
     :raises ValueError: If rows and residuals do not match, are empty or infinite, all residuals are 0, or an option
         cannot be used.
+
+    Calls without inputs raise a `ValueError`.
     """
 
     leaf_values: Tensor  # (p,) mean of the log squared residuals in each leaf, over m
@@ -214,6 +219,9 @@ def grow_residual_forest(
     """
     A forest that predicts the logarithms of squared residuals, less their mean.
 
+    :class:`ForestNoise` grows its forest by it. Call it to look at the forest before it becomes a noise
+    (:meth:`ForestNoise.from_forest`), or for its out-of-bag predictions.
+
     Its leaves are large, since single residuals carry little information; its `oob_prediction_` holds for each row the
     prediction of the trees that were not grown on it. Each tree is grown on at most 20,000 rows.
 
@@ -223,6 +231,7 @@ def grow_residual_forest(
     :param min_samples_leaf: Fewest rows in a leaf. (Default: None, half the square root of N, but at least 5.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
+    :return: The fitted forest, of scikit-learn.
     :raises ValueError: As :class:`ForestNoise` does.
 
     Example:

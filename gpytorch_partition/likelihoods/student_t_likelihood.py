@@ -23,6 +23,9 @@ class StudentTNoise(WeightedNoise):
     expected precision of the row's noise, and the variance :math:`s^2(x)\, \nu / (\nu - 2)` at new points, with the
     squared scale :math:`s^2(x) = a\, \sigma^2(x)\, u`.
 
+    Use it to make a :class:`StudentTLikelihood` with weights of your own;
+    :func:`~gpytorch_partition.likelihoods.scale_mixture.expected_precisions` gives those of residuals.
+
     :param base_noise: :math:`\sigma^2(x)`.
     :param weights: `N` weights w of the training rows, above 0.
     :param unit: u. (Default: 1.)
@@ -124,6 +127,8 @@ class StudentTLikelihood(_GaussianLikelihoodBase):
 def student_t_noise(likelihood: Any) -> StudentTNoise | None:
     """
     The Student-t noise of a likelihood; None where it has another.
+
+    Call it on the likelihood of a :func:`~gpytorch_partition.default_model` to see whether heavy tails were chosen.
 
     :param likelihood: Any likelihood.
     """

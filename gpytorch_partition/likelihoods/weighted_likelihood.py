@@ -19,6 +19,9 @@ class WeightedNoise(Noise):
     The covariance of noise whose variance is :math:`\sigma^2(x)\, u / w_i` at training row i, and
     :math:`\sigma^2(x)\, u` at all other points: what a row of weight u has, and one of weight 1.
 
+    :class:`WeightedGaussianLikelihood` uses it. Construct it yourself as the base noise of a
+    :class:`FITCGaussianLikelihood`, where the kernel is one through inducing points.
+
     Training rows are asked for in training mode, or with a list of inputs, as GPyTorch's prediction strategies ask for
     them; rows that come after those with weights, of fantasies, have a weight of 1. Points as a tensor, as in
     `likelihood(model(x), x)`, are new observations, at the training rows as well.
@@ -131,6 +134,9 @@ class WeightedGaussianLikelihood(_GaussianLikelihoodBase):
 def weights_of(likelihood: Any) -> Tensor | None:
     """
     The weights of the training rows (`N`) that a likelihood divides its noise by; None where it has none.
+
+    Call it on the likelihood of a :func:`~gpytorch_partition.default_model` to see which rows it takes for outliers:
+    with Student-t noise their weights are small.
 
     :param likelihood: Any likelihood.
     """

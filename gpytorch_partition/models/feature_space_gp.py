@@ -580,10 +580,12 @@ def array_chunks(x: Any, y: Any, num_rows: int = 2**17, start: int = 0) -> Itera
     """
     Chunks of two arrays, memory-mapped ones too, as tensors: one chunk at a time is read.
 
+    Call it to give arrays to :meth:`FeatureSpaceGP.add_chunks`.
+
     :param x: `N x D` array of points, anything that can be sliced to a floating point NumPy array.
     :param y: `N` array of targets.
-    :param num_rows: Rows of a chunk.
-    :param start: The first row, to go on after an interruption.
+    :param num_rows: Rows of a chunk. (Default: 131,072.)
+    :param start: The first row, to go on after an interruption. (Default: 0.)
 
     Example:
         >>> import numpy as np

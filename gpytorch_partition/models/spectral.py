@@ -141,6 +141,9 @@ def spectral_embedding(
     r"""
     Coordinates in which rows that the kernel takes for alike are close: the relaxed normalized cut (Shi & Malik 2000).
 
+    Call it to draw the rows, or to give the coordinates to a clusterer of your own;
+    :class:`~gpytorch_partition.estimators.PartitionSpectralClustering` clusters them by K-means.
+
     They are the leading eigenvectors of :math:`D^{-1/2} A D^{-1/2}`, divided by :math:`D^{1/2}`, with A the kernel
     matrix without its diagonal and D its row sums: those of :func:`sklearn.manifold.spectral_embedding` on the affinity
     K, whose first, constant coordinate is kept. A itself is not formed: costs are those of

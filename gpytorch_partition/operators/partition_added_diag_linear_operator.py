@@ -58,6 +58,10 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     r"""
     :math:`A = K + D` for any operator K with a fast product (`*batch x N x N`).
 
+    Use it to solve with a covariance plus noise, or for its log determinant: `K.add_diagonal(noise)` of an operator of
+    this package returns it, and GPyTorch's likelihoods make it of a model's covariance. Of any other operator
+    it is `PartitionSumLinearOperator(K).add_diagonal(noise)`.
+
     Differs from its parent in that
 
     - conjugate gradients stop column by column and have no absolute threshold (GPyTorch's stalls at a relative

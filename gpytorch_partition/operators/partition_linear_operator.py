@@ -32,6 +32,11 @@ class PartitionLinearOperator(CovarianceOperator):
     r"""
     :math:`K = s \sum_r \mathrm{diag}(R_r)\, Z S Z'^\top\, \mathrm{diag}(R'_r)`, never formed.
 
+    Use it as the covariance that a kernel class of your own returns, with an
+    :class:`~gpytorch_partition.IterativeKernel` around that kernel for this package's predictions; a subclass of
+    :class:`~gpytorch_partition.PartitionKernel` need only give S (`_cluster_operator`). Kernels of this package
+    evaluate to it, `kernel(x).evaluate_kernel()`, and sums of them to a :class:`PartitionSumLinearOperator`.
+
     Z and Z' are the one-hot rows of two sets of points in feature space, S is an operator there (diagonal for
     flat partitions, path sums for trees, blocks of both for mixtures) and R, R' are optional loadings of the rows
     (absent: 1). With :math:`S = I/m` this is the random partition kernel, "how often two points share a cluster"
@@ -423,6 +428,10 @@ class PartitionLinearOperator(CovarianceOperator):
 class IncidenceLinearOperator(LinearOperator):
     r"""
     :math:`\sqrt{s}\, [\mathrm{diag}(R_1) Z F, \ldots, \mathrm{diag}(R_k) Z F]` (`*batch x N x kq`): an exact root.
+
+    Use it where features of rows are wanted rather than their covariance, as for samples of functions:
+    :meth:`PartitionLinearOperator.sparse_root` returns it. Construct it yourself, with the same scale and factor, for
+    the features of other points whose codes are of the same feature space.
 
     A product costs :math:`O(N m k t)` for t columns (k = 1 without loadings), plus the product with F.
 

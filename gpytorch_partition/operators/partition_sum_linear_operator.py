@@ -16,6 +16,9 @@ class PartitionSumLinearOperator(CovarianceOperator, SumLinearOperator):
     r"""
     :math:`K_1 + K_2 + \ldots`, whose products, diagonal, entries and samples are sums over the terms.
 
+    Use it, with one term, to give the operator of a kernel without clusters this package's solver, as
+    :class:`~gpytorch_partition.IterativeKernel` does. An operator of this package plus any that is no diagonal is one.
+
     Partition operators are kept as terms rather than merged into one with a block-diagonal S: the product costs the
     same, and nothing is copied when a kernel is evaluated anew at every training step. Unlike its parent it keeps
     its class when indexed, scaled or added to, and a diagonal added to it gets this package's solver.

@@ -22,6 +22,9 @@ class CallablePartition(Partition):
     r"""
     Partitions given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
+    :class:`~gpytorch_partition.PartitionKernel` uses it for a function that it is given. Construct it yourself, for
+    that kernel, where counts of rows are saved or come from other processes, to give the function a `version`.
+
     :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition: any
         integers, in a torch tensor or a NumPy array. It must be a pure function
         of each point: the same point gets the same labels whatever the other rows. It is not part of the state

@@ -29,6 +29,10 @@ class ClusteringPartition(Partition):
     r"""
     m clusterings of random views of the rows, by a clusterer that is cloned (Davies & Ghahramani 2014, section 4.1.1).
 
+    :class:`~gpytorch_partition.ClusteringKernel` uses it, and :class:`~gpytorch_partition.PartitionKernel` for fitted
+    clusterers. Construct it yourself where the clusters are wanted without a kernel, such as those of new points by a
+    clusterer that has no `predict` (DBSCAN).
+
     Each clustering may draw its initialisation (`random_state`, if the clusterer has one), any of its parameters, a
     subset of the rows, a subset of the columns and a random projection of these; coordinates are scaled so that
     distances are, on average, what they are in all columns, and a radius means the same in every view.

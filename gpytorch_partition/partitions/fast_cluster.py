@@ -30,6 +30,9 @@ class FastClusterPartition(Partition):
     r"""
     Random clusterings around random rows (Davies & Ghahramani 2014, section 4.3.2, Algorithm 2).
 
+    :class:`~gpytorch_partition.FastClusterKernel` uses it. Construct it yourself where the clusters are wanted without
+    a kernel: many random groupings of rows that are near each other, at a cost linear in the rows.
+
     Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly
     from 0 ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the
     center nearest to it on the dimensions kept, the lower number in a tie. Numbers of centers may be fixed, all

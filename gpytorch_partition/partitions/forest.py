@@ -49,6 +49,10 @@ class ForestPartition(Partition):
     The trees of an ensemble as m nested partitions; a point's label is its leaf (Davies & Ghahramani 2014,
     section 4.3.1).
 
+    :class:`~gpytorch_partition.RandomForestKernel` uses it, and :class:`~gpytorch_partition.likelihoods.ForestNoise`.
+    Construct it yourself to read the trees of any of the libraries below in one way: the leaves of points, the
+    thresholds of a column, the trees cut at a depth (:meth:`cut`).
+
     Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves exactly,
     for points on thresholds as well: points are rounded as the ensemble rounds them (to float32 but for histogram
     gradient boosting and LightGBM) and compared in its precision. Points may be of any floating dtype and any finite
@@ -371,6 +375,10 @@ class TreeCutPartition(Partition):
     r"""
     A forest with each tree cut at one depth, so that its nodes there become the clusters.
 
+    :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`, and so does `fit_chunks` of
+    :class:`~gpytorch_partition.estimators.PartitionGPRegressor` where trees have too many leaves. For depths of your
+    own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
+
     With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A
     leaf above the cut is a cluster of its own, so each cut is a partition also where a tree is not balanced.
 
@@ -465,6 +473,9 @@ def grow_forest(
 ) -> BaggingRegressor:
     r"""
     A forest whose kernel is accurate and calibrated: extremely randomized trees, each on a small subsample.
+
+    :class:`~gpytorch_partition.RandomForestKernel` grows its trees by it. Call it where the ensemble itself is wanted,
+    such as for kernels of the same trees at different `heights` (`RandomForestKernel.from_forest`).
 
     Trees that are grown on the same targets as the Gaussian process is trained on fit their noise, which it then takes
     for signal. If each tree is grown on a small subsample, drawn without replacement, every row is new to most trees.

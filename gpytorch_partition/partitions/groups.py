@@ -15,9 +15,15 @@ class GroupPartition(Partition):
     r"""
     One partition of the points into groups that have the same category in every column.
 
+    :class:`~gpytorch_partition.GroupKernel` uses it, once for each level. Construct it yourself for a single level,
+    which needs no weights: `PartitionKernel(GroupPartition(), active_dims=(0, 1))`.
+
     Categories are whole numbers. A label is the hash of the categories of a point, so that it needs no list of them:
     two of n groups of several columns share a label with a probability of :math:`n^2 / 2^{65}`, groups of one column
     never. Labels cost :math:`O(D)`; there is no state.
+
+    Points with other values than whole numbers, or with numbers that their dtype does not tell apart, raise a
+    `ValueError`.
 
     Example:
         >>> labels = GroupPartition().labels(torch.tensor([[1.0, 0.0], [1.0, 3.0], [1.0, 0.0]])).squeeze(-1)

@@ -23,6 +23,9 @@ class MembershipPartition(Partition):
     Every item is a cluster, and sets of items say which clusters are alike: each splits the items in members and others
     (Davies & Ghahramani 2014, section 4.2).
 
+    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself only for a kernel class of your own
+    with another covariance of the items: a plain :class:`~gpytorch_partition.PartitionKernel` of it ignores the sets.
+
     A point is the number of an item, so a label costs nothing, and two rows of one item are the same point. That m sets
     are m partitions is known to the covariance of the clusters' effects only
     (:class:`~gpytorch_partition.operators.MembershipLinearOperator`), which keeps them sparse. Memory: 4 bytes for a

@@ -36,6 +36,11 @@ class Partition(torch.nn.Module):
     r"""
     m random partitions of the input space into clusters (Davies & Ghahramani 2014, section 2.3).
 
+    Use it as the base class of a source of clusters of your own whose state is saved with the kernel
+    (docs/adding_a_clustering.md has a whole file). Functions, programs with a seed and clusterers need no class:
+    :class:`~gpytorch_partition.PartitionKernel` takes them as they are. Every partition kernel has one, its attribute
+    `partition`.
+
     A source of clusters implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features`
     and, if its labels are `0 ... C_r - 1`, :attr:`cluster_counts`. It keeps its state in integer buffers (floats as
     their bit patterns), which `.float()`, `.double()` and `.to()` leave as they are, so no label ever changes.

@@ -20,12 +20,13 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
     r"""
     One draw from the posterior over partitions of a Pitman-Yor mixture, with d = 0 that of a Chinese restaurant.
 
+    Use it as the clusterer of a :class:`~gpytorch_partition.ClusteringKernel` when the number of clusters is not known:
+    a prior over partitions does not fix it (Davies & Ghahramani 2014, section 2.3). New points join the nearest row.
+
     A row joins a cluster of n rows with a prior weight of n - d, and a new one with :math:`\alpha + d C`, where C is
     the number of clusters (Pitman & Yor 1997); rows of a cluster are Gaussian around its mean with standard deviation
     `scale`, and means are Gaussian around the rows' mean with `spread`. Means are integrated out (Neal 2000, "Markov
-    chain sampling methods for Dirichlet process mixture models", algorithm 3). One uses it in a
-    :class:`~gpytorch_partition.ClusteringKernel`, as a prior over partitions that does not fix the number of clusters
-    (Davies & Ghahramani 2014, section 2.3); new points join the nearest row.
+    chain sampling methods for Dirichlet process mixture models", algorithm 3).
 
     Costs :math:`O(N C D)` a sweep, some 100 microseconds a row: meant for `rows` of about a thousand.
 

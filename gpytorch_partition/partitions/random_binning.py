@@ -32,6 +32,9 @@ class RandomBinningPartition(Partition):
     r"""
     Bins of random grids: with many grids their kernel is :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`.
 
+    :class:`~gpytorch_partition.RandomBinningKernel` uses it. Construct it yourself where the bins are wanted without a
+    kernel, such as to find rows near a point by equal labels.
+
     Rahimi & Recht 2007, algorithm 2. There is no bounding box, and every column can have a lengthscale of its own. A
     label is a 64-bit hash of the D integers that number the bin in its grid: a pure function of the point.
 

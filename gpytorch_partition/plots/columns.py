@@ -21,6 +21,8 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
     """
     The share of the explained variance of each column, a bar divided by parts of the kernel; permutations as dots.
 
+    `importance(...).plot()` draws it.
+
     :param importance: What `importance()` of a regressor returned.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param most: Columns shown, those with the largest shares. (Default: 15.)
@@ -83,6 +85,8 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
     """
     The average prediction against one column, with intervals of that average; a point each for categories and for up
     to five values. Dates are drawn as dates. Ticks below the curve are the values of the rows.
+
+    `partial_dependence(...).plot()` draws it.
 
     :param found: What `partial_dependence` of a regressor returned.
     :param ax: A matplotlib `Axes`. (Default: new ones.)

@@ -33,6 +33,8 @@ def plot_comparison(
     """
     One panel per model with predicted against true targets, and one with the calibration curves of all models.
 
+    Call it to compare models, of any library, by what they predict of the same held-out rows.
+
     The palette has six colors, which repeat after the sixth model.
 
     :param y: `N` targets.
@@ -75,6 +77,8 @@ def plot_comparison(
 def plot_predictions(panel: Any, y: np.ndarray, mean: np.ndarray, std: np.ndarray, *, color: str = COLORS[0]) -> None:
     """
     Predicted against true targets, with central 90 % intervals; those that miss their target are black.
+
+    Call it where there are arrays rather than a fitted regressor, for which there is :func:`plot_truth`.
 
     Of more than 150 rows, 150 evenly spread over the targets are drawn.
 
@@ -136,6 +140,8 @@ def plot_calibration(
 ) -> None:
     """
     Calibration curves: the share of targets inside the central intervals, against their nominal coverage.
+
+    Call it to compare several models, or for arrays; for one fitted regressor there is :func:`plot_coverage`.
 
     The band holds 95 % of such curves, pointwise, if the intervals are right and the rows independent.
 

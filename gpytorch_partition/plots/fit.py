@@ -22,6 +22,7 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "tar
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param target: What the targets are, with their unit. (Default: `"target"`.)
     :return: The axes.
+    :raises ValueError: If the model has several targets, or targets do not match the rows or are NaN.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -42,6 +43,8 @@ def plot_coverage(model: Any, X: Any, y: Any, *, ax: Any = None, label: str = "t
     """
     The share of targets inside central intervals, against the share that there should be.
 
+    Look at it before intervals are trusted: above the line they are too wide, below it too narrow.
+
     Parameters are those of :func:`plot_truth`; all intervals are those of new observations.
 
     :param label: What the curve is called. (Default: `"the model"`.)
@@ -55,6 +58,8 @@ def plot_coverage(model: Any, X: Any, y: Any, *, ax: Any = None, label: str = "t
 def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "target") -> Any:
     """
     Residuals against predictions, each on its 90 % interval: the intervals grow where the noise does.
+
+    Look at it to see what the model has missed: a trend, or noise that its intervals do not follow.
 
     Parameters are those of :func:`plot_truth`. Of more than 150 rows, 150 evenly spread over the predictions are drawn.
 

@@ -24,6 +24,8 @@ def plot_kernel_slice(
     """
     The covariance of some points with those that differ from them in one column only.
 
+    Look at it to see how far points are alike in that column, and whether the kernel sees the column at all.
+
     :param kernel: Any kernel without a batch shape. Of a regressor: `model.model_.covar_module`.
     :param x: `N x D` rows, whose range is drawn; of a regressor: `model.model_.train_inputs[0]`.
     :param column: Number of the column that varies. (Default: 0.)
@@ -69,6 +71,8 @@ def plot_cells(
     """
     The cells of one partition in the plane of two columns, with the rows as dots; other columns are at their medians.
 
+    Look at it to see whether clusters have the size and the shape that you meant.
+
     Costs labels of 62,500 points for all partitions of the source.
 
     :param source: A partition, or a partition kernel.
@@ -110,6 +114,8 @@ def plot_mondrian(
 ) -> Any:
     """
     One tree of a Mondrian process with the times of its cuts, up to its lifetime.
+
+    Look at it to see what the cells of each lifetime are, before one is chosen.
 
     Of one column, cuts are lines that begin at their time; of several, walls of cells in the plane of two columns,
     the earlier the thicker, with other columns at their medians. Costs labels of 62,500 points for one tree.
@@ -205,6 +211,8 @@ def plot_level_weights(kernel: Any, *, ax: Any = None) -> Any:
     """
     The weight of each height at which trees are compared, of a kernel with `heights="learned"`.
 
+    Look at it after a fit, to see at which depths the trees matter.
+
     :param kernel: A `RandomForestKernel`.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :return: The axes.
@@ -239,6 +247,9 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
     """
     The posterior density over lifetimes of a sweep (per unit of the logarithm), and the log marginal likelihood that it
     comes from, around the lifetimes that have a posterior probability.
+
+    Look at it after a sweep (its `plot` draws it), to see how sure the width is, and whether the longest lifetime is
+    long enough.
 
     :param sweep: What :func:`gpytorch_partition.lifetime_sweep` returned.
     :param prior: Prior of the lifetime, as in its `posterior`. (Default: uniform in the logarithm.)

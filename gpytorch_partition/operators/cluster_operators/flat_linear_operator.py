@@ -19,6 +19,9 @@ class FlatLinearOperator(ClusterOperator):
     r"""
     :math:`S = \mathrm{diag}(w)` (`p x p`): with w = 1 / m, Davies & Ghahramani 2014, definition 2. Products: O(p t).
 
+    :class:`~gpytorch_partition.PartitionKernel` uses it, with equal weights. Construct it yourself, in the
+    `_cluster_operator` of a subclass, for flat partitions or clusters that do not weigh the same.
+
     :param weights: `p` nonnegative weights w, or one number (`1`) for all clusters.
     :param num_clusters: Number p of clusters.
 

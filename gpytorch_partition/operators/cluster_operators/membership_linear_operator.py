@@ -25,6 +25,9 @@ class MembershipLinearOperator(ClusterOperator):
     :math:`S_{ij} = \sum_s w_s (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js}))` (`n x n`): the weights of the sets that two
     items are both in, or both not in. Each set splits the items in two (Davies & Ghahramani 2014, section 4.2).
 
+    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself for a kernel of items in so many sets
+    that a code for each item and set would be too many.
+
     With `item_scales` a, S counts common members only: :math:`S_{ij} = a_i a_j \sum_s w_s b_{is} b_{js}`.
 
     A product costs :math:`O(E t)` for E memberships and t columns: :math:`b b' + (1 - b) (1 - b') = \frac12 + 2 (b -

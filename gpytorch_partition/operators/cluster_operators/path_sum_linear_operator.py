@@ -20,6 +20,9 @@ class PathSumLinearOperator(ClusterOperator):
     r"""
     :math:`S = \sum_v w_v 1_v 1_v^\top` (`p x p`): two leaves of a tree share the weights of the nodes above both.
 
+    :class:`~gpytorch_partition.RandomForestKernel` uses it where several levels of its trees count (`heights` of
+    `"all"`, `"learned"` or `"impurity"`). Construct it yourself for other trees, or other weights of their nodes.
+
     With the weights of :func:`~gpytorch_partition.clusters.node_weights.height_average_weights` this is the exact
     average over all heights of the random forest kernel (Davies & Ghahramani 2014, algorithm 1):
     :math:`S_{ab} = (\mathrm{depth}(\mathrm{lca}(a, b)) + 1) / (h + 1)`.

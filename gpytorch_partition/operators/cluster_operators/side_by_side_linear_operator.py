@@ -19,6 +19,9 @@ class SideBySideLinearOperator(ClusterOperator):
     r"""
     The block-diagonal :math:`S = \mathrm{diag}(w_1 S_1, \ldots, w_k S_k)` of blocks of any sizes.
 
+    :class:`~gpytorch_partition.PartitionMixtureKernel` uses it, unless all its parts are flat. Construct it yourself
+    for a kernel whose clusters are of several kinds, such as flat ones and leaves of trees, in one feature space.
+
     With S the covariance of cluster effects of several kinds of partitions, :math:`Z S Z^\top = \sum_b w_b Z_b S_b
     Z_b^\top` is a mixture of their kernels. Products, entries and the root are those of the blocks.
 

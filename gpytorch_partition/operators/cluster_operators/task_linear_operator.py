@@ -15,6 +15,9 @@ class TaskLinearOperator(ClusterOperator):
     r"""
     :math:`S \otimes B` (`pT x p'T`): cluster c has an effect on each of T tasks, numbered `c T + t`.
 
+    Use it as the S of a kernel class of your own of several tasks. GPyTorch's `MultitaskKernel` around a kernel of this
+    package evaluates to an operator that has it as its `cluster_operator`, and so do products with an `IndexKernel`.
+
     With it the kernel of a point x and a task t is :math:`k(x, x') B_{tt'}`, the intrinsic coregionalization model
     (Bonilla, Chai & Williams 2008, eq. 1), at the cost of one partition kernel: a row is in as many clusters as
     before. A product with t columns costs one with S for T t columns, and :math:`O(p T^2 t)`.

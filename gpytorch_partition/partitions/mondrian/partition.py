@@ -44,6 +44,10 @@ class MondrianPartition(Partition):
     r"""
     Cells of Mondrian trees: with many trees their kernel is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
 
+    :class:`~gpytorch_partition.MondrianKernel` uses it. Construct it yourself where the cells are wanted without a
+    kernel: those of one tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs of points
+    are separated (:meth:`separation_times`).
+
     The Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The
     distribution is exact for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times
     its width. A label is the 64-bit key of the cell, a hash of the path to it, and depends on nothing but the point
