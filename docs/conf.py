@@ -2,6 +2,8 @@
 
 import re
 
+from docutils import nodes
+
 from gpytorch_partition import __version__
 
 project, author, copyright = "gpytorch_partition", "The authors of gpytorch_partition", "2026, its authors"
@@ -20,6 +22,7 @@ autodoc_default_options = {"members": True, "imported-members": True}
 def setup(app):
     """Tables of results and source files are handed out as they are, not made pages of the site."""
     app.connect("source-read", _hand_out)
+    app.connect("doctree-read", _fill_the_page)
     app.connect("autodoc-skip-member", _skip)
 
 
@@ -27,6 +30,12 @@ def _hand_out(_, docname, source):
     elsewhere = r"\]\((\.\./(?:tests|tutorials|gpytorch_partition)/[\w./-]+\.(?:md|py|ipynb))\)"
     source[0] = re.sub(elsewhere, r"](<path:\1>)", source[0])
     source[0] = re.sub(r"\[([^\[\]]+)\]\(\.\./[\w/]+\)", r"\1", source[0])  # a link to a folder is its text
+
+
+def _fill_the_page(_, doctree):
+    """Pictures as wide as the text, and links to themselves at full size, as Sphinx makes them of a width."""
+    for picture in doctree.findall(nodes.image):
+        picture.setdefault("width", "100%")
 
 
 def _skip(_, what, name, *rest):

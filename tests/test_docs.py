@@ -36,6 +36,14 @@ def test_links_resolve(page):
             assert not anchor or anchor in anchors(target), link
 
 
+@pytest.mark.parametrize("paper", ["paper_figure", "mondrian", "kernels_and_ensembles", "rare_class"])
+def test_every_picture_of_a_papers_figure_is_shown_beside_its_table(paper):
+    page = (ROOT / "docs" / "figures.md").read_text()
+    for picture in (ROOT / "tests" / "benchmarks" / "results").glob(f"{paper}*.png"):
+        assert f"](../tests/benchmarks/results/{picture.name})" in page, picture.name
+        assert f"](../tests/benchmarks/results/{picture.stem}.md)" in page, picture.name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_benchmarks_exist(page):
     for names in re.findall(r"python -m tests\.benchmarks((?: \w+)+)", page.read_text()):
