@@ -27,6 +27,7 @@ class UnspannedNoise(Noise):
     :param kernel: :math:`\kappa`.
     :param approximation: k, whose variance is nowhere larger.
     :param threshold: t. (Default: 0.)
+    :raises ValueError: If the threshold is negative or not finite.
 
     Calls without inputs raise a `ValueError`.
     """
@@ -35,6 +36,8 @@ class UnspannedNoise(Noise):
 
     def __init__(self, base_noise: Noise, kernel: Kernel, approximation: Kernel, threshold: float = 0.0) -> None:
         super().__init__()
+        if not 0 <= threshold < float("inf"):
+            raise ValueError(f"expected a threshold of 0 or more, in squared units of the targets, got {threshold!r}")
         self.register_buffer("threshold", torch.tensor(threshold, dtype=torch.float64))
         self.base_noise = base_noise
         self.kernel = kernel

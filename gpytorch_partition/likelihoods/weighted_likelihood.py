@@ -87,7 +87,7 @@ class WeightedNoise(Noise):
         """The weights of so many training rows; only in evaluation mode may there be more than those with weights."""
         more = variances.shape[-1] - len(self.weights)
         if more < 0 or (more and self.training):
-            raise ValueError(f"expected the {len(self.weights)} training rows that have weights, got {len(variances)}")
+            raise ValueError(f"expected the {len(self.weights)} training rows that have weights, got {variances.shape[-1]}")
         return torch.cat([self.relative_weights, 1 / self.unit.expand(more)]).to(variances)
 
 

@@ -100,7 +100,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def evaluate_kernel(self) -> LinearOperator:
         """The sum of the evaluated covariance and the diagonal."""
-        return self._linear_op.evaluate_kernel() + self._diag_tensor
+        return self.__class__(self._linear_op.evaluate_kernel(), self._diag_tensor)
 
     def __add__(self, other: Any) -> LinearOperator:
         if isinstance(other, DiagLinearOperator):

@@ -94,7 +94,7 @@ def _judged(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
     if mean.ndim > 1:
         raise ValueError(
             f"expected a model of one target, got one of {mean.shape[1]}: draw one of them by plot_predictions or "
-            "plot_calibration of gpytorch_partition.plots.comparison, with y[:, t], mean[:, t] and std[:, t]"
+            "plot_calibration of gpytorch_partition.plots, with y[:, t], mean[:, t] and std[:, t]"
         )
     if y.shape != mean.shape or np.isnan(y).any():
         raise ValueError(

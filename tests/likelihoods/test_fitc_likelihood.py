@@ -103,6 +103,9 @@ def test_only_what_exceeds_the_threshold_is_added():
     torch.testing.assert_close(noise.unspanned(NEW), (everything - 0.5).clamp_min(0))
     other = FITCGaussianLikelihood(noise.base_noise, noise.kernel, noise.approximation, threshold=0.5)
     assert torch.equal(other.noise_covar.unspanned(NEW), noise.unspanned(NEW))
+    for threshold in (-0.5, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="expected a threshold of 0 or more"):
+            FITCGaussianLikelihood(noise.base_noise, noise.kernel, noise.approximation, threshold)
 
 
 def test_noise_that_varies_is_added_to():

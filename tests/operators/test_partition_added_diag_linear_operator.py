@@ -4,13 +4,11 @@ import unittest
 
 import linear_operator
 import torch
-from linear_operator.operators import DenseLinearOperator, DiagLinearOperator
+from linear_operator.operators import DenseLinearOperator, DiagLinearOperator, RootLinearOperator
 from linear_operator.test.linear_operator_test_case import LinearOperatorTestCase
 from operator_zoo import dense, rows, weighted
 
-from gpytorch_partition.operators import (
-    PartitionLinearOperator,
-)
+from gpytorch_partition.operators import PartitionAddedDiagLinearOperator, PartitionLinearOperator
 
 
 class _Suite(LinearOperatorTestCase):
@@ -64,3 +62,14 @@ class TestSum(_Suite, unittest.TestCase):
 
     def evaluate_linear_op(self, linear_op):
         return dense(linear_op.linear_ops[0]) + dense(linear_op.linear_ops[1]) + linear_op.linear_ops[2].tensor
+
+
+def test_around_another_librarys_operator_what_does_not_converge_is_solved_in_float64():
+    generator = torch.Generator().manual_seed(0)
+    root, noise = torch.randn(2_500, 5, generator=generator), torch.full((2_500,), 1e-6)
+    operator = PartitionAddedDiagLinearOperator(RootLinearOperator(root), DiagLinearOperator(noise))
+    right = torch.randn(2_500, 1, generator=generator)
+    found = operator.solve(right)
+    exact = torch.linalg.solve(root.double() @ root.double().T + 1e-6 * torch.eye(2_500).double(), right.double())
+    assert operator.in_double.evaluate_kernel().__class__ is PartitionAddedDiagLinearOperator
+    assert (found - exact).norm() < 1e-3 * exact.norm()
