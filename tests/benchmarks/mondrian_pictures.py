@@ -134,14 +134,14 @@ def searches(trials: Mapping[tuple[str, str], list[tuple[float, float, float]]],
     for panel, learner in zip(panels, words):
         for (method, own), line in trials.items():
             if own == learner:
-                times, _, errors = (np.array(values) for values in zip(*line))
+                times, _, errors = (np.array(values) for values in zip(*sorted(line)))
                 panel.step(
                     times, np.minimum.accumulate(errors), where="post", label=method, ms=4, lw=1.8, **_STYLES[method]
                 )
         panel.set(xscale="log", xlabel="seconds")
         _plain_ticks(panel.xaxis)
         _finish(panel, f"{name}, M = {num_features}: {words[learner]}")
-        panel.legend(frameon=False, fontsize=9)
+    panels[0].legend(frameon=False, fontsize=9, loc="lower left")  # where no line is
     panels[0].set_ylabel("least validation error so far (%)")
     panels[0].set_ylim(bottom=0)
     return figure
