@@ -62,23 +62,13 @@ def run(program):
     return subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True, text=True)
 
 
+# Run by tests/test_adding_a_clustering.py, tests/botorch, tests/command_line and tests/distributed.
+ELSEWHERE = {"adding_a_clustering.md", "bayesian_optimization.md", "command_line.md", "distributed.md"}
+WITH_EXAMPLES = {page.name for page in PAGES if page.parent.name == "docs" and "```python" in page.read_text()}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page",
-    [
-        "classes.md",
-        "estimator.md",
-        "explaining.md",
-        "gpytorch.md",
-        "kernel_machines.md",
-        "kernels_you_give.md",
-        "kernels.md",
-        "lifetimes.md",
-        "many_rows.md",
-        "rare_classes.md",
-        "several_targets.md",
-    ],
-)
+@pytest.mark.parametrize("page", sorted(WITH_EXAMPLES - ELSEWHERE))
 def test_the_examples_run_one_after_another(page):
     run(example(page))
 

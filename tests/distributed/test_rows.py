@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+from dask.sizeof import sizeof
 
 from gpytorch_partition.distributed import DaskRows
 from gpytorch_partition.inference.cluster_space.rows import LocalRows, Rows
@@ -19,6 +20,15 @@ def here(kernel):
 
 def table(size, num_columns=3):
     return torch.randn(size, num_columns, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_dask_knows_that_rows_are_larger_than_effects():
+    """Else it moves rows to the worker that has the effects."""
+    kernel = fast_clusters(*rows())
+    rows_here = here(kernel)
+    assert (
+        sizeof(rows_here) > 0.9 * rows_here.num_rows * kernel.num_partitions * rows_here.incidence.codes.element_size()
+    )
 
 
 @pytest.mark.parametrize("kind", [fast_clusters, forest])
