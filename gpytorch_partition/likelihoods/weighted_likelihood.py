@@ -85,9 +85,10 @@ class WeightedNoise(Noise):
 
     def _relative_weights(self, variances: Tensor) -> Tensor:
         """The weights of so many training rows; only in evaluation mode may there be more than those with weights."""
-        more = variances.shape[-1] - len(self.weights)
+        number, got = len(self.weights), variances.shape[-1]
+        more = got - number
         if more < 0 or (more and self.training):
-            raise ValueError(f"expected the {len(self.weights)} training rows that have weights, got {variances.shape[-1]}")
+            raise ValueError(f"expected the {number} training rows that have weights, got {got}")
         return torch.cat([self.relative_weights, 1 / self.unit.expand(more)]).to(variances)
 
 
