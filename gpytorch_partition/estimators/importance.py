@@ -159,9 +159,8 @@ def _structured(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Te
 def _of_seen_columns(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor | None:
     """The same for each column that the kernel sees, such as those of a view of a table."""
     kernel = part.kernel
-    if type(kernel) is LinearKernel and kernel.active_dims is None:
-        rows = part.points(x).double()
-        return part.weight * kernel.variance.double().reshape(-1) * (rows.T @ alpha.double()) * (rows.T @ total)
+    if type(kernel) is LinearKernel:
+        return _of_linear(kernel, part, x, alpha, total)
     base = kernel.base_kernel if isinstance(kernel, LocalLinearKernel) else kernel
     if type(base) is not RandomForestKernel or base.columns.numbers.numel():
         return None
@@ -177,6 +176,15 @@ def _of_seen_columns(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) 
         slopes = kernel.columns.numbers if kernel.columns.numbers.numel() else torch.arange(num_columns)
         found = found.index_add(0, slopes, values.double().T @ total)
     return scale * found
+
+
+def _of_linear(kernel: LinearKernel, part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
+    """N times the covariance of each column's weight times its values with f (`D`)."""
+    rows = part.points(x).double()
+    columns = torch.arange(rows.shape[-1]) if kernel.active_dims is None else kernel.active_dims
+    own, variances = rows[:, columns], kernel.variance.double().reshape(-1)
+    found = part.weight * variances * (own.T @ alpha.double()) * (own.T @ total)
+    return torch.zeros(rows.shape[-1], dtype=found.dtype).index_add(0, columns, found)
 
 
 def _of_leaves(kernel: RandomForestKernel, x: Tensor, rows: Incidence, values: Tensor) -> tuple[Incidence, Tensor]:

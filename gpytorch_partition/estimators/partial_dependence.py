@@ -92,7 +92,8 @@ def partial_dependence(
     :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
     :param column: Number of the column, or its name.
     :param grid: Values of the column. (Default: its own values, if there are not more than `grid_resolution`;
-        else that many from the 5 % to the 95 % quantile, as scikit-learn has them, or the most frequent categories.)
+        else that many from the 5 % to the 95 % quantile, as scikit-learn has them; of whole numbers some of those that
+        there are, of categories the most frequent.)
     :param grid_resolution: See above. (Default: 30.)
     :param target: Number or name of the target, where the model has several. (Default: None, it has one.)
     :raises ValueError: If there is no such column, or rows or grid cannot be used.
@@ -243,9 +244,14 @@ def _default_grid(values: np.ndarray, resolution: int, kind: str) -> np.ndarray:
     if values.dtype.kind == "M":
         numbers = np.linspace(*_ends(values.astype(np.int64)), resolution)
         return numbers.round().astype(np.int64).astype(values.dtype)
-    if values.dtype.kind == "O":  # dates with a time zone, periods: some of those that there are
+    if values.dtype.kind == "O" or _is_whole(values):  # dates with a time zone, periods, codes: some of those there are
         return distinct[np.linspace(*_ends(np.arange(len(distinct))), resolution).round().astype(np.int64)]
     return np.linspace(*_ends(values), resolution)
+
+
+def _is_whole(values: np.ndarray) -> bool:
+    """Whether a column has whole numbers only, between which a kernel of groups has no values."""
+    return values.dtype.kind in "iu" or bool(values.dtype.kind == "f" and (values == np.round(values)).all())
 
 
 def _ends(values: np.ndarray) -> tuple[float, float]:

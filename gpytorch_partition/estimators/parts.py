@@ -125,7 +125,7 @@ def _parts(kernel: Kernel, weight: float, maps: tuple[Map, ...], of_mixtures: bo
         for inner, share in zip(kernel.kernels, kernel.mixture_weights.tolist()):
             yield from _parts(inner, weight * share, maps, of_mixtures)
     elif isinstance(kernel, ScaleKernel | IterativeKernel | StandardizedKernel | AdditiveKernel) or _has_view(kernel):
-        maps = maps if kernel.active_dims is None else (*maps, _columns_of(kernel))
+        maps = (*maps, _columns_of(kernel)) if _selects_columns(kernel) else maps
         if isinstance(kernel, ScaleKernel):
             weight *= float(kernel.outputscale)
         if isinstance(kernel, StandardizedKernel) or _has_view(kernel):
@@ -140,6 +140,12 @@ def _parts(kernel: Kernel, weight: float, maps: tuple[Map, ...], of_mixtures: bo
 def _has_view(kernel: Kernel) -> bool:
     """Whether a kernel is another one, `base_kernel`, of what its `view` makes of the points."""
     return isinstance(getattr(kernel, "base_kernel", None), Kernel) and callable(getattr(kernel, "view", None))
+
+
+def _selects_columns(kernel: Kernel) -> bool:
+    """Whether a kernel selects columns that the kernel inside does not: a ScaleKernel has a copy of its base's."""
+    is_copy = isinstance(kernel, ScaleKernel) and kernel.base_kernel.active_dims is not None
+    return kernel.active_dims is not None and not is_copy
 
 
 def _columns_of(kernel: Kernel) -> Map:

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import Kernel, LinearKernel, RBFKernel
+from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
 from sklearn.inspection import permutation_importance
 from sklearn.tree import DecisionTreeRegressor
 
 from gpytorch_partition import PartitionMixtureKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.importance import column_shares
-from gpytorch_partition.estimators.parts import kernel_parts
+from gpytorch_partition.estimators.parts import Expansion, kernel_parts, part_means
 from gpytorch_partition.models import PartitionGP
 from tests.estimators.explained import X, Y, fitted, forest, mondrian_and_clusters, total
 
@@ -74,6 +74,23 @@ def rbf(x, y):
     kernel = RBFKernel(ard_num_dims=3)
     kernel.lengthscale = torch.tensor([1.0, 2.0, 1000.0])
     return kernel.requires_grad_(False)
+
+
+def test_scaled_parts_of_some_columns_are_those_of_dense_matrices():
+    """A ScaleKernel has the columns of the kernel inside, and calls it without selecting them again."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(60, 4, generator=generator, dtype=torch.float64)
+    first, second = ScaleKernel(LinearKernel(active_dims=(2, 3))), ScaleKernel(RBFKernel(active_dims=(3, 1)))
+    kernel = (first + second).double()
+    weights = torch.randn(60, generator=generator, dtype=torch.float64)
+    means = part_means(kernel_parts(kernel), x, weights)
+    dense = [each(x).to_dense() @ weights for each in (first, second)]
+    torch.testing.assert_close(means, torch.stack(dense).detach())
+    line = Expansion(first, x, weights)
+    alone = (x[:, [2, 3]] * (x[:, [2, 3]].T @ weights)) * first.outputscale * first.base_kernel.variance
+    total = alone.sum(1) - alone.sum(1).mean()
+    expected = (alone.T @ total / (total @ total)).squeeze(-1).detach()
+    np.testing.assert_allclose(column_shares(line)[0], [0, 0, *expected], atol=1e-12)
 
 
 def test_smooth_parts_share_by_lengthscales():
