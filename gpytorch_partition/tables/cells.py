@@ -12,7 +12,9 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 NUMBERS, TEXT, CATEGORY, ORDERED, DATES, EMPTY = "numbers", "text", "category", "ordered category", "dates", "empty"
+ID = "id"  # text that is another one in every row, as names have
 LEVELS = (TEXT, CATEGORY, ORDERED)  # kinds of columns whose cells are names
+LEFT_OUT = (EMPTY, ID)  # kinds of columns that tell nothing about other rows
 
 Level = str | int | float | bool
 

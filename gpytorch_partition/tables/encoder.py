@@ -21,6 +21,8 @@ from gpytorch_partition.tables.cells import (
     CATEGORY,
     DATES,
     EMPTY,
+    ID,
+    LEFT_OUT,
     LEVELS,
     NUMBERS,
     ORDERED,
@@ -39,6 +41,7 @@ _CALENDAR = ("month", "day_of_year", "weekday", "hour")  # names of the calendar
 _MOST_CATEGORIES_SAID = 5
 _FEWEST_MISREAD = 20  # distinct numbers or dates in a column of text, ten times as many as other texts: the rule by
 _MISREAD_PER_TEXT = 10  # which the command line reads files
+_FEWEST_IDS = 20  # rows, from which on as many different texts are taken for ids
 _DATE = re.compile(r"(\d{4}([-./])\d{1,2}\2\d{1,2}|\d{1,2}([-./])\d{1,2}\3(\d{4}|\d{2}))([ T]\d.*)?")
 
 
@@ -73,6 +76,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
       hour that vary in `fit`, on the clock of their time zone.
     - A missing cell (None, NaN, NA, NaT) is NaN, and so is a level that `fit` did not see, which the log (level INFO)
       says once. A column of which every cell is missing is left out.
+    - A column of as many different texts as rows (20 or more) is taken for an id, and left out with a warning.
 
     Costs a look-up per cell: a second per million texts.
 
@@ -142,7 +146,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _transformed(self, table: dict[str, Any]) -> np.ndarray:
         blocks = []
         for column, values in zip(self._columns, table.values()):
-            if column.kind != EMPTY:
+            if column.kind not in LEFT_OUT:
                 cells = _same_kind(read_cells(values, column.name, column.zone), column)
                 blocks.append(_encoded(column, cells))
                 self._say_once(_said_of_unseen(column, cells, blocks[-1]))
@@ -246,14 +250,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             cells = read_cells(values, name)
             cells = _as_category(cells, name) if number in chosen else cells
             column = _learned(name, cells)
+            if column.kind == TEXT and number not in chosen:
+                column = _read_as_text(column, len(cells.values))
             self._columns.append(column)
             self.messages_ += _said(column, cells)
-            if column.kind == TEXT and number not in chosen:
-                _warn_of_misread(name, column.levels or [])
-            if column.kind != EMPTY:
+            if column.kind not in LEFT_OUT:
                 blocks.append(_encoded(column, cells))
         if not blocks:
-            raise ValueError("expected a column with a value, got missing cells only")
+            raise ValueError(
+                "expected a column with a value that other rows may have, got missing cells and ids (as many different "
+                "texts as rows) only: make columns that are no ids categories, by .astype('category')"
+            )
         return np.concatenate(blocks, axis=1)
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
@@ -319,7 +326,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 def _restored(encoder: TableEncoder, saved: Mapping[str, Any]) -> _Column:
     """What was learned of a column, checked."""
     column = _Column(**{**saved, "parts": tuple(saved["parts"])})
-    levels, kinds = column.levels, (NUMBERS, DATES, EMPTY, *LEVELS)
+    levels, kinds = column.levels, (NUMBERS, DATES, *LEFT_OUT, *LEVELS)
     check_saved(isinstance(column.name, str) and column.kind in kinds, encoder, "names and kinds of columns")
     check_saved(set(column.parts) <= set(_CALENDAR), encoder, "parts of dates")
     check_saved(column.zone is None or isinstance(column.zone, str), encoder, "time zones")
@@ -476,7 +483,7 @@ def _encoded(column: _Column, cells: Cells) -> np.ndarray:
 
 def _names(column: _Column) -> list[str]:
     """The names of the columns of the matrix that a column of the table makes."""
-    return [] if column.kind == EMPTY else [column.name, *(f"{column.name}_{part}" for part in column.parts)]
+    return [] if column.kind in LEFT_OUT else [column.name, *(f"{column.name}_{part}" for part in column.parts)]
 
 
 def _days(dates: np.ndarray) -> np.ndarray:
@@ -501,12 +508,14 @@ def _said(column: _Column, cells: Cells) -> list[str]:
     found = [f"column {column.name!r}: {cells.note}"] if cells.note else []
     if column.kind == EMPTY:
         found.append(f"column {column.name!r} has no value and is left out")
+    if column.kind == ID:
+        found.append(_said_of_id(column.name))
     if column.kind == DATES:
         parts = ", ".join(["days since 1970-01-01", *column.parts])
         zone = f" on the clock of {column.zone}" if column.zone else ""
         found.append(f"column {column.name!r} holds dates: taken as {parts}{zone}")
     if column.kind == TEXT and column.levels:
-        found += _said_of_text(column.name, column.levels, len(cells.values))
+        found += _said_of_text(column.name, column.levels)
     return found
 
 
@@ -522,36 +531,47 @@ def _said_of_unseen(column: _Column, cells: Cells, block: np.ndarray) -> list[st
     return [f"column {column.name!r}: fit did not see {some}: taken for missing cells ({len(new):,} in all)"]
 
 
-def _said_of_text(name: str, levels: list[Level], num_rows: int) -> list[str]:
+def _said_of_id(name: str) -> str:
+    return (
+        f"column {name!r} has as many different texts as rows, as an id has, which tells nothing about other rows: "
+        "left out; .astype('category') keeps it, or categorical_features of PartitionGPRegressor"
+    )
+
+
+def _said_of_text(name: str, levels: list[Level]) -> list[str]:
     if all(map(_looks_like_a_number, levels)):
         return [f"column {name!r} holds numbers as text: taken as {len(levels)} categories; convert them if they count"]
-    if len(levels) == num_rows and num_rows >= 20:
-        return [
-            f"column {name!r} has as many different texts as rows, as names or ids have, which tell nothing about "
-            "other rows: leave it out"
-        ]
     some = ", ".join(map(repr, levels[:_MOST_CATEGORIES_SAID])) + (", ..." if len(levels) > 5 else "")
     number = "a single category" if len(levels) == 1 else f"{len(levels)} categories"
     return [f"column {name!r} holds text: taken as {number} ({some})"]
 
 
-def _warn_of_misread(name: str, levels: list[Level]) -> None:
-    """Warn of numbers or dates that came as text, as pandas reads them beside other texts, or without being told."""
+def _read_as_text(column: _Column, num_rows: int) -> _Column:
+    """A column of text, with a warning where it is numbers, dates or ids, which are left out."""
+    levels = column.levels or []
+    if misread := _misread(column.name, levels):
+        warnings.warn(misread, MisreadColumnWarning, stacklevel=level_of_caller())
+    elif len(levels) == num_rows >= _FEWEST_IDS:
+        warnings.warn(_said_of_id(column.name), UserWarning, stacklevel=level_of_caller())
+        return _Column(column.name, ID)
+    return column
+
+
+def _misread(name: str, levels: list[Level]) -> str:
+    """What is wrong where numbers or dates came as text, as pandas reads them beside other texts, or untold."""
     for kind, remedy, is_one in (
         ("numbers", "pd.to_numeric(..., errors='coerce') after decimal commas are points", _looks_like_a_number),
         ("dates", "pd.to_datetime(...)", _looks_like_a_date),
     ):
         others = [level for level in levels if not is_one(level)]
-        if len(levels) - len(others) < max(_FEWEST_MISREAD, _MISREAD_PER_TEXT * len(others)):
-            continue
-        beside = f" beside {names_of([str(other) for other in others[:_MOST_CATEGORIES_SAID]])}" if others else ""
-        warnings.warn(
-            f"column {name!r} holds {kind} as text{beside}: taken as {len(levels)} categories. If they are {kind}, "
-            f"convert the column by {remedy}; if they are names, by .astype('category'), or name it in "
-            "categorical_features",
-            MisreadColumnWarning,
-            stacklevel=level_of_caller(),
-        )
+        if len(levels) - len(others) >= max(_FEWEST_MISREAD, _MISREAD_PER_TEXT * len(others)):
+            beside = f" beside {names_of([str(other) for other in others[:_MOST_CATEGORIES_SAID]])}" if others else ""
+            return (
+                f"column {name!r} holds {kind} as text{beside}: taken as {len(levels)} categories. If they are {kind}, "
+                f"convert the column by {remedy}; if they are names, by .astype('category'), or name it in "
+                "categorical_features of PartitionGPRegressor"
+            )
+    return ""
 
 
 def _looks_like_a_number(level: Level) -> bool:

@@ -181,10 +181,25 @@ def test_numbers_that_are_to_be_categories():
 def test_ten_thousand_levels():
     names = np.array([f"name {number}" for number in range(10_000)], dtype=object)
     rows = np.random.RandomState(0).randint(10_000, size=50_000)
-    encoder = TableEncoder().fit({"name": names})
+    encoder = TableEncoder().fit({"name": np.repeat(names, 2)})
     codes = encoder.transform({"name": names[rows]})[:, 0]
     assert np.array_equal(np.array(encoder.categories_[0], dtype=object)[codes.astype(int)], names[rows])
-    assert "as many different texts as rows" in encoder.messages_[0]
+
+
+def test_as_many_different_texts_as_rows_are_left_out():
+    frame = pd.DataFrame({"id": [f"R-{n}" for n in range(20)], "x": np.arange(20.0)})
+    with pytest.warns(UserWarning, match="column 'id' has as many different texts as rows.*left out"):
+        encoder = TableEncoder().fit(frame)
+    assert encoder.kinds_ == ["id", "numbers"]
+    assert "'id'" in encoder.messages_[0]
+    for each in (encoder, TableEncoder.from_state(encoder.to_state())):  # new ids may be anything
+        assert each.transform(frame.assign(id=range(20))).tolist() == frame[["x"]].to_numpy().tolist()
+        assert list(each.get_feature_names_out()) == ["x"]
+    assert TableEncoder(categorical_features=["id"]).fit(frame).kinds_ == ["text", "numbers"]
+    assert TableEncoder().fit(frame.astype({"id": "category"})).kinds_ == ["category", "numbers"]
+    assert TableEncoder().fit(frame[:19]).kinds_ == ["text", "numbers"]
+    with pytest.warns(UserWarning, match="left out"), pytest.raises(ValueError, match="ids .* only"):
+        TableEncoder().fit(frame[["id"]])
 
 
 def test_text_of_numbers_is_text_and_said():
@@ -215,7 +230,9 @@ def test_numbers_and_dates_that_came_as_text_are_warned_of(cells, message):
         TableEncoder().fit(frame.astype("category"))
 
 
-@pytest.mark.parametrize("cells", [[f"{n}" for n in range(10, 29)], [*map(str, MANY), "a", "b", "c"], ["S1", "S2"] * 9])
+@pytest.mark.parametrize(
+    "cells", [[f"{n}" for n in range(10, 29)], 2 * [*map(str, MANY), "a", "b", "c"], ["S1", "S2"] * 9]
+)
 def test_names_are_not_warned_of(cells):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
