@@ -107,6 +107,7 @@ class ClassExplanation(NamesColumns):
     _counted_rows: np.ndarray | None = None  # numbers of the rows that count; None for all
     _train_x: Tensor
     _weights: Tensor
+    _telling_once: Any  # of ToldOfRange
 
     @torch.no_grad()
     def summary(self) -> ClassSummary:
@@ -197,7 +198,13 @@ class ClassExplanation(NamesColumns):
         X = X if hasattr(X, "columns") else np.asarray(X)
         with ticking(f"permuting {X.shape[1]:,} columns {n_repeats:,} times"):
             checked = permutation_importance(
-                self, X, y, scoring="neg_log_loss", n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs
+                self._telling_once(),
+                X,
+                y,
+                scoring="neg_log_loss",
+                n_repeats=n_repeats,
+                random_state=random_state,
+                n_jobs=n_jobs,
             )
         return replace(found, permutation=checked.importances_mean, permutation_std=checked.importances_std)
 

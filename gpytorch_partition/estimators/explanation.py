@@ -67,6 +67,7 @@ class Explanation(NamesColumns, BaseEstimator):
     _has_several: bool
     target_names_: Any
     _summary: ModelSummary | None = None
+    _telling_once: Any  # of ToldOfRange
 
     def summary(self) -> ModelSummary:
         """
@@ -151,7 +152,7 @@ class Explanation(NamesColumns, BaseEstimator):
             X = table_of(X, self._column_names())
             with ticking(f"permuting {X.shape[1]:,} columns {n_repeats:,} times"):
                 found = permutation_importance(
-                    self, X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs
+                    self._telling_once(), X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs
                 )
             checked = {"permutation": found.importances_mean, "permutation_std": found.importances_std}
         parts = tuple(part.name for part in self.summary().parts)
