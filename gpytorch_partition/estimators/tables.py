@@ -156,13 +156,15 @@ def _check_rows(X: Any) -> None:
 
 def check_targets(y: Any, are_numbers: bool) -> None:
     """
-    Refuse missing targets, and text for numbers; scikit-learn's checks do the rest.
+    Refuse missing targets, and text, dates and durations for numbers; scikit-learn's checks do the rest.
 
     :param y: What was given as one target.
     :param are_numbers: Whether numbers are expected.
     :raises ValueError: With what to do.
     """
-    values = np.asarray(y) if hasattr(y, "dtype") or isinstance(y, list) else np.empty(0)
+    values = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "iloc") or isinstance(y, list) else np.empty(0)
+    if are_numbers:
+        refuse_times(values)
     if values.dtype.kind not in "fOUT" or values.ndim != 1:
         return
     missing = np.array([is_missing(value) for value in values]) if values.dtype.kind == "O" else values != values
@@ -178,6 +180,20 @@ def check_targets(y: Any, are_numbers: bool) -> None:
             raise ValueError(
                 f"expected targets that are numbers: {error}. PartitionGPClassifier and PartitionSVC learn classes"
             ) from error
+
+
+def refuse_times(targets: np.ndarray) -> None:
+    """
+    Refuse dates and durations, which NumPy makes numbers of, of a unit that depends on how they are stored.
+
+    :param targets: What was given, as an array.
+    :raises ValueError: With what to do.
+    """
+    if targets.dtype.kind in "mM":
+        raise ValueError(
+            f"expected targets that are real numbers, got {targets.dtype.name}: give durations in a unit that you "
+            "choose, as days, y / numpy.timedelta64(1, 'D'), and dates as durations since one of them, y - y.min()"
+        )
 
 
 def _refuse_sparse(X: Any) -> None:
