@@ -167,7 +167,7 @@ class ClassExplanation(NamesColumns):
         :param random_state: Seed of the permutations. (Default: 0.)
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
-        :raises ValueError: If only one of X and y is given, or they cannot be used.
+        :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
         :raises TypeError: If X is a mapping, whose rows scikit-learn cannot permute.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -181,6 +181,7 @@ class ClassExplanation(NamesColumns):
         check_is_fitted(self, "kernel_")
         if (X is None) != (y is None):
             raise ValueError("expected both rows and classes to check importances by, or neither, got one of them")
+        checked_count(n_repeats, "repeats", "n_repeats")
         if isinstance(X, Mapping):
             raise TypeError(
                 "expected a data frame or an array of rows to permute, got a mapping: give a DataFrame of it"

@@ -125,7 +125,7 @@ class Explanation(NamesColumns, BaseEstimator):
         :param random_state: Seed of the permutations. (Default: 0.)
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
-        :raises ValueError: If only one of X and y is given, or they cannot be used.
+        :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
         :raises TypeError: If X is a mapping, whose rows scikit-learn cannot permute.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -142,6 +142,7 @@ class Explanation(NamesColumns, BaseEstimator):
         self._refuse_counted("importance", "sklearn.inspection.permutation_importance(model, X, y)")
         if (X is None) != (y is None):
             raise ValueError("expected both rows and targets to check importances by, or neither, got one of them")
+        checked_count(n_repeats, "repeats", "n_repeats")
         of_model = column_shares_of_targets if self._has_several else column_shares
         shares, checked = self._by_input_columns(of_model(self.model_, random_state)), {}
         if isinstance(X, Mapping):

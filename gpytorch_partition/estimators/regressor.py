@@ -33,6 +33,7 @@ from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
 from gpytorch_partition.estimators.machine import (
     LARGEST,
     check_count,
+    check_flag,
     check_magnitudes,
     check_n_jobs,
     check_verbose,
@@ -237,7 +238,8 @@ class PartitionGPRegressor(
             noise. Rows of weight 0 are left out. Trees that learn from targets count squared errors by weights, and
             mean targets and medians of tables a row of weight w as w rows, but none for more than that which nine
             tenths of the rows weigh at most; a function's kernel does not know them, nor do clones of an ensemble.
-            For one target only. (Default: None, 1.)
+            For one target only; with several, weights that are all 1 are taken, as they say the same as none.
+            (Default: None, 1.)
         :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
             4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function is given all rows, the
@@ -390,7 +392,7 @@ class PartitionGPRegressor(
         kernel, such as a forest's or an ensemble's, is as sure as inside. `"auto"` and `"mondrian"` are not.
 
         :raises ValueError: If `return_std` and `return_cov` are both asked for, quantiles are not strictly between 0
-            and 1 or none, or X cannot be used.
+            and 1 or none, `include_noise` is neither True nor False, or X cannot be used.
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
 
@@ -405,6 +407,7 @@ class PartitionGPRegressor(
         """
         if return_std and return_cov:
             raise ValueError("expected at most one of return_std and return_cov")
+        check_flag(include_noise, "include_noise")
         probabilities = None if quantiles is None else checked_quantiles(quantiles)
         rows = self._checked_rows(X)
         if return_cov:
@@ -429,12 +432,14 @@ class PartitionGPRegressor(
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`, in units of the targets.
-        :raises ValueError: If X cannot be used, `n_samples` is no whole number from 1, or `random_state` is no seed.
+        :raises ValueError: If X cannot be used, `n_samples` is no whole number from 1, `include_noise` is neither True
+            nor False, or `random_state` is no seed.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
         check_count(n_samples, "n_samples")
+        check_flag(include_noise, "include_noise")
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
         with settings.iterative(), settings.no_debug(), drawn_from(seed):
             if self._has_several:

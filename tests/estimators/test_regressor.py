@@ -139,6 +139,13 @@ class TestPredictions:
         with pytest.raises(ValueError, match="at most one"):
             FITTED["forest"].predict(NEW, return_std=True, return_cov=True)
 
+    @pytest.mark.parametrize("flag", ["no", 0, None], ids=repr)
+    def test_noise_is_included_or_not(self, flag):
+        for method in (FITTED["forest"].predict, FITTED["forest"].sample_y):
+            with pytest.raises(ValueError, match=f"include_noise to be True or False, got {flag!r}"):
+                method(NEW, include_noise=flag)
+        method(NEW, include_noise=np.False_)
+
     def test_nothing_is_predicted_before_a_fit(self):
         with pytest.raises(NotFittedError):
             small().predict(NEW)
