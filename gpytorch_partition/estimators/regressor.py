@@ -39,7 +39,6 @@ from gpytorch_partition.estimators.machine import (
     check_verbose,
     warn_of_rounding,
 )
-from gpytorch_partition.estimators.missing_cells import refuse_holes
 from gpytorch_partition.estimators.moments import Moments
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
 from gpytorch_partition.estimators.saved_regressor import SavedRegressor
@@ -64,7 +63,6 @@ from gpytorch_partition.presets.options import some_rows
 from gpytorch_partition.progress import ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
 from gpytorch_partition.tables import needs_view
-from gpytorch_partition.tables.encoder import is_table
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 NAMES = ("auto", *KERNELS)
@@ -252,8 +250,6 @@ class PartitionGPRegressor(
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
-        if self.categorical_features is None and not is_table(X):
-            self._refuse_holes(X)
         X, y, weights = self._rows_and_targets(X, y, sample_weight)
         rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
         self._columns, self._unit = self._standardization(rows), target_unit(y, weights)
@@ -535,8 +531,6 @@ class PartitionGPRegressor(
 
     def _checked_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
-        if self.encoder_ is None:
-            self._refuse_holes(X)
         rows = self._read(X, reset=False, ensure_all_finite=self._finiteness)
         if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
@@ -545,10 +539,6 @@ class PartitionGPRegressor(
         if is_blind(model.covar_module, self.likelihood_):
             self._warn_of_rows_outside(self._columns.apply_array(rows), remedy)
         return rows
-
-    def _refuse_holes(self, X: Any) -> None:
-        if self._finiteness is True:
-            refuse_holes(X, f"kernel={self.kernel!r}" if isinstance(self.kernel, str) else "a kernel of numbers")
 
     @property
     def _finiteness(self) -> bool | str:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.estimators.missing_cells import refuse_holes
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.tables.cells import is_missing, names_of
@@ -52,6 +53,8 @@ class ReadsTables:
             vars(self).pop("encoder_", None)
         encodes = (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None
         if not encodes:
+            if options.get("ensure_all_finite", True) is True:
+                refuse_holes(X, self._shown)
             found = validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
             self._say_what_is_constant(found[0] if isinstance(found, tuple) else found) if reset else None
             return found
@@ -64,6 +67,12 @@ class ReadsTables:
         if isinstance(y, str) and y == "no_validation":
             return check_array(matrix, **options)
         return check_X_y(matrix, y, **options)
+
+    @property
+    def _shown(self) -> str:
+        """The estimator in a word, with its kernel where that has a name."""
+        kernel = getattr(self, "kernel", None)
+        return type(self).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
 
     def _encoded(self, X: Any, reset: bool) -> np.ndarray:
         if not reset:
