@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 import gpytorch_partition as gp
 from gpytorch_partition import plots
-from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionSVC
 from gpytorch_partition.estimators.importance import Importance
 from gpytorch_partition.estimators.partial_dependence import PartialDependence
 from gpytorch_partition.plots.kernels import _plane
@@ -265,4 +265,13 @@ def test_levels_have_their_weights():
 def test_what_cannot_be_drawn_is_refused(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+    assert not pyplot.get_fignums()
+
+
+@pytest.mark.parametrize("draw", [plots.plot_truth, plots.plot_coverage, plots.plot_residuals])
+@pytest.mark.parametrize("kind", [PartitionGPClassifier, PartitionSVC])
+def test_classifiers_have_pictures_of_their_own(kind, draw):
+    machine = kind(kernel="mondrian", num_partitions=20, random_state=0).fit(ROWS, TARGETS > 5)
+    with pytest.raises(TypeError, match=f"got a {kind.__name__}, which .*CalibrationDisplay.from_predictions"):
+        draw(machine, ROWS, TARGETS > 5)
     assert not pyplot.get_fignums()

@@ -107,6 +107,7 @@ class ClassExplanation(NamesColumns):
     _counted_rows: np.ndarray | None = None  # numbers of the rows that count; None for all
     _train_x: Tensor
     _weights: Tensor
+    _telling_once: Any  # of ToldOfRange
 
     @torch.no_grad()
     def summary(self) -> ClassSummary:
@@ -166,7 +167,7 @@ class ClassExplanation(NamesColumns):
         :param random_state: Seed of the permutations. (Default: 0.)
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
-        :raises ValueError: If only one of X and y is given, or they cannot be used.
+        :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
         :raises TypeError: If X is a mapping, whose rows scikit-learn cannot permute.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -180,6 +181,7 @@ class ClassExplanation(NamesColumns):
         check_is_fitted(self, "kernel_")
         if (X is None) != (y is None):
             raise ValueError("expected both rows and classes to check importances by, or neither, got one of them")
+        checked_count(n_repeats, "repeats", "n_repeats")
         if isinstance(X, Mapping):
             raise TypeError(
                 "expected a data frame or an array of rows to permute, got a mapping: give a DataFrame of it"
@@ -197,7 +199,13 @@ class ClassExplanation(NamesColumns):
         X = X if hasattr(X, "columns") else np.asarray(X)
         with ticking(f"permuting {X.shape[1]:,} columns {n_repeats:,} times"):
             checked = permutation_importance(
-                self, X, y, scoring="neg_log_loss", n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs
+                self._telling_once(),
+                X,
+                y,
+                scoring="neg_log_loss",
+                n_repeats=n_repeats,
+                random_state=random_state,
+                n_jobs=n_jobs,
             )
         return replace(found, permutation=checked.importances_mean, permutation_std=checked.importances_std)
 

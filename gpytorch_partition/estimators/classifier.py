@@ -191,7 +191,8 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine, ClassEx
         check_classification_targets(labels)
         self.classes_, numbers = np.unique(labels, return_inverse=True)
         if (num_classes := len(self.classes_)) < 2:
-            raise ValueError(f"expected two classes or more, got 1 class: {self.classes_.tolist()}")
+            counted = "" if self._counted_rows is None else ", in the rows whose sample_weight is above 0"
+            raise ValueError(f"expected two classes or more, got 1 class{counted}: {self.classes_.tolist()}")
         counts = np.bincount(numbers, None if row_weights is None else row_weights.values.numpy())
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
         indicators = indicators[:, 1:] if num_classes == 2 else indicators

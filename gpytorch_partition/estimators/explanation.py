@@ -67,6 +67,7 @@ class Explanation(NamesColumns, BaseEstimator):
     _has_several: bool
     target_names_: Any
     _summary: ModelSummary | None = None
+    _telling_once: Any  # of ToldOfRange
 
     def summary(self) -> ModelSummary:
         """
@@ -124,7 +125,7 @@ class Explanation(NamesColumns, BaseEstimator):
         :param random_state: Seed of the permutations. (Default: 0.)
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
-        :raises ValueError: If only one of X and y is given, or they cannot be used.
+        :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
         :raises TypeError: If X is a mapping, whose rows scikit-learn cannot permute.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -141,6 +142,7 @@ class Explanation(NamesColumns, BaseEstimator):
         self._refuse_counted("importance", "sklearn.inspection.permutation_importance(model, X, y)")
         if (X is None) != (y is None):
             raise ValueError("expected both rows and targets to check importances by, or neither, got one of them")
+        checked_count(n_repeats, "repeats", "n_repeats")
         of_model = column_shares_of_targets if self._has_several else column_shares
         shares, checked = self._by_input_columns(of_model(self.model_, random_state)), {}
         if isinstance(X, Mapping):
@@ -151,7 +153,7 @@ class Explanation(NamesColumns, BaseEstimator):
             X = table_of(X, self._column_names())
             with ticking(f"permuting {X.shape[1]:,} columns {n_repeats:,} times"):
                 found = permutation_importance(
-                    self, X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs
+                    self._telling_once(), X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs
                 )
             checked = {"permutation": found.importances_mean, "permutation_std": found.importances_std}
         parts = tuple(part.name for part in self.summary().parts)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
 from linear_operator import to_linear_operator
 from linear_operator.operators import DenseLinearOperator, LinearOperator
 from sklearn.base import is_classifier
@@ -52,6 +52,15 @@ _TABLES = (
     "dates: encode them, as by OrdinalEncoder of scikit-learn or pandas' codes, and fit the ensemble and this "
     "estimator to the same matrix; or give kernel='auto', which reads tables"
 )
+
+# GPyTorch's kernels that are as scikit-learn's of these names.
+_OF_GPYTORCH = {
+    "RBF": "RBFKernel",
+    "Matern": "MaternKernel",
+    "RationalQuadratic": "RQKernel",
+    "ExpSineSquared": "PeriodicKernel",
+    "DotProduct": "LinearKernel",
+}
 
 
 def is_data_free(kernel: Any) -> bool:
@@ -177,10 +186,75 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
         check_regression_ensemble(kernel)
     elif isinstance(kernel, type):
         name_or_function(kernel, num_partitions=1)
-    elif not (callable(kernel) or (isinstance(kernel, str) and kernel in names)):  # kernels are callable
+    elif callable(kernel):
+        check_callable(kernel)
+    elif not (isinstance(kernel, str) and kernel in names):
         raise ValueError(
             f"expected kernel to be one of {names}, a tree ensemble, a kernel, a class of kernels or a function, got "
             f"{kernel!r}"
+        )
+
+
+def check_callable(kernel: Any) -> None:
+    """
+    Refuse kernels of scikit-learn, and functions that are not of rows and targets.
+
+    :param kernel: A kernel, a class or a function.
+    :raises TypeError: With what to give instead.
+
+    Example:
+        >>> check_callable(lambda x: x)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        TypeError: expected kernel as a function of rows and targets, (x, y) -> kernel, ..., got <lambda>(x)
+    """
+    if isinstance(kernel, type | Kernel):
+        return
+    _refuse_of_scikit_learn(type(kernel))
+    try:
+        parameters = signature(kernel)
+    except ValueError:  # some that are written in C do not tell
+        return
+    try:
+        parameters.bind(None, None)
+    except TypeError as error:
+        raise TypeError(
+            "expected kernel as a function of rows and targets, (x, y) -> kernel, as lambda x, y: MondrianKernel(x, "
+            f"200), got {getattr(kernel, '__name__', type(kernel).__name__)}{parameters}"
+        ) from error
+
+
+def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
+    """
+    Refuse kernels of GPyTorch that are of another number of columns.
+
+    :param kernel: The kernel.
+    :param num_columns: Number of columns that it is given.
+    :raises ValueError: If it has another number of lengthscales, or chooses columns that are not there.
+
+    Example:
+        >>> from gpytorch.kernels import RBFKernel
+        >>> check_columns_seen(ScaleKernel(RBFKernel(ard_num_dims=3)), 10)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: expected one lengthscale, or 10, as the RBFKernel is given 10 columns, got ard_num_dims=3...
+    """
+    name = type(kernel).__name__
+    if kernel.active_dims is not None:
+        if int(kernel.active_dims.max()) >= num_columns:
+            raise ValueError(
+                f"expected active_dims below {num_columns}, the number of columns that the {name} is given, got "
+                f"{kernel.active_dims.tolist()}"
+            )
+        num_columns = len(kernel.active_dims)
+    while isinstance(kernel, ScaleKernel):  # which has the active_dims of its base kernel
+        kernel = kernel.base_kernel
+    if isinstance(kernel, AdditiveKernel | ProductKernel):
+        for each in kernel.kernels:
+            check_columns_seen(each, num_columns)
+    elif kernel.ard_num_dims not in (None, 1, num_columns):
+        raise ValueError(
+            f"expected one lengthscale, or {num_columns}, as the {type(kernel).__name__} is given {num_columns} "
+            f"columns, got ard_num_dims={kernel.ard_num_dims}: give ard_num_dims={num_columns}, or with it "
+            "active_dims, the numbers of the columns that it shall see"
         )
 
 
@@ -255,6 +329,7 @@ def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) 
 
 
 def _function_of_class(kind: type, options: dict[str, Any]) -> Callable[[Tensor, Any], Kernel]:
+    _refuse_of_scikit_learn(kind)
     if not issubclass(kind, Kernel):
         remedy = f": give an instance, {kind.__name__}()" if hasattr(kind, "fit") else ""
         raise TypeError(f"expected a class of kernels, got the class {kind.__name__}{remedy}")
@@ -276,6 +351,19 @@ def _function_of_class(kind: type, options: dict[str, Any]) -> Callable[[Tensor,
         return kind(**{_ROWS: x} | ({_TARGETS: y} if _TARGETS in known else {}), **own)
 
     return built
+
+
+def _refuse_of_scikit_learn(kind: type) -> None:
+    from sklearn.gaussian_process.kernels import Kernel as KernelOfArrays
+
+    if issubclass(kind, KernelOfArrays):
+        name = _OF_GPYTORCH.get(kind.__name__)
+        instead = "a kernel of gpytorch.kernels" if name is None else f"gpytorch.kernels.{name}()"
+        raise TypeError(
+            f"expected a kernel of GPyTorch or of this package, got {kind.__name__} of scikit-learn: give a name, as "
+            f"kernel='forest'; or {instead}, to PartitionGPRegressor as it is, to others through inducing points, "
+            "kernel=lambda x, y: LandmarkKernel.from_kernel(..., x[:500])"
+        )
 
 
 def _is_named(parameter: Parameter) -> bool:

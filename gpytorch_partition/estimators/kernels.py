@@ -9,7 +9,12 @@ import torch
 from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
 from torch import Tensor
 
-from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, name_or_function
+from gpytorch_partition.estimators.given_kernels import (
+    check_callable,
+    check_columns_seen,
+    kernel_of_ensemble,
+    name_or_function,
+)
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import (
@@ -109,7 +114,8 @@ def new_kernel(
     :param kernel: A name of `KERNELS`, or a function `(x, y) -> kernel`; the other parameters are those of
         :func:`resolved_kernel`.
     :param sample_weight: `N` weights of the rows, with which `"forest"` is grown. (Default: None, 1.)
-    :raises ValueError: If `"forest"` is given no targets, or the rows cannot be used.
+    :raises ValueError: If `"forest"` is given no targets, the rows cannot be used, or the kernel is of another number
+        of columns.
     :raises TypeError: If the function returns anything but a kernel.
     """
     categories = categories or {}
@@ -121,6 +127,7 @@ def new_kernel(
         built = kernel(x, y)
         if not isinstance(built, Kernel):
             raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(built).__name__}")
+        check_columns_seen(built, x.shape[-1])
         return built
     if kernel == "forest":
         if y is None:
@@ -179,8 +186,11 @@ def check_name(kernel: Any, names: tuple[str, ...]) -> None:
     :param kernel: The parameter.
     :param names: The names that the estimator knows.
     :raises ValueError: If it is neither.
+    :raises TypeError: If it is a kernel of scikit-learn, or a function of something else than rows and targets.
     """
-    if not callable(kernel) and not (isinstance(kernel, str) and kernel in names):
+    if callable(kernel):
+        check_callable(kernel)
+    elif not (isinstance(kernel, str) and kernel in names):
         raise ValueError(
             f"expected kernel to be one of {names}, or a function or class, a kernel or a tree ensemble, got {kernel!r}"
         )

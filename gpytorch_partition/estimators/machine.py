@@ -127,6 +127,16 @@ def check_verbose(verbose: Any) -> None:
         raise ValueError(f"expected verbose to be None, a flag or a whole number from 0, got {verbose!r}")
 
 
+def check_flag(flag: Any, name: str) -> None:
+    """
+    Refuse what is neither True nor False, as text, which always counts as True.
+
+    :raises ValueError: If it is anything else.
+    """
+    if not isinstance(flag, bool | np.bool_):
+        raise ValueError(f"expected {name} to be True or False, got {flag!r}")
+
+
 def check_positive(number: Any, name: str) -> None:
     """
     Refuse what is no positive, finite number.

@@ -68,16 +68,16 @@ class UnknownCells:
         return found
 
 
-def refuse_holes(X: Any, kernel: str) -> None:
+def refuse_holes(X: Any, estimator: str) -> None:
     """
-    Refuse arrays with missing values for a kernel that compares numbers; other faults are left to scikit-learn.
+    Refuse arrays with missing values where numbers are compared; other faults are left to scikit-learn.
 
     :param X: `N x D` rows that are no table.
-    :param kernel: What the kernel is called.
+    :param estimator: What the estimator is called.
     :raises ValueError: With the first such cell, and what to do.
 
     Example:
-        >>> refuse_holes([[1.0, 2.0], [np.nan, 0.0]], "mondrian")  # doctest: +ELLIPSIS
+        >>> refuse_holes([[1.0, 2.0], [np.nan, 0.0]], "PartitionSVC")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ValueError: Input X contains NaN: 1 of 2 rows miss values, the first of them row 1, in column 0. ...
     """
@@ -90,9 +90,9 @@ def refuse_holes(X: Any, kernel: str) -> None:
     row, column = np.argwhere(np.isnan(values))[0]
     raise ValueError(
         f"Input X contains NaN: {int(np.isnan(values).any(1).sum())} of {len(values)} rows miss values, the first of "
-        f"them row {row}, in column {column}. Missing values of arrays are for kernel='auto' and 'forest', not for "
-        f"{kernel}: fit and predict data frames, pandas.DataFrame(X), whose missing cells every kernel takes; or drop "
-        "or impute these rows"
+        f"them row {row}, in column {column}. {estimator} takes missing cells of data frames only: fit and "
+        "predict these, pandas.DataFrame(X); or drop or impute these rows. kernel='forest' and 'auto', where an "
+        "estimator has them, take those of arrays too"
     )
 
 

@@ -114,7 +114,8 @@ def partial_dependence(
     kind = NUMBERS if model.encoder_ is None else model.encoder_.kinds_[number]
     values = _values_of(X, number, kind)
     chosen = _default_grid(values, grid_resolution, kind) if grid is None else _checked_grid(grid)
-    points = [model._points(model._checked_rows(_with_value(X, number, value))) for value in chosen]
+    teller = model._telling_once()
+    points = [model._points(teller._checked_rows(_with_value(X, number, value))) for value in chosen]
     if model._has_several:
         return PartialDependence(names[number], chosen, *_of_target(model, points, target), values)
     if target is not None:

@@ -33,12 +33,12 @@ from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
 from gpytorch_partition.estimators.machine import (
     LARGEST,
     check_count,
+    check_flag,
     check_magnitudes,
     check_n_jobs,
     check_verbose,
     warn_of_rounding,
 )
-from gpytorch_partition.estimators.missing_cells import refuse_holes
 from gpytorch_partition.estimators.moments import Moments
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
 from gpytorch_partition.estimators.saved_regressor import SavedRegressor
@@ -63,7 +63,6 @@ from gpytorch_partition.presets.options import some_rows
 from gpytorch_partition.progress import ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
 from gpytorch_partition.tables import needs_view
-from gpytorch_partition.tables.encoder import is_table
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
 NAMES = ("auto", *KERNELS)
@@ -237,7 +236,8 @@ class PartitionGPRegressor(
             noise. Rows of weight 0 are left out. Trees that learn from targets count squared errors by weights, and
             mean targets and medians of tables a row of weight w as w rows, but none for more than that which nine
             tenths of the rows weigh at most; a function's kernel does not know them, nor do clones of an ensemble.
-            For one target only. (Default: None, 1.)
+            For one target only; with several, weights that are all 1 are taken, as they say the same as none.
+            (Default: None, 1.)
         :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
             4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function is given all rows, the
@@ -250,8 +250,6 @@ class PartitionGPRegressor(
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
-        if self.categorical_features is None and not is_table(X):
-            self._refuse_holes(X)
         X, y, weights = self._rows_and_targets(X, y, sample_weight)
         rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
         self._columns, self._unit = self._standardization(rows), target_unit(y, weights)
@@ -390,7 +388,7 @@ class PartitionGPRegressor(
         kernel, such as a forest's or an ensemble's, is as sure as inside. `"auto"` and `"mondrian"` are not.
 
         :raises ValueError: If `return_std` and `return_cov` are both asked for, quantiles are not strictly between 0
-            and 1 or none, or X cannot be used.
+            and 1 or none, `include_noise` is neither True nor False, or X cannot be used.
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
 
@@ -405,6 +403,7 @@ class PartitionGPRegressor(
         """
         if return_std and return_cov:
             raise ValueError("expected at most one of return_std and return_cov")
+        check_flag(include_noise, "include_noise")
         probabilities = None if quantiles is None else checked_quantiles(quantiles)
         rows = self._checked_rows(X)
         if return_cov:
@@ -429,12 +428,14 @@ class PartitionGPRegressor(
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
         :return: `N x n_samples`, or `N x T x n_samples`, in units of the targets.
-        :raises ValueError: If X cannot be used, `n_samples` is no whole number from 1, or `random_state` is no seed.
+        :raises ValueError: If X cannot be used, `n_samples` is no whole number from 1, `include_noise` is neither True
+            nor False, or `random_state` is no seed.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
         check_count(n_samples, "n_samples")
+        check_flag(include_noise, "include_noise")
         rows, seed = self._checked_rows(X), random_state_of(random_state).randint(2**31)
         with settings.iterative(), settings.no_debug(), drawn_from(seed):
             if self._has_several:
@@ -530,8 +531,6 @@ class PartitionGPRegressor(
 
     def _checked_rows(self, X: Any) -> np.ndarray:
         check_is_fitted(self, "model_")
-        if self.encoder_ is None:
-            self._refuse_holes(X)
         rows = self._read(X, reset=False, ensure_all_finite=self._finiteness)
         if (largest := np.nanmax(np.abs(rows), initial=0.0)) > LARGEST:
             raise ValueError(f"expected X of numbers up to {LARGEST:g}, got {largest:.3g}: drop such rows")
@@ -540,10 +539,6 @@ class PartitionGPRegressor(
         if is_blind(model.covar_module, self.likelihood_):
             self._warn_of_rows_outside(self._columns.apply_array(rows), remedy)
         return rows
-
-    def _refuse_holes(self, X: Any) -> None:
-        if self._finiteness is True:
-            refuse_holes(X, f"kernel={self.kernel!r}" if isinstance(self.kernel, str) else "a kernel of numbers")
 
     @property
     def _finiteness(self) -> bool | str:

@@ -16,6 +16,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.estimators.missing_cells import refuse_holes
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.tables import NumberView, TableEncoder
 from gpytorch_partition.tables.cells import is_missing, names_of
@@ -52,6 +53,8 @@ class ReadsTables:
             vars(self).pop("encoder_", None)
         encodes = (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None
         if not encodes:
+            if options.get("ensure_all_finite", True) is True:
+                refuse_holes(X, self._shown)
             found = validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
             self._say_what_is_constant(found[0] if isinstance(found, tuple) else found) if reset else None
             return found
@@ -64,6 +67,12 @@ class ReadsTables:
         if isinstance(y, str) and y == "no_validation":
             return check_array(matrix, **options)
         return check_X_y(matrix, y, **options)
+
+    @property
+    def _shown(self) -> str:
+        """The estimator in a word, with its kernel where that has a name."""
+        kernel = getattr(self, "kernel", None)
+        return type(self).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
 
     def _encoded(self, X: Any, reset: bool) -> np.ndarray:
         if not reset:
@@ -156,13 +165,15 @@ def _check_rows(X: Any) -> None:
 
 def check_targets(y: Any, are_numbers: bool) -> None:
     """
-    Refuse missing targets, and text for numbers; scikit-learn's checks do the rest.
+    Refuse missing targets, and text, dates and durations for numbers; scikit-learn's checks do the rest.
 
     :param y: What was given as one target.
     :param are_numbers: Whether numbers are expected.
     :raises ValueError: With what to do.
     """
-    values = np.asarray(y) if hasattr(y, "dtype") or isinstance(y, list) else np.empty(0)
+    values = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "iloc") or isinstance(y, list) else np.empty(0)
+    if are_numbers:
+        refuse_times(values)
     if values.dtype.kind not in "fOUT" or values.ndim != 1:
         return
     missing = np.array([is_missing(value) for value in values]) if values.dtype.kind == "O" else values != values
@@ -178,6 +189,20 @@ def check_targets(y: Any, are_numbers: bool) -> None:
             raise ValueError(
                 f"expected targets that are numbers: {error}. PartitionGPClassifier and PartitionSVC learn classes"
             ) from error
+
+
+def refuse_times(targets: np.ndarray) -> None:
+    """
+    Refuse dates and durations, which NumPy makes numbers of, of a unit that depends on how they are stored.
+
+    :param targets: What was given, as an array.
+    :raises ValueError: With what to do.
+    """
+    if targets.dtype.kind in "mM":
+        raise ValueError(
+            f"expected targets that are real numbers, got {targets.dtype.name}: give durations in a unit that you "
+            "choose, as days, y / numpy.timedelta64(1, 'D'), and dates as durations since one of them, y - y.min()"
+        )
 
 
 def _refuse_sparse(X: Any) -> None:

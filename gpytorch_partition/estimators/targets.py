@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.estimators.tables import refuse_times
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.presets.assembly import own_description, unfitted_kernel
 from gpytorch_partition.stages import stage
@@ -48,7 +49,7 @@ def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.object
 
     :param X: Rows, as many as y has; rows of which every target is missing are left out later.
     :param y: `N x T` array, data frame or list of rows.
-    :raises ValueError: If they are no numbers, are infinite, or a target has fewer than two.
+    :raises ValueError: If they are no numbers, or dates or durations, are infinite, or a target has fewer than two.
 
     Example:
         >>> read_targets(np.zeros((2, 1)), [[1.0, None], [2.0, 3.0]])[0]  # doctest: +IGNORE_EXCEPTION_DETAIL
@@ -119,6 +120,7 @@ def _values(y: Any) -> tuple[NDArray[np.float64], NDArray[np.object_] | None]:
 def _numbers(values: np.ndarray) -> NDArray[np.float64]:
     if values.dtype.kind == "c":
         raise ValueError("Complex data not supported: expected targets that are real numbers")
+    refuse_times(values)
     try:
         if values.dtype.kind == "O":
             values = np.where(np.vectorize(is_missing, otypes=[bool])(values), np.nan, values)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, Self
 
 import torch
 from gpytorch.kernels import Kernel
@@ -90,7 +91,7 @@ def tends_to_frequencies(kernel: Kernel) -> bool:
     return all(isinstance(part, _VANISHING) for part in _innermost(kernel))
 
 
-def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, ignored: Sequence[int] = ()) -> None:
+def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, ignored: Sequence[int] = ()) -> bool:
     """
     Warn, once, if rows lie outside the range of the training rows.
 
@@ -101,6 +102,7 @@ def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, i
     :param names: Names of the columns.
     :param remedy: What to do.
     :param ignored: Numbers of columns that hold codes. (Default: none.)
+    :return: Whether there was a warning.
     """
     beyond = beyond.clone()
     beyond[:, list(ignored)] = 0.0
@@ -108,7 +110,7 @@ def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, i
     count = int(outside.any(1).sum())
     allowed = max(_MOST_OUTSIDE * len(beyond), len(beyond) >= _FEW)
     if count <= allowed and not bool((beyond > _FAR).any()):
-        return
+        return False
     farthest = beyond.amax(0)
     told = [
         f"{names[column]!r} ({float(farthest[column]):.3g} times its range beyond)"
@@ -123,12 +125,21 @@ def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, i
         OutsideRangeWarning,
         stacklevel=level_of_caller(),
     )
+    return True
 
 
 class ToldOfRange:
     """Mixin for estimators that say so where rows lie outside the training range and the model cannot know it."""
 
     _range: TrainingRange  # of the rows that the model was fitted to
+    _tells_once = False
+    _has_told = False
+
+    def _telling_once(self) -> Self:
+        """The estimator, for many predictions that belong together, wherever they are made: one warning is enough."""
+        found = copy(self)
+        found._tells_once = True
+        return found
 
     def _warn_of_rows_outside(self, x: Tensor, remedy: str) -> None:
         """
@@ -137,11 +148,15 @@ class ToldOfRange:
         :param x: `N x D` new rows, as the model sees them.
         :param remedy: What to do.
         """
+        if self._has_told:
+            return
         encoder: Any = getattr(self, "encoder_", None)
         names = getattr(self, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
         names = [f"x{number}" for number in range(x.shape[1])] if names is None else [str(name) for name in names]
         ignored = tuple(getattr(self, "_categories", ()))
-        warn_of_rows_outside(self._range.beyond(x.double()), names, remedy, ignored=ignored)
+        has_told = warn_of_rows_outside(self._range.beyond(x.double()), names, remedy, ignored=ignored)
+        if self._tells_once:
+            self._has_told = has_told
 
 
 def _innermost(kernel: Kernel) -> Iterator[Kernel]:

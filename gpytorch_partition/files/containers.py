@@ -27,6 +27,8 @@ _SEAL = len(_MARK) + _DIGITS  # bytes of the comment
 _PLAIN = (str, int, float, bool, type(None))
 _BLOCK = 2**20  # bytes that are read at a time
 _MOST_NESTED = 50  # containers within one another
+# How pickles of protocols 2 to 5 begin, and those that joblib compresses by zlib.
+_PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda")
 
 
 class DamagedFileError(ValueError):
@@ -85,10 +87,11 @@ class FileFormat:
         What was written, with tensors on the CPU, and `"format_version"`.
 
         :param path: The file.
-        :raises DamagedFileError: If it is of another format or a later version, or damaged.
+        :raises DamagedFileError: If it is of another format, as a pickle, or a later version, or damaged.
         :raises OSError: If it cannot be read.
         """
         with open(path, "rb") as file:
+            self._refuse_pickle(path, file)
             has_digest = _is_sealed(Path(path), file)
             content = self._read(Path(path), file)
         if not isinstance(content, dict) or content.get("format") != self.name:
@@ -117,6 +120,15 @@ class FileFormat:
             raise self._other(path) from error
         _check_plain(path, content)
         return content
+
+    def _refuse_pickle(self, path: Any, file: BinaryIO) -> None:
+        """Refuse what pickle and joblib write, which archives do not begin as."""
+        if file.read(2) in _PICKLES:
+            raise DamagedFileError(
+                f"{path} looks like a pickle, as pickle.dump and joblib.dump write it, not like a {self.what} of "
+                "gpytorch_partition, as save writes it: read it by pickle.load or joblib.load if you trust whoever "
+                "wrote it, as it may run code"
+            )
 
     def _other(self, path: Any) -> DamagedFileError:
         return DamagedFileError(f"{path} is not a {self.what} of gpytorch_partition, or it is damaged")

@@ -24,7 +24,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
     :param path: The file.
     :param mode: As for :func:`open`. (Default: `"wb"`.)
     :param options: As for :func:`open`.
-    :raises OSError: If it cannot be written; then all is as it was.
+    :raises OSError: If it cannot be written, as where its folder does not exist; then all is as it was.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -47,7 +47,7 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
         return
     beside = target.parent / f".unfinished-{secrets.token_hex(8)}"
     try:
-        with open(beside, "x" + mode.replace("w", ""), **options) as file:
+        with _opened(beside, path, "x" + mode.replace("w", ""), **options) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -59,6 +59,17 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
             beside.unlink()
         raise
     _sync_folder(target.parent)
+
+
+def _opened(beside: Path, path: str | os.PathLike[str], mode: str, **options: Any) -> IO[Any]:
+    """A new file beside one that was asked for, and errors about the latter."""
+    try:
+        return open(beside, mode, **options)
+    except OSError as error:
+        error.filename = os.fspath(path)
+        if isinstance(error, FileNotFoundError):
+            error.strerror = f"the folder {beside.parent} does not exist: make it, or give another path"
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

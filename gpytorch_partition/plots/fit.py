@@ -22,6 +22,7 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "tar
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param target: What the targets are, with their unit. (Default: `"target"`.)
     :return: The axes.
+    :raises TypeError: If the model is a classifier.
     :raises ValueError: If the model has several targets, or targets do not match the rows or are NaN.
 
     Example:
@@ -87,6 +88,12 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = 
 
 def _judged(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
     """Targets, and their distributions: the model's own if it knows them, else Gaussians."""
+    if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
+        raise TypeError(
+            f"expected a regressor, got a {type(model).__name__}, which predicts classes: draw how often they come "
+            "true by sklearn.calibration.CalibrationDisplay.from_predictions(y, model.predict_proba(X)[:, 1], "
+            "pos_label=model.classes_[1])"
+        )
     y = np.asarray(y, dtype=float)
     if hasattr(model, "judge") and y.ndim == 1 and not np.isnan(y).any():
         return y, model.judge(X, y)

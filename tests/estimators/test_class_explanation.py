@@ -104,6 +104,8 @@ class TestImportance:
     def test_mistakes(self):
         with pytest.raises(ValueError, match="both rows and classes"):
             FOREST.importance(FRAME)
+        with pytest.raises(ValueError, match="expected a number of repeats, 1 or more, got n_repeats='two'"):
+            FOREST.importance(FRAME, CLASSES, n_repeats="two")
         with pytest.raises(TypeError, match="give a DataFrame"):
             FOREST.importance({name: FRAME[name].to_numpy() for name in FRAME}, CLASSES)
 

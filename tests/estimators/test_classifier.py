@@ -206,6 +206,8 @@ def test_bad_data_are_told():
         PartitionGPClassifier("forest").fit(np.eye(4), np.array([None, "a", "b", None], dtype=object))
     with pytest.raises(ValueError, match="two classes or more, got 1 class: \\['yes'\\]"):
         PartitionGPClassifier().fit(X[:50], ["yes"] * 50)
+    with pytest.raises(ValueError, match=r"1 class, in the rows whose sample_weight is above 0: \['yes'\]"):
+        PartitionGPClassifier().fit(X[:50], ["yes", "no"] * 25, sample_weight=[2, 0] * 25)
     with pytest.raises(ValueError, match="Unknown label type"):
         PartitionGPClassifier().fit(X[:50], SIGNAL[:50])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):

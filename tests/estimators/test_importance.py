@@ -120,6 +120,8 @@ def test_permutations_are_scikit_learns():
     assert str(found).splitlines()[0].endswith("fall of R squared")
     with pytest.raises(ValueError, match="or neither"):
         model.importance(X)
+    with pytest.raises(ValueError, match="expected a number of repeats, 1 or more, got n_repeats=0"):
+        model.importance(X, Y, n_repeats=0)
 
 
 def test_a_function_that_does_not_vary_has_no_shares():

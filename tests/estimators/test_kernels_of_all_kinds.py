@@ -20,10 +20,12 @@ from sklearn.datasets import load_diabetes, load_wine
 from sklearn.ensemble import (
     BaggingRegressor,
     HistGradientBoostingRegressor,
+    IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
     StackingRegressor,
 )
+from sklearn.gaussian_process.kernels import RBF, Matern, WhiteKernel
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -173,6 +175,13 @@ class TestEnsembles:
         model = regressor(HistGradientBoostingRegressor(max_iter=20)).fit(rows, Y)
         assert np.isfinite(model.predict(rows)).all()
 
+    def test_trees_without_targets_are_a_kernel_too(self):
+        model = regressor(IsolationForest(n_estimators=50, random_state=0)).fit(X, Y)
+        mean, std = model.predict(NEW, return_std=True)
+        wanted = 50 + 20 * np.sin(NEW[:, 1] / 20)
+        assert np.corrcoef(mean, wanted)[0, 1] > 0.9
+        assert np.mean(abs(mean - wanted) < 2 * std) > 0.8
+
     def test_few_rows_and_constant_targets(self):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -215,6 +224,14 @@ REFUSED = {
     "class without rows": (lambda: GroupKernel, r"GroupKernel\(columns=...\)"),
     "class of anything": (lambda: int, "expected a class of kernels, got the class int"),
 }
+REFUSED_BY_ALL = {
+    "kernel of arrays": (RBF, r"got RBF of scikit-learn: .* or gpytorch\.kernels\.RBFKernel\(\)"),
+    "class of arrays": (lambda: Matern, r"got Matern of scikit-learn: .* or gpytorch\.kernels\.MaternKernel\(\)"),
+    "sum of arrays": (lambda: RBF() + WhiteKernel(), "got Sum of scikit-learn: .* or a kernel of gpytorch.kernels"),
+    "function of rows": (lambda: lambda x: x, r"\(x, y\) -> kernel, as .*, got <lambda>\(x\)"),
+    "function of three": (lambda: lambda x, y, z: x, r"got <lambda>\(x, y, z\)"),
+    "pipeline": (lambda: make_pipeline(StandardScaler(), small_forest()), r"make_pipeline\(\.\.\., estimator\)"),
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -222,6 +239,30 @@ def test_what_cannot_be_used_is_refused_with_the_reason(name):
     make, message = REFUSED[name]
     with pytest.raises(TypeError, match=message):
         regressor(make()).fit(X, Y)
+
+
+@pytest.mark.parametrize("name", REFUSED_BY_ALL)
+@pytest.mark.parametrize("kind", [PartitionGPRegressor, PartitionGPClassifier, PartitionKernelPCA, PartitionSVR])
+def test_what_no_estimator_takes_is_refused_with_the_reason(kind, name):
+    make, message = REFUSED_BY_ALL[name]
+    with pytest.raises(TypeError, match=message):
+        kind(kernel=make()).fit(X, Y > 50)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (MaternKernel(ard_num_dims=2), "is given 3 columns, got ard_num_dims=2: give ard_num_dims=3, or"),
+        (ScaleKernel(RBFKernel(ard_num_dims=2)), "expected one lengthscale, or 3, as the RBFKernel"),
+        (RBFKernel() + RBFKernel(ard_num_dims=3, active_dims=(0, 1)), "given 2 columns, got ard_num_dims=3"),
+        (ScaleKernel(RBFKernel(active_dims=(1, 3))), r"active_dims below 3, .* got \[1, 3\]"),
+        (lambda x, y: RBFKernel(ard_num_dims=4), "got ard_num_dims=4"),
+    ],
+    ids=["lengthscales", "scaled", "of a sum", "chosen columns", "of a function"],
+)
+def test_kernels_of_other_columns_are_refused(kernel, message):
+    with pytest.raises(ValueError, match=message):
+        regressor(kernel).fit(X, Y)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import io
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
@@ -30,6 +31,18 @@ NEW = X[:20] + 0.1 * RANDOM.randn(20, 3) * X.std(0)
 
 def small(kernel="forest", **options):
     return PartitionGPRegressor(kernel, num_partitions=10, **{"random_state": 0, **options})
+
+
+AS_GIVEN = {
+    "array": np.asarray,
+    "list": list,
+    "index": pd.Index,
+    "series": pd.Series,
+    "a column": lambda times: times[:, None],
+    "frame of one": lambda times: pd.DataFrame({"a": times}),
+    "several": lambda times: np.stack([times, times], 1),
+    "frame of several": lambda times: pd.DataFrame({"a": times, "b": times}),
+}
 
 
 def rbf(x, y):
@@ -125,6 +138,13 @@ class TestPredictions:
     def test_at_most_one_measure_of_uncertainty(self):
         with pytest.raises(ValueError, match="at most one"):
             FITTED["forest"].predict(NEW, return_std=True, return_cov=True)
+
+    @pytest.mark.parametrize("flag", ["no", 0, None], ids=repr)
+    def test_noise_is_included_or_not(self, flag):
+        for method in (FITTED["forest"].predict, FITTED["forest"].sample_y):
+            with pytest.raises(ValueError, match=f"include_noise to be True or False, got {flag!r}"):
+                method(NEW, include_noise=flag)
+        method(NEW, include_noise=np.False_)
 
     def test_nothing_is_predicted_before_a_fit(self):
         with pytest.raises(NotFittedError):
@@ -223,6 +243,14 @@ class TestData:
         np.testing.assert_allclose(model.predict(NEW), 3.0)
         assert model.at_bounds_
 
+    @pytest.mark.parametrize("is_since", [False, True], ids=["dates", "durations"])
+    @pytest.mark.parametrize("as_given", AS_GIVEN)
+    def test_dates_and_durations_are_no_targets(self, as_given, is_since):
+        days = np.datetime64("2024-03-01") + np.arange(150).astype("timedelta64[D]")
+        times = AS_GIVEN[as_given](days - days[0] if is_since else days)
+        with pytest.raises(ValueError, match=f"real numbers, got {'timedelta64' if is_since else 'datetime64'}.* days"):
+            small("mondrian").fit(X, times)
+
     def test_an_ordinary_fit_has_nothing_at_a_bound(self):
         assert FITTED["forest"].at_bounds_ == {}
         assert FITTED["forest"].log_marginal_likelihood_value_ < 0
@@ -278,8 +306,7 @@ class TestCopies:
         assert copy.log_marginal_likelihood_value_ == FITTED[kernel].log_marginal_likelihood_value_
 
     def test_states_keep_the_names_of_columns(self):
-        pandas = pytest.importorskip("pandas")
-        frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+        frame = pd.DataFrame(X, columns=["a", "b", "c"])
         copy = PartitionGPRegressor.from_state(small().fit(frame, Y).to_state())
         assert copy.feature_names_in_.tolist() == ["a", "b", "c"]
         with pytest.raises(ValueError, match="feature names"):

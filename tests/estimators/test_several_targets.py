@@ -307,6 +307,14 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"fit\(X\[known\], Y\[known, t\], sample_weight=w\[known\]\)"):
             PartitionGPRegressor("mondrian").fit(X, Y, sample_weight=np.arange(100))
 
+    def test_weights_that_are_all_1_are_none(self):
+        model = PartitionGPRegressor("mondrian", num_partitions=20, random_state=0)
+        found = [model.fit(X, Y, weights).predict(X) for weights in (None, 1, np.ones(100))]
+        np.testing.assert_array_equal(found[0], found[1])
+        np.testing.assert_array_equal(found[0], found[2])
+        with pytest.raises(ValueError, match="sample_weight=None with several targets"):
+            model.fit(X, Y, np.full(100, 2.0))
+
     def test_a_budget(self):
         with pytest.raises(ValueError, match=r"options=Options\(most_rows=2000\)"):
             PartitionGPRegressor(budget=1.0).fit(X, Y)

@@ -181,6 +181,30 @@ def test_a_ranker_and_a_classifier_that_goes_on():
     assert model.partial_fit(FRAME[20:40], CLASSES[20:40]).score(NEW, CLASSES[:20]) > 0.6
 
 
+@pytest.mark.parametrize(
+    "machine",
+    [
+        PartitionGPRegressor("mondrian", 10, random_state=0),
+        PartitionGPClassifier("mondrian", 10, random_state=0),
+        PartitionKernelPCA(2, "fast_cluster", 10, random_state=0),
+        PartitionSpectralClustering(2, "fast_cluster", 10, random_state=0),
+        PartitionFeatures("mondrian", 10, random_state=0),
+        PartitionSVC(kernel="mondrian", num_partitions=10, random_state=0),
+        PartitionSVR(kernel="mondrian", num_partitions=10, random_state=0),
+        MondrianClassifier(10, lifetime=1.0, random_state=0),
+        LAGORanker(),
+    ],
+    ids=lambda machine: type(machine).__name__,
+)
+def test_holes_of_arrays_are_refused_and_those_of_frames_taken(machine):
+    rows = np.column_stack([FRAME["size"], FRAME["new"]]).astype(np.float64)
+    name = type(machine).__name__
+    message = f"{name}( with kernel='.*')? takes missing cells of data frames only: fit and predict these"
+    with pytest.raises(ValueError, match=f"contains NaN: 18 of 160 rows miss values, .* row 0, in column 0. {message}"):
+        machine.fit(rows, Y > 1)
+    machine.fit(pd.DataFrame(rows), Y > 1)
+
+
 def test_sparse_rows_are_refused_with_their_cost():
     with pytest.raises(TypeError, match="dense data is required: with its zeros it takes .* GiB.* the categories"):
         PartitionGPRegressor().fit(csr_matrix((10, 3)), np.arange(10.0))

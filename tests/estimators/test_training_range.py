@@ -84,6 +84,16 @@ class TestBlindModels:
         assert len(caught(lambda: model.sample_y(FAR))) == 1
         assert len(caught(lambda: PartitionGPRegressor.from_state(model.to_state()).predict(FAR))) == 1
 
+    def test_many_predictions_of_one_call_give_one_warning(self):
+        model = fitted("forest")
+        rows, targets = np.concatenate([FAR, X[:8]]), Y[:10]
+        assert len(caught(lambda: model.importance(rows, targets, n_repeats=2))) == 1
+        assert len(caught(lambda: model.importance(rows, targets, n_repeats=2, n_jobs=2))) == 1
+        assert len(caught(lambda: model.partial_dependence(rows, 1, grid_resolution=3))) == 1
+        assert len(caught(lambda: model.partial_dependence(X[:8], 1, grid=[0.5, 9.0, 99.0]))) == 1
+        assert not caught(lambda: model.importance(X[:8], Y[:8], n_repeats=2))
+        assert len(caught(lambda: model.predict(FAR))) == len(caught(lambda: model.predict(FAR))) == 1
+
     def test_another_fit_has_another_range(self):
         model = fitted("forest")
         assert caught(lambda: model.predict(FAR))
@@ -157,6 +167,12 @@ class TestClasses:
             found = caught(lambda machine=machine: machine.predict_proba(FAR))
             assert bool(found) is is_said
         assert abs(machine.predict_proba(FAR)[0, 1] - np.mean(Y > 0)) < 0.1
+
+    def test_many_predictions_of_one_call_give_one_warning(self):
+        machine = PartitionGPClassifier("forest", num_partitions=30, random_state=0).fit(X, Y > 0)
+        rows, classes = np.concatenate([FAR, X[:18]]), Y[:20] > 0
+        assert len(caught(lambda: machine.importance(rows, classes, n_repeats=2))) == 1
+        assert len(caught(lambda: machine.predict_proba(FAR))) == 1
 
 
 def test_on_the_command_line_it_is_one_line(tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import joblib
 import numpy as np
 import pytest
 import torch
@@ -66,6 +67,15 @@ def test_more_bytes_at_the_end_are_told(saved):
     kind, path = saved
     path.write_bytes(path.read_bytes() + b"\0")
     with pytest.raises(kind.errors, match="damaged"):
+        kind.predicted(path)
+
+
+@pytest.mark.parametrize("compress", [0, 3], ids=["plain", "compressed"])
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_pickles_are_told_from_damaged_files(saved, protocol, compress):
+    kind, path = saved
+    joblib.dump(kind.content, path, compress=compress, protocol=protocol)
+    with pytest.raises(kind.errors, match=r"looks like a pickle, .*: read it by pickle\.load or joblib\.load"):
         kind.predicted(path)
 
 

@@ -193,6 +193,18 @@ class TestReplacing:
             file.write("nothing")
         assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
+    @pytest.mark.parametrize(
+        ("path", "message"),
+        [
+            ("none/model.gp", r"the folder .*/none does not exist: make it, or give another path: 'none/model\.gp'"),
+            ("data.csv/model.gp", r"Not a directory: 'data\.csv/model\.gp'"),
+        ],
+        ids=["no folder", "a file"],
+    )
+    def test_errors_are_about_the_path_that_was_given(self, folder, path, message):
+        with pytest.raises(OSError, match=message), replacing(path):
+            pass
+
     def test_names_may_be_long(self, folder):
         with replacing("n" * 250, "w") as file:
             file.write("1")

@@ -212,8 +212,8 @@ def _told(ensemble: Any) -> str:
     name = type(ensemble).__name__
     if hasattr(ensemble, "steps"):
         return (
-            f"a {name}, whose trees see columns as its first steps transform them: give its last step, and put the "
-            "estimator into a pipeline with these steps, make_pipeline(..., PartitionGPRegressor(kernel=ensemble))"
+            f"a {name}, whose trees see columns as its first steps transform them: give its last step as "
+            "the kernel, and put the estimator that has it behind these steps, make_pipeline(..., estimator)"
         )
     if hasattr(ensemble, "best_estimator_") or hasattr(ensemble, "param_grid") or hasattr(ensemble, "scoring"):
         return f"a {name}: fit it, and give its best_estimator_"
