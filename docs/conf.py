@@ -49,5 +49,5 @@ def _skip(_, what, name, found, *rest):
     """Methods of other libraries, which have sites of their own: classes list those that this package has written."""
     found = getattr(found, "fget", getattr(found, "func", found))  # of properties
     home = getattr(found, "__objclass__", found).__module__ if inspect.isroutine(found) else "gpytorch_partition"
-    is_foreign = what == "class" and not (home or "").startswith("gpytorch_partition")
+    is_foreign = what in ("class", "exception") and not (home or "").startswith("gpytorch_partition")
     return True if is_foreign or re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None
