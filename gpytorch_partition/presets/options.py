@@ -25,7 +25,8 @@ class Options:
 
     What the model consists of:
 
-    :param omitted_parts: Names of parts of the usual sum that are left out; the others are drawn as beside them.
+    :param omitted_parts: Names of parts of the usual sum that are left out, as `summary()` names them; the others are
+        drawn as beside them.
     :param most_rows: Training rows, at most, of `PartitionGPRegressor`; if there are more, so many random ones.
 
     Trees:
@@ -55,9 +56,9 @@ class Options:
     :param least_rough_gain: Nats that rough parts must gain to replace the others.
     :param most_rough_columns: Columns, at most, of rough fields: rotated trees cost their square. 0 for no rough
         fields.
-    :param num_patches: Patches of neighbors that are held out.
+    :param num_patches: Patches of neighboring rows, by which rough parts are judged.
     :param patch_rows: Rows of each patch.
-    :param num_patch_folds: Folds of each patch.
+    :param num_patch_folds: Folds of each patch, each held out once.
 
     How few rows choose weights and lengthscales:
 
