@@ -1,5 +1,6 @@
 """How Sphinx builds the site: `sphinx-build -W docs build/site`."""
 
+import inspect
 import re
 
 from docutils import nodes
@@ -16,12 +17,13 @@ myst_enable_extensions = ["dollarmath"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures have them
-autodoc_default_options = {"members": True, "imported-members": True}
+autodoc_default_options = {"members": True, "imported-members": True, "inherited-members": True}
 
 
 def setup(app):
     """Tables of results and source files are handed out as they are, not made pages of the site."""
     app.connect("source-read", _hand_out)
+    app.connect("include-read", _hand_out_included)
     app.connect("doctree-read", _fill_the_page)
     app.connect("autodoc-skip-member", _skip)
 
@@ -32,12 +34,20 @@ def _hand_out(_, docname, source):
     source[0] = re.sub(r"\[([^\[\]]+)\]\(\.\./[\w/]+\)", r"\1", source[0])  # a link to a folder is its text
 
 
+def _hand_out_included(app, _, docname, content):
+    """The same of an included page of the folder above, the changelog."""
+    content[0] = re.sub(r"\]\((tutorials/\w+\.ipynb)\)", r"](<path:../\1>)", content[0])
+
+
 def _fill_the_page(_, doctree):
     """Pictures as wide as the text, and links to themselves at full size, as Sphinx makes them of a width."""
     for picture in doctree.findall(nodes.image):
         picture.setdefault("width", "100%")
 
 
-def _skip(_, what, name, *rest):
-    """Methods that scikit-learn adds, whose docstrings refer to its own site."""
-    return True if re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None
+def _skip(_, what, name, found, *rest):
+    """Methods of other libraries, which have sites of their own: classes list those that this package has written."""
+    found = getattr(found, "fget", getattr(found, "func", found))  # of properties
+    home = getattr(found, "__objclass__", found).__module__ if inspect.isroutine(found) else "gpytorch_partition"
+    is_foreign = what in ("class", "exception") and not (home or "").startswith("gpytorch_partition")
+    return True if is_foreign or re.fullmatch(r"set_\w+_request|get_metadata_routing", name) else None

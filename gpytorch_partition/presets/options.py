@@ -17,71 +17,135 @@ class Options:
     """
     The options of the default model, each with its unit; numbers that define a single part are in the table of parts.
 
-    Raises a `ValueError` for numbers that are not positive (gains and columns apart) and for fewer than two folds.
+    Use it to leave out parts, or to trade accuracy for time: `PartitionGPRegressor(options=Options(num_trees=50))`.
+    `replace(options, num_trees=50)` of :mod:`dataclasses` changes some of a model's `options_`.
+
+    The rows that choose (the *choosing rows*) are those by which weights, noise and lengthscales are learned. Numbers
+    called variances are shares of the variance of the targets.
+
+    What the model consists of:
+
+    :param omitted_parts: Names of parts of the usual sum that are left out, as `summary()` names them; the others are
+        drawn as beside them.
+    :param most_rows: Training rows, at most, of `PartitionGPRegressor`; if there are more, so many random ones.
+
+    Trees:
+
+    :param num_trees: Trees of each forest.
+    :param num_slope_trees: Trees of the forest with a slope in every leaf.
+    :param num_boosted_trees: Trees of the deep boosting.
+    :param num_shallow_boosted_trees: Trees of the shallow boosting.
+    :param fewest_tree_rows: Rows of a tree, at least.
+    :param most_tree_rows: Rows of a tree, at most: one of N leaves costs more than its products with all rows.
+    :param most_tree_share: Share of the rows that a tree may have even if these are more than `most_tree_rows`.
+
+    Inducing points of the smooth part:
+
+    :param fewest_inducing_points: Up to so many rows, all of them are inducing points.
+    :param inducing_share: Above, this share of the rows.
+    :param most_inducing_points: Inducing points at most.
+    :param most_loadings: Numbers for all pairs of a row and an inducing point, at most: 2**27 are a GiB, and posterior
+        samples hold them twice.
+
+    Rough parts, and when they replace all others. On simulated fields gains of 4 to 14 nats on 700 rows vanished when
+    both models had all rows; on a map the gain was 50.
+
+    :param num_rough_trees: Trees for each lengthscale, up to `most_rough_visits`.
+    :param fewest_rough_trees: Trees for each lengthscale, whatever the number of visits.
+    :param most_rough_visits: Pairs of a row and a tree, for each lengthscale.
+    :param least_rough_gain: Nats that rough parts must gain to replace the others.
+    :param most_rough_columns: Columns, at most, of rough fields: rotated trees cost their square. 0 for no rough
+        fields.
+    :param num_patches: Patches of neighboring rows, by which rough parts are judged.
+    :param patch_rows: Rows of each patch.
+    :param num_patch_folds: Folds of each patch, each held out once.
+
+    How few rows choose weights and lengthscales:
+
+    :param choosing_share: Share of the rows that choose.
+    :param fewest_choosing_rows: Choosing rows, at least, if there are as many.
+    :param most_choosing_rows: Choosing rows, at most.
+    :param num_lengthscale_rows: Rows that the lengthscales of a fold are learned on.
+    :param num_folds: Folds of the choosing rows.
+    :param fewer_folds_above: Numbers of rows, above each of which there is a fold less, down to two.
+    :param least_noise_gain: Nats that a noise which varies must gain.
+    :param least_tail_gain: Nats that Student-t noise must gain.
+    :param num_noise_trees: Trees of the forest that says where the noise is.
+    :param least_noise: Least noise, in variances of the targets; a likelihood's constraint is half of it.
+    :param least_weight: Least weight, in variances of the targets: a part of less is left out.
+    :param least_noise_share: Least weight, in variances of the noise: a part of less is left out.
+
+    How the rows that did not choose calibrate scale and noise. Of 1,300 rows of eight sets, two draws of each, models
+    that were calibrated were worse by .004 nats on average, of 2,000 rows better.
+
+    :param most_uncalibrated: Multiple of the choosing rows above which there is a calibration.
+    :param num_calibration_folds: Folds of the calibration.
+    :param most_calibration_rows: Rows of the model that predicts a fold, at most. 2,000 of 8,000 took a third of the
+        time of the calibration: on california the predictive density was the same, on kin40k worse by .14 nats.
+    :param enough_residuals: Residuals of held-out rows that suffice: then no more folds are held out.
+    :param most_variances: Rows of a fold whose variances are computed, at most.
+    :param enough_variances: Variances of all folds together that suffice.
+    :param num_calibrated_noise_trees: Trees of the forest of all held-out residuals.
+    :param num_variance_samples: Samples that a variance comes from.
+    :param threshold_share: Share of new rows at which inducing points leave out less than the threshold.
+    :param most_rescaling: Factor of all variances, or one over it, at most.
+    :param most_noise_rescaling: Factor of the noise beside the weights, which means depend on, at most.
+    :raises ValueError: For numbers that are not positive (gains and columns apart), and for fewer than two folds.
 
     Example:
         >>> Options(num_trees=20).num_trees
         20
     """
 
-    omitted_parts: tuple[str, ...] = ()  # names of parts of the usual sum; the others are drawn as beside them
-    most_rows: float = inf  # training rows, at most, of `PartitionGPRegressor`; if there are more, so many random ones
+    omitted_parts: tuple[str, ...] = ()
+    most_rows: float = inf
 
-    # Trees.
-    num_trees: int = 100  # of each forest
-    num_slope_trees: int = 50  # of the forest with a slope in every leaf
-    num_boosted_trees: int = 150  # of the deep ones
+    num_trees: int = 100
+    num_slope_trees: int = 50
+    num_boosted_trees: int = 150
     num_shallow_boosted_trees: int = 200
-    fewest_tree_rows: int = 128  # rows of a tree, at least
-    most_tree_rows: int = 5_000  # rows of a tree, at most: one of N leaves costs more than its products with all rows
-    most_tree_share: float = 0.04  # share of the rows that a tree may have even if these are more
+    fewest_tree_rows: int = 128
+    most_tree_rows: int = 5_000
+    most_tree_share: float = 0.04
 
-    # Inducing points of the smooth part.
-    fewest_inducing_points: int = 1_000  # up to so many rows, all of them
-    inducing_share: float = 0.1  # above, this share of the rows
+    fewest_inducing_points: int = 1_000
+    inducing_share: float = 0.1
     most_inducing_points: int = 2_000
-    most_loadings: int = 2**27  # numbers for all (row, inducing point): a GiB; posterior samples hold them twice
+    most_loadings: int = 2**27
 
-    # Rough parts, and when they replace all others. On simulated fields gains of 4 to 14 nats on 700 rows vanished when
-    # both models had all rows; on a map the gain was 50.
-    num_rough_trees: int = 200  # for each lengthscale, up to the number of visits
-    fewest_rough_trees: int = 100  # for each lengthscale, whatever the number of visits
-    most_rough_visits: int = 10**7  # of (row, tree), for each lengthscale
-    least_rough_gain: float = 20.0  # nats
-    most_rough_columns: int = 20  # rotated trees cost their square; 0 for no rough fields
-    num_patches: int = 12  # of neighbors
-    patch_rows: int = 150  # of each patch
-    num_patch_folds: int = 3  # of each patch
+    num_rough_trees: int = 200
+    fewest_rough_trees: int = 100
+    most_rough_visits: int = 10**7
+    least_rough_gain: float = 20.0
+    most_rough_columns: int = 20
+    num_patches: int = 12
+    patch_rows: int = 150
+    num_patch_folds: int = 3
 
-    # How few rows choose weights and lengthscales.
-    choosing_share: float = 0.25  # of the rows
-    fewest_choosing_rows: int = 700  # if there are as many
+    choosing_share: float = 0.25
+    fewest_choosing_rows: int = 700
     most_choosing_rows: int = 1_500
-    num_lengthscale_rows: int = 400  # rows that the lengthscales of a fold are learned on
+    num_lengthscale_rows: int = 400
     num_folds: int = 5
-    fewer_folds_above: tuple[int, ...] = (500, 1_000)  # rows, above each of which there is a fold less, down to two
-    least_noise_gain: float = 3.0  # nats that a noise which varies must gain
-    least_tail_gain: float = 5.0  # nats that Student-t noise must gain
-    num_noise_trees: int = 200  # of the forest that says where the noise is
-    least_noise: float = 1e-4  # variances of the targets; a likelihood's constraint is half of it
-    least_weight: float = 2e-4  # variances of the targets: a part of less is left out
-    least_noise_share: float = 1e-2  # variances of the noise: a part of less is left out
+    fewer_folds_above: tuple[int, ...] = (500, 1_000)
+    least_noise_gain: float = 3.0
+    least_tail_gain: float = 5.0
+    num_noise_trees: int = 200
+    least_noise: float = 1e-4
+    least_weight: float = 2e-4
+    least_noise_share: float = 1e-2
 
-    # How the others calibrate scale and noise. Of 1,300 rows of eight sets, two draws of each, models that were
-    # calibrated were worse by .004 nats on average, of 2,000 rows better.
-    most_uncalibrated: float = 2.0  # multiple of the choosing rows above which there is a calibration
+    most_uncalibrated: float = 2.0
     num_calibration_folds: int = 5
-    # Rows of the model that predicts a fold, at most. 2,000 of 8,000 took a third of the time of the calibration: on
-    # california the predictive density was the same, on kin40k worse by .14 nats.
     most_calibration_rows: float = inf
-    enough_residuals: int = 10_000  # of held-out rows: then no more folds are held out
-    most_variances: int = 1_000  # rows of a fold whose variances are computed, at most
-    enough_variances: int = 300  # of all folds together
-    num_calibrated_noise_trees: int = 100  # of the forest of all held-out residuals
-    num_variance_samples: int = 32  # that a variance comes from
-    threshold_share: float = 0.95  # of new rows, at which inducing points leave out less than the threshold
-    most_rescaling: float = 100.0  # factor of all variances, or one over it, at most
-    most_noise_rescaling: float = 5.0  # factor of the noise beside the weights, which means depend on
+    enough_residuals: int = 10_000
+    most_variances: int = 1_000
+    enough_variances: int = 300
+    num_calibrated_noise_trees: int = 100
+    num_variance_samples: int = 32
+    threshold_share: float = 0.95
+    most_rescaling: float = 100.0
+    most_noise_rescaling: float = 5.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

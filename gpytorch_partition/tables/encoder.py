@@ -63,8 +63,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     r"""
     One matrix of float64 numbers (the *table matrix*, `N x D'`) from a table of columns of any kind.
 
-    All estimators of this package read tables by it; use it yourself to give a table to a kernel
-    (`RandomForestKernel(x, y, categories=[...])`).
+    Use it to give a table to a kernel (`RandomForestKernel(x, y, categories=[...])`). All estimators of this package
+    read tables by it themselves.
 
     - Numbers and booleans (0 and 1) stay as they are; pandas' nullable dtypes and objects that are all numbers are
       numbers, durations numbers of days, times of day numbers of hours.

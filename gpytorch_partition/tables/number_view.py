@@ -30,6 +30,9 @@ class NumberView(torch.nn.Module):
     The map from a table matrix (`N x D`) to a matrix of numbers without holes (`N x k`), for smooth, linear and
     distance-based kernels.
 
+    Use it where a kernel that goes by distances is given a table: `EncodedKernel(kernel, view)`. Forests need none, and
+    estimators make their own.
+
     - A number stays as it is; where it is missing, it is the median of the training rows (0 if there is none).
     - A category of up to 10 levels is one-hot (:class:`sklearn.preprocessing.OneHotEncoder`), zeros for missing cells
       and unknown levels. Where that would make more than 100 columns, only categories of two levels are.
