@@ -202,7 +202,7 @@ def facts_of_parts(parts: Sequence[PartSummary], constant_columns: Sequence[str]
         found["lengthscales"] = f"{'; '.join(told)} (in standard deviations of the columns)"
     found |= {"trees": f"{trees:,}"} if (trees := sum(part.num_trees for part in parts)) else {}
     if constant_columns:
-        found["constant"] = f"{', '.join(constant_columns)} (the same in all rows, or empty: no information)"
+        found["constant"] = f"{', '.join(constant_columns)} (the same in all rows, empty or ids: no information)"
     return found
 
 
