@@ -98,7 +98,7 @@ class ReadsTables:
         self._constant_columns = tuple(str(names[number]) for number in constant) if len(matrix) > 1 else ()
         if self._constant_columns:
             names = names_of(self._constant_columns)
-            logger.info("columns that are the same in all rows, or empty, tell nothing: %s", names)
+            logger.info("columns that are the same in all rows, empty or ids, tell nothing: %s", names)
 
     @property
     def _categories(self) -> dict[int, int]:

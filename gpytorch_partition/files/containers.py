@@ -125,8 +125,8 @@ class FileFormat:
         """Refuse what pickle and joblib write, which archives do not begin as."""
         if file.read(2) in _PICKLES:
             raise DamagedFileError(
-                f"{path} looks like a pickle, as pickle.dump and joblib.dump write it, not like a {self.what} of "
-                "gpytorch_partition, as save writes it: read it by pickle.load or joblib.load if you trust whoever "
+                f"{path} is not a {self.what} of gpytorch_partition, which save writes, but looks like a pickle, as "
+                "pickle.dump and joblib.dump write it: read it by pickle.load or joblib.load if you trust whoever "
                 "wrote it, as it may run code"
             )
 

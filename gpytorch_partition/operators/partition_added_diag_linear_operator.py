@@ -100,7 +100,11 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def evaluate_kernel(self) -> LinearOperator:
         """The sum of the evaluated covariance and the diagonal."""
-        return self.__class__(self._linear_op.evaluate_kernel(), self._diag_tensor)
+        covariance = self._linear_op.evaluate_kernel()
+        total = covariance + self._diag_tensor  # another library's operators know nothing of this class
+        if isinstance(total, PartitionAddedDiagLinearOperator):
+            return total
+        return PartitionAddedDiagLinearOperator(covariance, self._diag_tensor)
 
     def __add__(self, other: Any) -> LinearOperator:
         if isinstance(other, DiagLinearOperator):
