@@ -40,7 +40,9 @@ class TestColumnsWithoutInformation:
     def test_they_are_named_in_the_log_and_the_summary(self, caplog):
         with caplog.at_level(logging.INFO, "gpytorch_partition"):
             model = forest().fit(FRAME, Y)
-        assert "columns that are the same in all rows, empty or ids, tell nothing: 'region', 'empty', 'day'" in caplog.text
+        assert (
+            "columns that are the same in all rows, empty or ids, tell nothing: 'region', 'empty', 'day'" in caplog.text
+        )
         assert model.summary().constant_columns == ("region", "empty", "day")
         assert model.summary().facts()["constant"].startswith("region, empty, day (the same in all rows, empty or ids")
         copy = PartitionGPRegressor.from_state(model.to_state())
