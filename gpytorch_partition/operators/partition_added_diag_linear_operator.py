@@ -100,11 +100,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def evaluate_kernel(self) -> LinearOperator:
         """The sum of the evaluated covariance and the diagonal."""
-        covariance = self._linear_op.evaluate_kernel()
-        total = covariance + self._diag_tensor  # another library's operators know nothing of this class
-        if isinstance(total, PartitionAddedDiagLinearOperator):
-            return total
-        return PartitionAddedDiagLinearOperator(covariance, self._diag_tensor)
+        return self._linear_op.evaluate_kernel() + self._diag_tensor
 
     def __add__(self, other: Any) -> LinearOperator:
         if isinstance(other, DiagLinearOperator):
@@ -278,7 +274,12 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     @torch.enable_grad()  # it is kept, and may be wanted first by a solve, which has no graph
     def in_double(self) -> PartitionAddedDiagLinearOperator:
         """The same in float64, with its graph; itself if it is in float64 with all its parts."""
-        return self if self._is_double else self.evaluate_kernel().to(dtype=torch.float64)
+        if self._is_double:
+            return self
+        total = self.evaluate_kernel()
+        if not isinstance(total, PartitionAddedDiagLinearOperator):  # K is another library's
+            total = PartitionAddedDiagLinearOperator(total._linear_op, total._diag_tensor)
+        return total.to(dtype=torch.float64)
 
     @cached_property
     def _is_double(self) -> bool:
