@@ -80,8 +80,9 @@ def test_columns_have_names_and_values_of_their_own():
         ([1, "b", 1, 2, "b"], 2, "text", ["1", "b"]),
         ([7, 2, 7, 9, 9], 2, "category", [7, 9]),
         ([True, False, True], 5, "numbers", [False, True]),
-        (np.arange(101.0), 3, "numbers", [5.0, 50.0, 95.0]),
-        (list(range(101)), 3, "numbers", [5.0, 50.0, 95.0]),
+        (np.arange(101.0) / 2, 3, "numbers", [2.5, 25.0, 47.5]),
+        (np.arange(0.0, 202.0, 2.0), 3, "numbers", [8.0, 100.0, 192.0]),  # codes: between them a group has no value
+        (list(range(101)), 3, "numbers", [4.0, 50.0, 96.0]),
         (np.arange(101).astype("datetime64[D]"), 3, "dates", np.array([4, 50, 96]).astype("datetime64[D]")),
     ],
 )
