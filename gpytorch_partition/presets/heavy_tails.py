@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import torch
@@ -9,6 +10,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.likelihoods.scale_mixture import expected_precisions
 from gpytorch_partition.presets.assembly import assemble
@@ -20,6 +22,9 @@ from gpytorch_partition.training.heavy_tails import fit_heavy_tails
 _LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
 _MOST_ROUNDS = 3  # of EM, where all rows choose; one where models of all must predict the others
 _NUM_FOLDS = 3  # of all rows, where few of them chose
+_OUTLIER = 0.5  # precision below which a row counts as one, beside 1 of a row like most
+_FEWEST_OUTLIERS = 10  # whose side says something
+_ONE_SIDED = 0.9  # share on one side from which on targets are taken for skewed
 
 
 def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
@@ -53,7 +58,27 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
         if not (again.log_density - found.log_density) * len(again.held_out.rows) > setup.options.least_noise_gain:
             break
         found, weighted = again, next_data
+    _warn_of_one_side(found)
     return found, weighted
+
+
+def _warn_of_one_side(choice: Choice) -> None:
+    """Errors of measurement go both ways: what goes one way may be the long tail of the targets themselves."""
+    assert choice.tails is not None
+    rows, tails = choice.held_out, choice.tails
+    precisions = expected_precisions(rows.errors, rows.variances, tails.factor * rows.noise, tails.df)
+    outliers = rows.errors[precisions < _OUTLIER]
+    above, number = int((outliers > 0).sum()), len(outliers)
+    most, side, low = (above, "above", "low") if 2 * above > number else (number - above, "below", "high")
+    if number >= _FEWEST_OUTLIERS and most >= _ONE_SIDED * number:
+        warnings.warn(
+            f"{most} of {number} outliers among the targets of held-out rows lie {side} their predictions, and count "
+            f"for little: means follow the other rows, and are too {low} on average if these targets are no errors but "
+            "the long tail of what is predicted (amounts, counts, many zeros). Learn the logarithm then, or keep "
+            "Gaussian noise by options=Options(least_tail_gain=1e9) of gpytorch_partition.presets",
+            UserWarning,
+            stacklevel=level_of_caller(),
+        )
 
 
 def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -49,6 +50,17 @@ def test_outliers_count_for_little(fitted):
     assert weights[IS_OUTLIER].max() < 0.1 < 0.3 < np.quantile(weights[~IS_OUTLIER], 0.05)
     assert error(fitted) < 0.5 * error(model_of(options=GAUSSIAN))
     assert fitted.summary().facts()["outliers"].startswith("Student-t noise")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("side", [1, -1])
+def test_outliers_on_one_side_may_be_a_long_tail(side):
+    tail = 5 * side * (np.random.RandomState(1).rand(160) < 0.1)
+    with pytest.warns(UserWarning, match=f"lie {'above' if side > 0 else 'below'} their predictions, and count for"):
+        model_of(CLEAN + tail)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "[0-9]+ of [0-9]+ outliers")
+        model_of()
 
 
 def test_intervals_are_those_of_heavy_tails(fitted):
