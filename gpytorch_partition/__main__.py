@@ -1,4 +1,4 @@
-"""The command line: `python -m gpytorch_partition compare`, `fit` and `predict`."""
+"""The command line: `python -m gpytorch_partition compare`, `fit`, `predict` and `explain`."""
 
 from __future__ import annotations
 

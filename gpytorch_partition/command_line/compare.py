@@ -7,29 +7,27 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Container
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.datasets import load_diabetes
-from sklearn.model_selection import train_test_split
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind
 from gpytorch_partition.command_line.errors import (
     CommandError,
-    cannot_write,
     check_empty,
     check_folder,
     check_writable,
 )
 from gpytorch_partition.command_line.notes import left_out, say
+from gpytorch_partition.command_line.pictures import INSTALL, has_matplotlib, save_figure
 from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, random_forest, rbf_ard
-from gpytorch_partition.command_line.roles import Roles, Table, TrainingData, read_training_data
+from gpytorch_partition.command_line.roles import Roles, TrainingData, read_training_data
+from gpytorch_partition.command_line.split import Split, split_rows
 from gpytorch_partition.command_line.tables import save_table
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
-from gpytorch_partition.files import replacing
 from gpytorch_partition.plots import plot_comparison
 from gpytorch_partition.progress import ticking
 
@@ -42,20 +40,7 @@ TITLES = {
     "rbf_ard": "RBF-ARD GP",
 }
 FOLDER = "compare"  # where results go unless the user says
-_FEWEST_TRAINING_ROWS = 10
 _FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
-
-
-class Split(NamedTuple):
-    """Rows to learn from (`N`), and rows to predict (`n`)."""
-
-    train_X: Table
-    test_X: Table
-    train_y: np.ndarray
-    test_y: np.ndarray
-    test_rows: np.ndarray  # their numbers in the training data, from 0
-    train_weights: np.ndarray | None  # N; None where all are 1
-    test_weights: np.ndarray | None  # n
 
 
 class Result(NamedTuple):
@@ -96,7 +81,7 @@ def compare(options: Namespace) -> None:
     folder = Path(options.output or FOLDER)
     _check_output(folder, options)
     data = _data(options)
-    split = _split(data, options)
+    split = split_rows(data, options.test_size, options.seed)
     say(data.notes, options.quiet)
     models = _models(split, options)
     _print_head(data, split)
@@ -134,35 +119,28 @@ def _data(options: Namespace) -> TrainingData:
     return TrainingData(table, diabetes.target, kinds, "disease progression", None, None, rows, [])
 
 
-def _split(data: TrainingData, options: Namespace) -> Split:
-    rows = np.arange(len(data.y))
-    num_train = len(rows) - math.ceil(options.test_size * len(rows))
-    if num_train < _FEWEST_TRAINING_ROWS:
-        got = f"--test-size {options.test_size} leaves {num_train} of {len(rows)} rows to train on"
-        raise CommandError(f"{got}, expected {_FEWEST_TRAINING_ROWS} or more: give a smaller share")
-    train, test = train_test_split(rows, test_size=options.test_size, random_state=options.seed)
-    weights = (None, None) if data.weights is None else (data.weights[train], data.weights[test])
-    return Split(data.chosen(train), data.chosen(test), data.y[train], data.y[test], test, *weights)
-
-
 def _models(split: Split, options: Namespace) -> dict[str, Model]:
     """The models to compare, by name."""
     size, seed = options.num_partitions, options.seed
     budgets = {"auto": options.budget}
     models: dict[str, Model] = {
         kernel: _fitted_by(
-            PartitionGPRegressor(kernel, size, random_state=seed, budget=budgets.get(kernel)), options.quiet
+            PartitionGPRegressor(
+                kernel,
+                size,
+                random_state=seed,
+                budget=budgets.get(kernel),
+                categorical_features=split.categorical,
+            ),
+            options.quiet,
         )
         for kernel in options.kernels
     }
-    weights = split.train_weights
-    models["random_forest"] = lambda split: Judgement.gaussian(
-        split.test_y, *random_forest(split.train_X, split.train_y, split.test_X, size, seed, weights)
-    )
+    if options.no_references:
+        return models
+    models["random_forest"] = lambda split: random_forest(split, size, seed)
     if len(split.train_y) <= MOST_ROWS_FOR_RBF:
-        models["rbf_ard"] = lambda split: Judgement.gaussian(
-            split.test_y, *rbf_ard(split.train_X, split.train_y, split.test_X, seed, weights)
-        )
+        models["rbf_ard"] = lambda split: rbf_ard(split, seed)
     return models
 
 
@@ -170,7 +148,7 @@ def _fitted_by(regressor: PartitionGPRegressor, quiet: bool) -> Model:
     def distributions(split: Split) -> Judgement:
         regressor.fit(split.train_X, split.train_y, split.train_weights)
         say(left_out(regressor), quiet)
-        return regressor.judge(split.test_X, split.test_y)
+        return regressor.judge(split.test_X, split.test_y, split.test_weights)
 
     return distributions
 
@@ -216,23 +194,31 @@ def _print_head(data: TrainingData, split: Split) -> None:
 
 
 def _print_line(line: Scores) -> None:
-    error = f"{line.rmse_error:.{4 if line.rmse_error >= 100 else 2}g}"  # 312.1, not 3.1e+02
-    print(f"{TITLES[line.model]:<22}{line.rmse:>10.4g} +- {error:<6}", end="")
+    error = _written(line.rmse_error, 4 if line.rmse_error >= 100 else 2)
+    print(f"{TITLES[line.model]:<22}{_written(line.rmse, 4):>10} +- {error:<6}", end="")
     print(f"{line.nlpd:>9.3f} +- {line.nlpd_error:<5.3f}", end="")
     print(f"{100 * line.coverage_90:>7.1f} +- {100 * line.coverage_90_error:<3.1f}{line.seconds:>9.1f}", flush=True)
 
 
+def _written(number: float, digits: int) -> str:
+    """A number as people write it: 44,712, not 4.471e+04."""
+    return f"{number:,.0f}" if 1e4 <= number < 1e8 else f"{number:.{digits}g}"
+
+
 def _print_foot(split: Split, names: Container[str]) -> None:
-    deviation = split.train_y.std()
+    deviation = _written(split.train_y.std(), 4)
     print(
-        f"\nRMSE: root mean squared error in units of the target, whose standard deviation is {deviation:.4g}.\n"
+        f"\nRMSE: root mean squared error in units of the target, whose standard deviation is {deviation}.\n"
         "NLPD: mean negative log predictive density of the targets divided by their standard deviation, nats per row.\n"
-        "90 %: percentage of test rows within the central 90 % interval. Seconds: fit and predictions.\n"
-        "+-: standard error over the test rows. All models predict the same ones, so differences vary less.\n"
-        "The random forest's standard deviation is that of its out-of-bag errors, the same for every row."
+        "90 %: percentage of test rows within the central 90 % interval (90 is right). Seconds: fit and predictions.\n"
+        "+-: standard error over the test rows. All models predict the same ones, so differences vary less."
     )
     if split.test_weights is not None:
-        print("All three are averages over test rows by their weights; standard deviations are those of weight 1.")
+        print("All three are averages over test rows by their weights, which divide the variance of each row's noise.")
+    if "random_forest" not in names:
+        return
+    same = "the same for every row" if split.test_weights is None else "divided by the root of the row's weight"
+    print(f"The random forest's standard deviation is that of its out-of-bag errors, {same}.")
     if "rbf_ard" not in names:
         print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
@@ -247,10 +233,11 @@ def _write(
     rows: dict[str, Any] = {"row": data.rows[split.test_rows]}
     if data.ids is not None:
         rows[str(data.id)] = [data.ids[row] for row in split.test_rows]
-    save_table(folder / _FILES[1], [*rows, "target", *names], zip(*rows.values(), split.test_y, *columns))
+    known = {"target": split.test_y} | ({} if split.test_weights is None else {"weight": split.test_weights})
+    save_table(folder / _FILES[1], [*rows, *known, *names], zip(*rows.values(), *known.values(), *columns))
     print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
-    if find_spec("matplotlib") is None:
-        print('\nFor the plot, install matplotlib: pip install "gpytorch_partition[plot]"')
+    if not has_matplotlib():
+        print(f"\nFor the plot, install matplotlib: {INSTALL}")
         return
     _plot(folder / _FILES[2], data.target, split, results, kernels)
     print(", plot.png")
@@ -261,6 +248,7 @@ def _plot(path: Path, target: str, split: Split, results: dict[str, Result], ker
     references = {TITLES[name]: result.found for name, result in results.items() if name not in kernels}
     sizes = f"{len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
     title = f"Exact Gaussian processes with random partition kernels: {sizes}"
-    figure = plot_comparison(split.test_y, predictions, references, title=title, target=target)
-    with cannot_write(path), replacing(path) as file:
-        figure.savefig(file, format="png")
+    figure = plot_comparison(
+        split.test_y, predictions, references, title=title, target=target, sample_weight=split.test_weights
+    )
+    save_figure(path, figure)

@@ -7,8 +7,10 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from gpytorch_partition.descriptions import counted
 
 DELIMITERS = (",", ";", "\t", "|")
 _RECORDS_TRIED = 200  # records by which the delimiter is recognized
+_LEAST_FIT = 0.5  # share of the lines that a delimiter divides as the header, below which spaces are tried
+_IN_SINGLE_QUOTES = re.compile(r"(?:^|[,;\t|])\s*'[^']*'\s*(?=[,;\t|']|$)")
+_NUMBER = re.compile(r"[+-]?[.,]?\d[\d.,]*(e[+-]?\d+)?$", re.IGNORECASE)
 _MOST_WITH_OTHERS = 0.8  # share of the lines that may agree on another number of cells than the header has
 
 Record = tuple[int, list[str]]  # the number of its first line in the file, and its cells
@@ -29,34 +34,72 @@ def read_cells(path: Path, text: Text) -> RawTable:
     """
     The columns of a CSV file whose first line names them.
 
-    The delimiter is a comma, semicolon, tab or bar, whichever divides most lines as it divides the header. Empty lines
-    are skipped, and so are lines that repeat the header, which is noted.
+    The delimiter is a comma, semicolon, tab or bar, whichever divides most lines as it divides the header; spaces, one
+    or more, if none of these does, and spaces divide all lines alike. Cells are in double quotes, or in single ones if
+    names of columns are. Empty lines are skipped, and so are lines that repeat the header, which is noted.
 
     :param path: The file, for messages.
     :param text: Its text.
     :return: Columns of texts, and what is wrong with the file.
-    :raises CommandError: If there is no header, or no rows.
+    :raises CommandError: If there is no header, no rows, a quote that is not closed, or spaces that divide most lines.
     """
-    delimiter, body, line = _delimiter(text.text)
-    records = _records(path, body, delimiter, line)
+    with _cells_of_any_length(text.text):
+        return _read_cells(path, text)
+
+
+@contextmanager
+def _cells_of_any_length(text: str) -> Iterator[None]:
+    """The csv module takes cells of up to 131,072 characters, unless it is told another number."""
+    before = csv.field_size_limit(max(len(text), csv.field_size_limit()))
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _read_cells(path: Path, text: Text) -> RawTable:
+    form, body, line = _form(path, text.text)
+    records = _records(path, body, form, line)
     _, cells = next(records, (0, []))
     if not any(cell.strip() for cell in cells):
         raise CommandError(f"{path} is empty: expected a first line with the names of the columns")
     if all(is_number(cell) for cell in cells):
         raise CommandError(f"{path} begins with numbers: expected a first line with the names of the columns")
-    return _table(path, cells, list(records), delimiter, list(text.notes))
+    return _table(path, cells, list(records), form.delimiter, list(text.notes))
 
 
-def _delimiter(text: str) -> tuple[str, str, int]:
-    """The delimiter, the text from the header on, and how many lines are before it."""
+class _Form(NamedTuple):
+    """How lines are divided into cells."""
+
+    delimiter: str
+    quote: str
+
+    def reader(self, lines: Iterator[str]) -> Any:
+        return csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote, skipinitialspace=True)
+
+
+def _form(path: Path, text: str) -> tuple[_Form, str, int]:
+    """How the cells are divided, the text from the header on, and how many lines are before it."""
+    quote = _quote(text)
     if text[:4].casefold() == "sep=" and len(text) > 4:  # what Excel understands
-        return text[4], text[5:].lstrip("\r").removeprefix("\n"), 1
-    return max(DELIMITERS, key=lambda delimiter: _fit(text, delimiter)), text, 0
+        return _Form(text[4], quote), text[5:].lstrip("\r").removeprefix("\n"), 1
+    best = max((_Form(delimiter, quote) for delimiter in DELIMITERS), key=lambda form: _fit(text, form))
+    if _fit(text, best)[0] < _LEAST_FIT:
+        spaced, without_ends = _Form(" ", quote), re.sub(r" +(?=[\r\n]|\Z)", "", text)
+        if _is_spaced(path, without_ends, spaced):
+            return spaced, without_ends, 0
+    return best, text, 0
 
 
-def _fit(text: str, delimiter: str) -> tuple[float, int]:
+def _quote(text: str) -> str:
+    """The quote around cells: a single one if names of columns are in such, as some programs write them."""
+    header = text.lstrip().partition("\n")[0].strip()
+    return "'" if '"' not in header and _IN_SINGLE_QUOTES.search(header) else '"'
+
+
+def _fit(text: str, form: _Form) -> tuple[float, int]:
     """Share of the lines that have as many cells as the header, and how many these are."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    reader = form.reader(io.StringIO(text, newline=""))
     try:
         counts = [len(record) for record in islice(filter(any, reader), _RECORDS_TRIED)]
     except csv.Error:
@@ -64,6 +107,31 @@ def _fit(text: str, delimiter: str) -> tuple[float, int]:
     if not counts or counts[0] < 2:
         return 0.0, 0
     return counts.count(counts[0]) / len(counts), counts[0]
+
+
+def _is_spaced(path: Path, text: str, form: _Form) -> bool:
+    """
+    Whether spaces divide all lines as they divide the header, with a number in each; else they may be parts of texts.
+
+    :raises CommandError: If they divide nearly all lines so, or are in rows in the header, as columns are aligned.
+    """
+    reader = form.reader(io.StringIO(text, newline=""))
+    try:
+        (_, header), *records = ((reader.line_num, record) for record in reader if record)
+    except (csv.Error, ValueError):  # a quote that is not closed, which is told where it opens; no line
+        return False
+    odd = [(line, cells) for line, cells in records if len(cells) != len(header) or not any(map(_NUMBER.match, cells))]
+    if len(header) < 2 or not odd:
+        return len(header) > 1 and bool(records)
+    is_aligned = "  " in text.strip().partition("\n")[0]
+    if is_aligned or len(odd) < (1 - _MOST_WITH_OTHERS) * len(records):
+        line, cells = odd[0]
+        raise CommandError(
+            f"{path}, line {line:,}: spaces divide the header into {len(header)} cells, and this line into "
+            f"{len(cells)}, or no number is among them: put quotes around cells with spaces, write NA for empty cells, "
+            "or save the file with commas between cells"
+        )
+    return False
 
 
 class _Lines:
@@ -81,32 +149,32 @@ class _Lines:
         return line
 
 
-def _records(path: Path, text: str, delimiter: str, line: int) -> Iterator[Record]:
+def _records(path: Path, text: str, form: _Form, line: int) -> Iterator[Record]:
     lines = _Lines(text)
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    reader = form.reader(lines)
     start, last = line + 1, list[str]()
     try:
         for record in reader:
             last, lines.of_record = lines.of_record, []
             if len(last) > 1:
-                _check_quotes(path, last, delimiter, start)
+                _check_quotes(path, last, form, start)
             if len(record) > 1 or any(cell.strip() for cell in record):
                 yield start, record
             start = line + reader.line_num + 1
     except csv.Error as error:
-        _check_quotes(path, lines.of_record, delimiter, start)
+        _check_quotes(path, lines.of_record, form, start)
         raise CommandError(f"{path}, line {start:,}: {error}; is a quote not closed?") from error
     if len(last) == 1:
-        _check_quotes(path, last, delimiter, start - 1)
+        _check_quotes(path, last, form, start - 1)
 
 
-def _check_quotes(path: Path, lines: list[str], delimiter: str, start: int) -> None:
+def _check_quotes(path: Path, lines: list[str], form: _Form, start: int) -> None:
     """
     Refuse a quote that is closed nowhere or, in a record of several lines, somewhere within another cell: the rows in
     between would be one cell.
     """
     text = "".join(lines)
-    place, is_closed = _unclosed_quote(text, delimiter)
+    place, is_closed = _unclosed_quote(text, form)
     if place >= 0 and (len(lines) > 1 or not is_closed):
         number = start + len(text[: place + 1].splitlines()) - 1
         raise CommandError(
@@ -115,22 +183,23 @@ def _check_quotes(path: Path, lines: list[str], delimiter: str, start: int) -> N
         )
 
 
-def _unclosed_quote(text: str, delimiter: str) -> tuple[int, bool]:
+def _unclosed_quote(text: str, form: _Form) -> tuple[int, bool]:
     """
     Where the first quote around a cell is that is not closed before the cell ends, -1 if there is none, and whether it
     is closed later.
 
     Example:
-        >>> _unclosed_quote('1,"2",3', ","), _unclosed_quote('1,"2,"3"', ","), _unclosed_quote('1,"2', ",")
+        >>> form = _Form(",", '"')
+        >>> _unclosed_quote('1,"2",3', form), _unclosed_quote('1,"2,"3"', form), _unclosed_quote('1,"2', form)
         ((-1, False), (2, True), (2, False))
     """
-    ends, place = re.compile(f"[{re.escape(delimiter)}\\r\\n]"), 0
+    ends, place = re.compile(f"[{re.escape(form.delimiter)}\\r\\n]"), 0
     while place < len(text):
         while text[place : place + 1] == " ":
             place += 1
         after = place
-        if text[place : place + 1] == '"':
-            after = _end_of_quote(text, place)
+        if text[place : place + 1] == form.quote:
+            after = _end_of_quote(text, place, form.quote)
             if after < 0 or (after < len(text) and not ends.match(text, after)):
                 return place, after >= 0
         end = ends.search(text, after)
@@ -140,11 +209,11 @@ def _unclosed_quote(text: str, delimiter: str) -> tuple[int, bool]:
     return -1, False
 
 
-def _end_of_quote(text: str, place: int) -> int:
+def _end_of_quote(text: str, place: int, quote: str) -> int:
     """Behind the quote that closes one, in which quotes are written twice; -1 if there is none."""
-    end = text.find('"', place + 1)
-    while end >= 0 and text[end + 1 : end + 2] == '"':
-        end = text.find('"', end + 2)
+    end = text.find(quote, place + 1)
+    while end >= 0 and text[end + 1 : end + 2] == quote:
+        end = text.find(quote, end + 2)
     return end + 1 if end >= 0 else -1
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _MOST_LISTED = 20
+_LONGEST = 200  # characters of a text that is listed
 _FEW_LISTED = 5
 
 
@@ -41,9 +42,15 @@ def listed(things: Iterable[object]) -> str:
         ("'a', 'b'", '19 and 10 more')
     """
     things = list(things)
-    shown = ", ".join(f"{thing:,}" if isinstance(thing, int) else repr(thing) for thing in things[:_MOST_LISTED])
+    shown = ", ".join(
+        f"{thing:,}" if isinstance(thing, int) else _shortened(repr(thing)) for thing in things[:_MOST_LISTED]
+    )
     more = len(things) - _MOST_LISTED
     return shown + (f" and {more:,} more" if more > 0 else "")
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 @contextmanager

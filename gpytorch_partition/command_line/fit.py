@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -28,24 +27,20 @@ def fit(options: Namespace) -> None:
     if options.budget is not None and options.kernel != "auto":
         raise CommandError(f"--budget is for --kernel auto, which knows what it can leave out, not {options.kernel}")
     regressor = PartitionGPRegressor(
-        options.kernel, options.num_partitions, random_state=options.seed, budget=options.budget
+        options.kernel,
+        options.num_partitions,
+        random_state=options.seed,
+        budget=options.budget,
+        categorical_features=data.categorical,
     )
     start = time.perf_counter()
     regressor.fit(data.table, data.y, data.weights)
     seconds = time.perf_counter() - start
     say(left_out(regressor), options.quiet)
-    save_model(path, SavedModel(regressor, data.kinds, data.target, data.id))
+    save_model(path, SavedModel(regressor, data.kinds, data.target, data.id, data.target_kind))
     print(
-        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.kinds)} columns in {seconds:.1f} seconds: "
-        f"noise standard deviation {math.sqrt(regressor.noise_):.4g}, {_described(regressor)} (standardized target).\n"
+        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.kinds)} columns in {seconds:.1f} seconds.\n"
         f"Written: {path}"
     )
     if not options.quiet:
         print(f"\n{regressor.summary()}")
-
-
-def _described(regressor: PartitionGPRegressor) -> str:
-    """The criterion by which the model was chosen, and its value."""
-    if regressor.log_marginal_likelihood_value_ is None:
-        return f"log predictive density of held-out rows {regressor.log_predictive_density_:.2f} a row"
-    return f"log marginal likelihood {regressor.log_marginal_likelihood_value_:.2f}"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind, check_kind
 from gpytorch_partition.command_line.errors import CommandError, cannot_write
-from gpytorch_partition.command_line.new_rows import matrix_of, read_new_rows
+from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.files import DamagedFileError, FileFormat
 
@@ -22,21 +22,35 @@ class SavedModel(NamedTuple):
     """
     A fitted regressor, and what its columns were called and held.
 
+    Use it to go on in Python with a model of the command line: :func:`load_model` returns it, :meth:`read` reads rows
+    for its regressor.
+
     :param regressor: The regressor, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` describes it.
     :param kinds: What its columns held, by name, in the order in which it takes them.
     :param target: Name of the column that it predicts.
     :param id: Name of the column that names rows; None if none was given.
+    :param target_kind: How the target was written, to be read again where its predictions are judged.
     """
 
     regressor: PartitionGPRegressor
     kinds: dict[str, Kind]  # of its columns
     target: str
     id: str | None = None  # the column that names rows
+    target_kind: Kind = Kind(NUMBER)
 
     @property
     def columns(self) -> list[str]:
         """Names of its columns."""
         return list(self.kinds)
+
+    @property
+    def levels(self) -> dict[str, list[str]]:
+        """The categories that were seen, by column."""
+        encoder = self.regressor.encoder_
+        if encoder is None:
+            return {}
+        names = encoder.get_feature_names_out()
+        return {names[place]: [str(level) for level in levels] for place, levels in encoder.categories_.items()}
 
     def read(self, path: str | Path) -> Any:
         """
@@ -50,6 +64,14 @@ class SavedModel(NamedTuple):
         rows = read_new_rows(Path(path), self.kinds, None, is_required=False)
         for note in rows.notes:
             logger.info("%s", note)
+        return self.as_fitted(rows)
+
+    def as_fitted(self, rows: NewRows) -> Any:
+        """
+        Rows as the regressor takes them.
+
+        :param rows: What was read of a file.
+        """
         return rows.table if self.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
 
 
@@ -66,6 +88,7 @@ def save_model(path: Path, model: SavedModel) -> None:
         "columns": model.columns,
         "kinds": [tuple(kind) for kind in model.kinds.values()],
         "target": model.target,
+        "target_kind": tuple(model.target_kind),
         "id": model.id,
         "regressor": model.regressor.to_state(),
     }
@@ -109,9 +132,19 @@ def _model(content: dict[str, Any]) -> SavedModel:
     texts = (*names, content["target"], "" if content["id"] is None else content["id"])
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("expected names of columns that are texts")
-    for kind in kinds:
+    target_kind = Kind(*content.get("target_kind", (NUMBER,)))
+    for kind in (*kinds, target_kind):
         check_kind(kind)
-    regressor = PartitionGPRegressor.from_state(content["regressor"])
+    if target_kind.name != NUMBER:
+        raise ValueError("expected a target of numbers")
+    regressor = PartitionGPRegressor.from_state(_with_name_of_target(content["regressor"], content["target"]))
     if regressor.n_features_in_ != len(names):
         raise ValueError(f"expected names of {regressor.n_features_in_} columns, got {len(names)}")
-    return SavedModel(regressor, dict(zip(names, kinds, strict=True)), content["target"], content["id"])
+    return SavedModel(regressor, dict(zip(names, kinds, strict=True)), content["target"], content["id"], target_kind)
+
+
+def _with_name_of_target(state: Any, name: str) -> Any:
+    """The state of a regressor of one target with the target's name, which older states lack."""
+    targets = state.get("train_y") if isinstance(state, dict) else None
+    is_one = getattr(targets, "ndim", 0) == 1
+    return state | {"target_names": [name]} if is_one else state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +14,10 @@ from gpytorch_partition.command_line.columns import (
     TEXT,
     Column,
     Kind,
-    as_texts,
+    cells_of,
     default_mark,
     missing_cells,
+    sure_mark,
     typed_column,
 )
 from gpytorch_partition.command_line.errors import listed, raise_problems
@@ -33,7 +35,13 @@ class NewRows(NamedTuple):
     notes: list[str]
 
 
-def read_new_rows(path: Path, kinds: Mapping[str, Kind], id_column: str | None, is_required: bool) -> NewRows:
+def read_new_rows(
+    path: Path,
+    kinds: Mapping[str, Kind],
+    id_column: str | None,
+    is_required: bool,
+    optional: Mapping[str, Kind] | None = None,
+) -> NewRows:
     """
     The columns of a file that a model needs; others are ignored.
 
@@ -44,29 +52,30 @@ def read_new_rows(path: Path, kinds: Mapping[str, Kind], id_column: str | None, 
     :param kinds: The model's columns.
     :param id_column: The column that names the rows, or None.
     :param is_required: Whether it must be there.
+    :param optional: Columns that are read as well, where the file has them. (Default: none.)
     :raises CommandError: If the file cannot be read; or with all that is wrong: missing columns, infinite numbers,
         columns of another kind, lines that do not fit the header.
     """
     raw = read_table(path)
-    wanted = [*kinds, id_column] if is_required and id_column is not None else [*kinds]
-    problems = []
-    if missing := [name for name in wanted if name not in raw.columns]:
-        problems.append(missing_names(missing, raw))
-    mark = default_mark(raw)
+    problems = _missing(raw, kinds, id_column if is_required else None)
+    mark, guess = sure_mark(raw), default_mark(raw)
     columns = {
-        name: typed_column(name, raw.columns[name], mark, kind) for name, kind in kinds.items() if name in raw.columns
+        name: typed_column(name, cells_of(raw, name, kind), mark, kind, guess)
+        for name, kind in {**kinds, **(optional or {})}.items()
+        if name in raw.columns
     }
+    problems += [told for name, told in raw.unreadable.items() if name in columns]
     for name, column in columns.items():
         problems += infinite_cells(raw, name, column) + _other_kind(raw, name, column)
     raise_problems(path, problems + raw.problems)
-    ids = as_texts(raw.columns[id_column]) if id_column in raw.columns else None
+    ids = raw.texts(id_column) if id_column in raw.columns else None
     notes = raw.notes + [note for column in columns.values() for note in column.notes]
     return NewRows({name: column.values for name, column in columns.items()}, len(raw.lines), ids, notes)
 
 
 def unseen_levels(table: Table, levels: Mapping[str, list[str]]) -> list[str]:
     """
-    Notes about categories that the training rows did not have.
+    Notes about categories that the training rows did not have; a `UserWarning` where a column has no others.
 
     :param table: The rows.
     :param levels: The categories of columns of text that were seen.
@@ -75,12 +84,28 @@ def unseen_levels(table: Table, levels: Mapping[str, list[str]]) -> list[str]:
     for name, seen in levels.items():
         known = {None, *seen}
         new = [value for value in table[name] if value not in known]
-        if new:
-            notes.append(
-                f"column {name!r}: the training rows did not have {listed(sorted(set(new))[:5])}: taken for missing "
-                f"cells ({len(new):,} in all)"
+        given = sum(value is not None for value in table[name])
+        told = f"the training rows did not have {listed(sorted(set(new))[:5])}: taken for missing cells"
+        if new and len(new) == given:
+            warnings.warn(
+                f"column {name!r} has no category that the model knows (such as {listed(seen[:5])}): {told} (all "
+                f"{given:,}). Give the column that is meant, written as in the file that the model was fitted to",
+                UserWarning,
+                stacklevel=2,
             )
+        elif new:
+            notes.append(f"column {name!r}: {told} ({len(new):,} in all)")
     return notes
+
+
+def _missing(raw: RawTable, kinds: Mapping[str, Kind], id_column: str | None) -> list[str]:
+    problems = []
+    if missing := [name for name in kinds if name not in raw.columns]:
+        told = missing_names(missing, raw, ", which the model was fitted to")
+        problems.append(f"{told}: rename or add columns; their cells may be empty where nothing is known")
+    if id_column is not None and id_column not in raw.columns:
+        problems.append(f"--id: {missing_names([id_column], raw)}")
+    return problems
 
 
 def _other_kind(raw: RawTable, name: str, column: Column) -> list[str]:

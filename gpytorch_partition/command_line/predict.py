@@ -13,7 +13,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 
 from gpytorch_partition.command_line.errors import CommandError, check_writable
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
-from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows, unseen_levels
+from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows, unseen_levels
 from gpytorch_partition.command_line.notes import say
 from gpytorch_partition.command_line.tables import save_table, write_table
 
@@ -30,7 +30,7 @@ def predict(options: Namespace) -> None:
     model = load_model(Path(options.model))
     id_column = options.id or model.id
     rows = read_new_rows(Path(options.data), model.kinds, id_column, is_required=options.id is not None)
-    say([*rows.notes, *unseen_levels(rows.table, _levels(model))], options.quiet)
+    say([*rows.notes, *unseen_levels(rows.table, model.levels)], options.quiet)
     columns = _predictions(model, rows, options)
     if rows.ids is not None:
         columns = {str(id_column): rows.ids, **columns}
@@ -39,15 +39,6 @@ def predict(options: Namespace) -> None:
         return
     save_table(Path(options.output), list(columns), zip(*columns.values()))
     print(f"Predicted {model.target} for {rows.num_rows:,} rows.\nWritten: {options.output}")
-
-
-def _levels(model: SavedModel) -> dict[str, list[str]]:
-    """The categories that were seen, by column."""
-    encoder = model.regressor.encoder_
-    if encoder is None:
-        return {}
-    names = encoder.get_feature_names_out()
-    return {names[place]: [str(level) for level in levels] for place, levels in encoder.categories_.items()}
 
 
 def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[str, Sequence[Any]]:
@@ -61,7 +52,7 @@ def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[s
 
 
 def _columns(model: SavedModel, rows: NewRows, options: Namespace) -> dict[str, Sequence[Any]]:
-    x = rows.table if model.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
+    x = model.as_fitted(rows)
     if options.mean_only:
         return {"mean": model.regressor.predict(x)}
     outside = 0.5 * (1 - options.interval)

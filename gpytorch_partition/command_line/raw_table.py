@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,21 @@ class RawTable(NamedTuple):
     has_semicolons: bool  # between cells: where Excel's language has decimal commas
     notes: list[str]
     problems: list[str]
+    written: Callable[[str], list[str]] | None = None  # a column's cells digit for digit, where columns hold values
+    categories: frozenset[str] = frozenset()  # columns that the file declares as such, whatever their texts look like
+    unreadable: Mapping[str, str] = MappingProxyType({})  # what is wrong with columns of lists and the like, by name
+
+    def texts(self, name: str) -> list[str]:
+        """
+        A column's cells as the file has them, to the last digit; missing ones are empty.
+
+        :param name: The column's name.
+        """
+        if self.written is not None:
+            return self.written(name)
+        cells = self.columns[name]
+        assert isinstance(cells, list)
+        return cells
 
     def places(self, rows: np.ndarray) -> str:
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,21 +18,32 @@ from gpytorch_partition.command_line.columns import (
     TEXT,
     Column,
     Kind,
-    as_texts,
+    cells_of,
     default_mark,
+    missing_cells,
     notation_notes,
     typed_column,
 )
 from gpytorch_partition.command_line.errors import listed, raise_problems
+from gpytorch_partition.command_line.numbers import FLAGS, hint_of_numbers
 from gpytorch_partition.command_line.raw_table import RawTable
 from gpytorch_partition.command_line.tables import read_table
 from gpytorch_partition.command_line.weights import counted_rows, weight_column, weight_notes, wrong_weights
 from gpytorch_partition.estimators.machine import check_magnitudes
+from gpytorch_partition.inputs.copies import rows_without_copies, told_of_copies
+from gpytorch_partition.inputs.text_targets import Remedies, told_of_odd
 from gpytorch_partition.progress import ticking
+from gpytorch_partition.tables.date_texts import hint_of_dates
+from gpytorch_partition.tables.ids import are_ids
 
 FEWEST_TRAINING_ROWS = 20
 # Names of columns that count the rows, if they do, as pandas writes its index.
 _COUNTERS = re.compile(r"column 1|unnamed: 0|index|row|nr\.?|no\.?|.*id", re.IGNORECASE)
+
+_REMEDIES = Remedies(
+    words="leave these cells empty, whose rows are left out then",
+    commas="write decimal points or decimal commas, not both",
+)
 
 Table = dict[str, np.ndarray]  # columns by name, N values each, as in `columns.Column`
 
@@ -67,6 +79,13 @@ class TrainingData(NamedTuple):
     rows: np.ndarray  # N: their numbers in the file, from 0
     notes: list[str]
     weights: np.ndarray | None = None  # N, above 0
+    declared: frozenset[str] = frozenset()  # columns that the file calls categories
+    target_kind: Kind = Kind(NUMBER)
+
+    @property
+    def categorical(self) -> list[str] | None:
+        """Names of the columns that the user or the file calls categories, whatever their texts look like, or None."""
+        return [name for name, kind in self.kinds.items() if kind.name == CATEGORY or name in self.declared] or None
 
     def chosen(self, rows: np.ndarray) -> Table:
         """
@@ -102,11 +121,13 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
     rows = np.flatnonzero(has_target & counted_rows(weights, len(has_target)))
     if len(rows) < FEWEST_TRAINING_ROWS:
         raise_problems(path, [f"{len(rows)} rows have a weight above 0, but learning takes {FEWEST_TRAINING_ROWS}"])
-    reasons = {name: reason for name, column in columns.items() if (reason := _reason_against(name, column, rows))}
+    num_rows, rows = len(rows), _without_copies(rows, columns, target, weights)
+    reasons = {name: reason for name in columns if (reason := _reason_against(name, columns, rows))}
     features = {name: column for name, column in columns.items() if name not in reasons}
     if not features:
         raise_problems(path, ["; ".join(["no column is left to learn from", *reasons.values()])])
-    ids = as_texts(raw.columns[roles.id]) if roles.id is not None else None
+    rows = _without_copies(rows, features, target, weights)  # of which a counter may have told apart
+    ids = raw.texts(roles.id) if roles.id is not None else None
     return TrainingData(
         {name: column.values[rows] for name, column in features.items()},
         target.values[rows],
@@ -115,21 +136,27 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
         roles.id,
         None if ids is None else [ids[row] for row in rows],
         rows,
-        [*raw.notes, *_rows_left_out(raw, roles.target, target), *reasons.values()]
+        [*raw.notes, *_rows_left_out(raw, roles.target, target), *_copies_left_out(rows, num_rows), *reasons.values()]
         + weight_notes(raw, roles.weight, weights, has_target)
         + _notes({roles.target: target, **features}),
         None if weights is None else weights.values[rows],
+        raw.categories,
+        target.kind,
     )
 
 
-def missing_names(names: Sequence[str], raw: RawTable) -> str:
+def missing_names(names: Sequence[str], raw: RawTable, told: str = "") -> str:
     """
-    What is wrong with names that a file does not have.
+    What is wrong with names that a file does not have, and which of its own are nearly the same.
 
     :param names: The names.
     :param raw: The file's columns.
+    :param told: What is to be said of the names. (Default: nothing.)
     """
-    return f"no column is called {listed(names)}; its columns are {listed(raw.columns)}"
+    own = {name.casefold(): name for name in raw.columns}
+    close = [match for name in names for match in get_close_matches(name.casefold(), own, n=1)]
+    meant = f"; did you mean {listed(own[match] for match in dict.fromkeys(close))}? Its" if close else "; its"
+    return f"no column is called {listed(names)}{told}{meant} columns are {listed(raw.columns)}"
 
 
 def infinite_cells(raw: RawTable, name: str, column: Column) -> list[str]:
@@ -154,8 +181,11 @@ def infinite_cells(raw: RawTable, name: str, column: Column) -> list[str]:
 def _problems(raw: RawTable, roles: Roles, columns: dict[str, Column], target: Column) -> list[str]:
     """What is wrong; lines that do not fit the header, which may be many, come last."""
     infinite = [problem for name, column in columns.items() for problem in infinite_cells(raw, name, column)]
-    wrong = _wrong_target(raw, roles.target, target) if roles.target in raw.columns else []
-    return _wrong_names(raw, roles) + infinite + wrong + raw.problems
+    used = {*columns, roles.target, roles.weight}
+    unreadable = [told for name, told in raw.unreadable.items() if name in used]
+    is_there = roles.target in raw.columns and roles.target not in raw.unreadable
+    wrong = _wrong_target(raw, roles.target, target) if is_there else []
+    return _wrong_names(raw, roles) + unreadable + infinite + wrong + raw.problems
 
 
 def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
@@ -185,23 +215,22 @@ def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
 def _typed(raw: RawTable, roles: Roles, mark: str) -> dict[str, Column]:
     """The columns that may be features."""
     others = {roles.target, roles.id, roles.weight, *roles.dropped}
-    categories = dict.fromkeys(roles.categorical, Kind(CATEGORY))
+    kinds = dict.fromkeys(raw.categories, Kind(TEXT)) | dict.fromkeys(roles.categorical, Kind(CATEGORY))
     return {
-        name: typed_column(name, cells, mark, categories.get(name))
-        for name, cells in raw.columns.items()
+        name: typed_column(name, cells_of(raw, name, kinds.get(name)), mark, kinds.get(name))
+        for name in raw.columns
         if name not in others
     }
 
 
 def _wrong_target(raw: RawTable, name: str, target: Column) -> list[str]:
     """What is wrong with a target: nothing is learned from it then."""
+    if target.kind.notation == FLAGS:
+        texts = typed_column(name, raw.columns[name], kind=Kind(TEXT)).values
+        cell = repr(texts[~target.missing][0])
+        return [f"the target {name!r} holds {FLAGS} ({cell}): {_REMEDIES.classes}; or write 1 and 0"]
     if target.kind.name == TEXT:
-        levels = list(dict.fromkeys(value for value in target.values if value is not None))
-        return [
-            f"the target {name!r} holds text ({listed(levels[:5])}{', ...' * (len(levels) > 5)}): that is a "
-            "classification problem, and this command learns numbers; PartitionGPClassifier of "
-            "gpytorch_partition.estimators learns classes" + _first_texts(raw, name, target, levels)
-        ]
+        return [f"the target {name!r} holds text: {_told_of_texts(raw, name, target)}"]
     if target.kind.name != NUMBER:
         return [f"the target {name!r} holds dates: give a number, such as days since one of them"]
     values = target.values[~target.missing]
@@ -216,13 +245,13 @@ def _wrong_target(raw: RawTable, name: str, target: Column) -> list[str]:
     return problems
 
 
-def _first_texts(raw: RawTable, name: str, target: Column, levels: list[str]) -> str:
-    """Where the texts are in a column that is of numbers as well, which may be meant."""
+def _told_of_texts(raw: RawTable, name: str, target: Column) -> str:
+    """Which cells are no numbers, in the notation of most, and what to do."""
     as_number = typed_column(name, raw.columns[name], default_mark(raw), Kind(NUMBER))
-    odd = as_number.missing & ~target.missing
-    if odd.all() or as_number.missing.all():
-        return ""
-    return f"; if it is meant to be of numbers, mend {raw.places(odd)}"
+    odd = np.flatnonzero(as_number.missing & ~target.missing)
+    odd = odd if len(odd) else np.flatnonzero(~target.missing)  # such as (1), which are negative beside others only
+    cells = [(target.values[row], raw.places(np.array([row]))) for row in odd]
+    return told_of_odd(cells, int((~target.missing).sum()), _REMEDIES)
 
 
 def _rows_left_out(raw: RawTable, name: str, target: Column) -> list[str]:
@@ -231,6 +260,27 @@ def _rows_left_out(raw: RawTable, name: str, target: Column) -> list[str]:
         return []
     number = int(missing.sum())
     return [f"{number:,} row{'s' * (number > 1)} without a target ({name!r}) left out: {raw.places(missing)}"]
+
+
+def _without_copies(rows: np.ndarray, columns: dict[str, Column], target: Column, weights: Column | None) -> np.ndarray:
+    """Those of some rows that are no copies of others, where copies matter."""
+    if not columns:
+        return rows
+    cells = np.column_stack([_codes(column.values[rows]) for column in columns.values()])
+    kept = rows_without_copies(cells, target.values[rows], None if weights is None else weights.values[rows])
+    return rows if kept is None else rows[kept]
+
+
+def _codes(values: np.ndarray) -> np.ndarray:
+    """A number for each cell, the same for the same cells, and NaN where one is missing (`N`)."""
+    if values.dtype != object:
+        return np.where(missing_cells(values), np.nan, values.astype(np.float64))
+    codes: dict[str | None, float] = {None: np.nan}
+    return np.array([codes.setdefault(value, float(len(codes))) for value in values.tolist()])
+
+
+def _copies_left_out(rows: np.ndarray, num_rows: int) -> list[str]:
+    return [told_of_copies(num_rows - len(rows), num_rows)] if len(rows) < num_rows else []
 
 
 def _notes(columns: dict[str, Column]) -> list[str]:
@@ -242,13 +292,20 @@ def _notes(columns: dict[str, Column]) -> list[str]:
     }
     if levels:
         notes.append("categories: " + ", ".join(f"{name!r} ({number:,})" for name, number in levels.items()))
+    for name, number in levels.items():
+        texts = [] if columns[name].kind.name == CATEGORY else sorted(set(columns[name].values) - {None})
+        if hint := hint_of_numbers(texts) or hint_of_dates(texts):
+            notes.append(f"column {name!r} is text of {number:,} categories{hint}")
+    if flags := [name for name, column in columns.items() if column.kind.notation == FLAGS]:
+        notes.append(f"{FLAGS} (or yes and no), taken as 1 and 0: {listed(flags)}")
     if dates := [name for name, column in columns.items() if column.kind.name == DATE]:
         notes.append(f"dates, taken as days and parts of the calendar: {listed(dates)}")
     return notes
 
 
-def _reason_against(name: str, column: Column, rows: np.ndarray) -> str:
+def _reason_against(name: str, columns: dict[str, Column], rows: np.ndarray) -> str:
     """Why a column tells nothing about other rows, if so."""
+    column = columns[name]
     values, is_text = column.values[rows], column.kind.name == TEXT
     present = values[~column.missing[rows]]
     if not len(present):
@@ -258,10 +315,10 @@ def _reason_against(name: str, column: Column, rows: np.ndarray) -> str:
     if (present == present[0]).all():
         always = repr(present[0]) if is_text else str(present[0])
         return f"column {name!r} is always {always}: left out"
-    if is_text and len(set(present)) == len(present):
+    if is_text and are_ids(present, [each.values[rows] for each in columns.values()]):
         return (
             f"column {name!r} has as many distinct texts as rows, as an id has: left out (--id passes it through to "
-            "predictions)"
+            "predictions)" + (hint_of_numbers(present.tolist()) or hint_of_dates(present.tolist()))
         )
     if column.kind.name == NUMBER and _COUNTERS.fullmatch(name) and _counts(column.values):
         return f"column {name!r} counts the rows: left out (rename it to keep it)"

@@ -16,6 +16,13 @@ ID = "id"  # text that is another one in every row, as names have
 LEVELS = (TEXT, CATEGORY, ORDERED)  # kinds of columns whose cells are names
 LEFT_OUT = (EMPTY, ID)  # kinds of columns that tell nothing about other rows
 
+# Texts that stand for missing cells beside numbers or dates, in lower case.
+MARKS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat", "?", "-", "--", "."})
+FEWEST_EXPLAINED = (
+    20  # distinct numbers or dates, among which a few other texts are marks of missing cells or mistakes,
+)
+_EXPLAINED_PER_TEXT = 10  # if there are at least so many distinct ones for each of them
+
 Level = str | int | float | bool
 
 _DAY = np.timedelta64(1, "D")
@@ -33,6 +40,7 @@ class Cells(NamedTuple):
     :param levels: All levels that a category declares, in its order. (Default: None.)
     :param zone: The time zone of dates that have one. (Default: None.)
     :param note: What was done beside, for the log. (Default: nothing.)
+    :param notation: How dates or times of day are written that came as text. (Default: nothing, they did not.)
     """
 
     kind: str
@@ -40,6 +48,7 @@ class Cells(NamedTuple):
     levels: list[Level] | None = None
     zone: str | None = None
     note: str = ""
+    notation: str = ""
 
 
 def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
@@ -73,6 +82,18 @@ def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
     if dtype.kind in "OU":  # pyarrow's texts are "U", and may miss
         return _objects(_array_of_objects(column), name, zone)
     raise TypeError(_unreadable(name, str(dtype)))
+
+
+def explains(num_found: int, num_texts: int) -> bool:
+    """
+    Whether the distinct texts of a column that are numbers, or dates, explain it: all are, or all but a few among many.
+
+    Example:
+        >>> explains(3, 3), explains(19, 20), explains(20, 22), explains(20, 23)
+        (True, False, True, False)
+    """
+    others = num_texts - num_found
+    return not others or num_found >= max(FEWEST_EXPLAINED, _EXPLAINED_PER_TEXT * others)
 
 
 def _numbers(column: Any) -> Cells:
@@ -170,7 +191,7 @@ def _objects(values: np.ndarray, name: str, zone: str | None) -> Cells:
         days = _filled(present, missing, np.float64, lambda cell: np.timedelta64(cell) / _DAY)
         return Cells(NUMBERS, days, note="durations are numbers of days")
     if all_are(time):
-        return Cells(NUMBERS, _filled(present, missing, np.float64, _hours), note="times of day are numbers of hours")
+        return Cells(NUMBERS, _filled(present, missing, np.float64, hours_of), note="times of day are numbers of hours")
     raise TypeError(_unreadable(name, _strangest(present)))
 
 
@@ -221,7 +242,8 @@ def _time_zone(name: str) -> tzinfo:
     return ZoneInfo(name)
 
 
-def _hours(cell: time) -> float:
+def hours_of(cell: time) -> float:
+    """A time of day in hours."""
     return cell.hour + cell.minute / 60 + (cell.second + cell.microsecond * 1e-6) / 3600
 
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import issparse
 
+from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
+from gpytorch_partition.tables.arrays import as_array
 from gpytorch_partition.tables.cells import names_of, read_cells
 from gpytorch_partition.tables.parquet_files import parquet_batches
 
@@ -210,13 +212,13 @@ def _first_column(x: Any) -> Any:
 
 
 def _targets(y: Any, name: str) -> np.ndarray:
-    values = np.asarray(y)
+    values = as_array(y)
     if values.dtype.kind in "cMm":  # which NumPy makes numbers of, by dropping parts or counting from 1970
         raise ValueError(f"{name}: expected targets that are real numbers, got {values.dtype.name}")
-    try:
-        targets = values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name}: expected targets that are numbers: {error}") from error
+    if values.dtype.kind in "OUT" and (odd := odd_targets(values)):
+        told = told_of_odd(odd, values.size, Remedies("leave these rows out"))
+        raise ValueError(f"{name}: expected targets that are numbers: {told}")
+    targets = values.astype(np.float64)
     targets = targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
     if targets.ndim != 1:
         raise ValueError(

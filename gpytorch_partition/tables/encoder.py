@@ -17,10 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.saved_tables import check_saved
+from gpytorch_partition.tables.arrays import as_array
 from gpytorch_partition.tables.cells import (
     CATEGORY,
     DATES,
     EMPTY,
+    FEWEST_EXPLAINED,
     ID,
     LEFT_OUT,
     LEVELS,
@@ -29,24 +31,33 @@ from gpytorch_partition.tables.cells import (
     TEXT,
     Cells,
     Level,
+    explains,
     names_of,
     plain_level,
     read_cells,
 )
+from gpytorch_partition.tables.date_texts import ISO, NOTATIONS, TIMES, hint_of_dates
+from gpytorch_partition.tables.dated_cells import as_dates, as_dates_of_fit
+from gpytorch_partition.tables.ids import are_ids
 
 logger = logging.getLogger(__name__)
 
 _DAY, _HOUR = np.timedelta64(1, "D"), np.timedelta64(1, "h")
 _CALENDAR = ("month", "day_of_year", "weekday", "hour")  # names of the calendar parts of dates
 _MOST_CATEGORIES_SAID = 5
-_FEWEST_MISREAD = 20  # distinct numbers or dates in a column of text, ten times as many as other texts: the rule by
-_MISREAD_PER_TEXT = 10  # which the command line reads files
-_FEWEST_IDS = 20  # rows, from which on as many different texts are taken for ids
-_DATE = re.compile(r"(\d{4}([-./])\d{1,2}\2\d{1,2}|\d{1,2}([-./])\d{1,2}\3(\d{4}|\d{2}))([ T]\d.*)?")
+_WRITTEN_NUMBER = re.compile(
+    r"\(?[+\u2212-]?\s*[$€£¥]?\s*[+\u2212-]?(\d+|\d{1,3}([., '\u2019\u00a0\u202f]\d{3})+)([.,]\d+)?\s*[%$€£¥]?\)?"
+)
 
 
 class MisreadColumnWarning(UserWarning):
-    """A column of a table holds numbers or dates as text, which are categories unless it is converted."""
+    """
+    A column of a table holds numbers as text, which are categories unless it is converted, or dates of which days and
+    months may be the other way round.
+
+    Convert the column before `fit`, by `pandas.to_numeric` or by `pandas.to_datetime` with a `format`; of numbers that
+    are names, such as codes of places, say so by `.astype("category")`.
+    """
 
 
 class _Column(NamedTuple):
@@ -57,6 +68,7 @@ class _Column(NamedTuple):
     levels: list[Level] | None = None  # of text, categories and ordered categories
     parts: tuple[str, ...] = ()  # of dates: the calendar parts that vary
     zone: str | None = None  # of dates with a time zone
+    notation: str = ""  # of dates and times of day that came as text
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -70,13 +82,16 @@ class TableEncoder(TransformerMixin, BaseEstimator):
       numbers, durations numbers of days, times of day numbers of hours.
     - Text and categories become codes 0 ... C - 1 of their C levels: text in alphabetical order, pandas categories in
       the order in which they are declared, with levels that no row has. Codes stand for names and have no order:
-      :attr:`categories_` says which columns hold them. Text that looks like numbers or dates is text, and a warning
-      says so where there are many. Ordered categories are numbers, the ranks of their levels.
+      :attr:`categories_` says which columns hold them. Text that looks like numbers is text, and a warning says so
+      where there are many. Ordered categories are numbers, the ranks of their levels.
     - Dates become days since 1970-01-01 (with a fraction) and those of month, day of year, weekday (Monday is 0) and
-      hour that vary in `fit`, on the clock of their time zone.
+      hour that vary in `fit`, on the clock of their time zone. Text is dates, or times of day, if all cells are (or all
+      but a few among many, which are missing then): :mod:`gpytorch_partition.tables.date_texts` knows the formats. A
+      warning says so where day and month could be the other way round; new rows are read in the order of `fit`.
     - A missing cell (None, NaN, NA, NaT) is NaN, and so is a level that `fit` did not see, which the log (level INFO)
       says once. A column of which every cell is missing is left out.
-    - A column of as many different texts as rows (20 or more) is taken for an id, and left out with a warning.
+    - A column of as many different texts as rows (20 or more; copies of rows do not count) is taken for an id, and left
+      out with a warning.
 
     Costs a look-up per cell: a second per million texts.
 
@@ -142,6 +157,24 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def transform_checked(self, X: Any) -> np.ndarray:
         """The same of a table whose names an estimator has checked, as it speaks of itself in errors."""
         return self._transformed(self._checked_mapping(X, False) if isinstance(X, Mapping) else _columns_of(X))
+
+    def read_column(self, number: int, values: Any) -> np.ndarray:
+        """
+        A column of other rows as `fit` has read it: numbers, dates or levels.
+
+        :param number: Its number in the table.
+        :param values: Its cells.
+        :raises TypeError: If they are of another kind than in `fit`.
+        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+
+        Example:
+            >>> encoder = TableEncoder().fit({"at": np.array(["13:45", "7:30"])})
+            >>> encoder.read_column(0, np.array(["6:15 PM"]))
+            array([18.25])
+        """
+        check_is_fitted(self, "_columns")
+        column = self._columns[number]
+        return _same_kind(read_cells(values, column.name, column.zone), column).values
 
     def _transformed(self, table: dict[str, Any]) -> np.ndarray:
         blocks = []
@@ -245,17 +278,17 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _fitted_matrix(self, X: Any) -> np.ndarray:
         table = self._checked(X, reset=True)
         chosen = self._chosen(list(table))
-        self._columns, self.messages_, self._said, blocks = [], [], frozenset(), []
-        for number, (name, values) in enumerate(table.items()):
-            cells = read_cells(values, name)
-            cells = _as_category(cells, name) if number in chosen else cells
-            column = _learned(name, cells)
-            if column.kind == TEXT and number not in chosen:
-                column = _read_as_text(column, len(cells.values))
-            self._columns.append(column)
-            self.messages_ += _said(column, cells)
-            if column.kind not in LEFT_OUT:
-                blocks.append(_encoded(column, cells))
+        cells = [
+            (_as_category if number in chosen else _with_dates)(read_cells(values, name), name)
+            for number, (name, values) in enumerate(table.items())
+        ]
+        self._columns = [
+            _learned(name, each) if number in chosen else _learned_as_read(name, each, cells)
+            for number, (name, each) in enumerate(zip(table, cells))
+        ]
+        self._said, read = frozenset(), list(zip(self._columns, cells))
+        self.messages_ = [message for column, each in read for message in _said(column, each)]
+        blocks = [_encoded(column, each) for column, each in read if column.kind not in LEFT_OUT]
         if not blocks:
             raise ValueError(
                 "expected a column with a value that other rows may have, got missing cells and ids (as many different "
@@ -330,6 +363,8 @@ def _restored(encoder: TableEncoder, saved: Mapping[str, Any]) -> _Column:
     check_saved(isinstance(column.name, str) and column.kind in kinds, encoder, "names and kinds of columns")
     check_saved(set(column.parts) <= set(_CALENDAR), encoder, "parts of dates")
     check_saved(column.zone is None or isinstance(column.zone, str), encoder, "time zones")
+    wanted = {DATES: NOTATIONS[:-1], NUMBERS: (TIMES,)}.get(column.kind, ())
+    check_saved(column.notation in ("", *wanted), encoder, "notations of dates")
     are_levels = isinstance(levels, list) and all(isinstance(level, str | int | float) for level in levels)
     check_saved(levels is None or (are_levels and len(set(levels)) == len(levels)), encoder, "distinct levels")
     check_saved((levels is not None) == (column.kind in LEVELS), encoder, "levels of categories")
@@ -378,18 +413,10 @@ def _columns_of(X: Any) -> dict[str, Any]:
 
 def _as_column(values: Any, name: Any) -> Any:
     """A pandas Series as it is, anything else as an array."""
-    values = values if hasattr(values, "iloc") else _as_array(values)
+    values = values if hasattr(values, "iloc") else as_array(values)
     if values.ndim != 1:
         raise ValueError(f"expected column {str(name)!r} as a 1-D array, got {values.ndim} dimensions")
     return values
-
-
-def _as_array(values: Any) -> np.ndarray:
-    """An array; times with a zone, of pyarrow and Polars, as objects, since arrays of times have no zone."""
-    kind = getattr(values, "type", getattr(values, "dtype", None))
-    if getattr(kind, "tz", None) or getattr(kind, "time_zone", None):
-        return np.array(values.to_pylist() if hasattr(values, "to_pylist") else values.to_list(), dtype=object)
-    return np.asarray(values)
 
 
 def _as_category(cells: Cells, name: str) -> Cells:
@@ -402,6 +429,16 @@ def _as_category(cells: Cells, name: str) -> Cells:
         return Cells(CATEGORY, np.array(levels, dtype=object))
     if cells.kind == DATES:
         raise ValueError(f"expected numbers, text or categories in {name!r} of categorical_features, got dates")
+    return cells
+
+
+def _with_dates(cells: Cells, name: str) -> Cells:
+    """Text that is dates or times of day as such."""
+    if cells.kind != TEXT:
+        return cells
+    cells, warning = as_dates(cells, name)
+    if warning:
+        warnings.warn(warning, MisreadColumnWarning, stacklevel=level_of_caller())
     return cells
 
 
@@ -423,11 +460,11 @@ def _learned(name: str, cells: Cells) -> _Column:
     if cells.kind == DATES:
         parts = _calendar(cells.values)
         varying = tuple(part for part in _CALENDAR if len(np.unique(parts[part][~np.isnan(parts[part])])) > 1)
-        return _Column(name, DATES, parts=varying, zone=cells.zone)
+        return _Column(name, DATES, parts=varying, zone=cells.zone, notation=cells.notation)
     levels = cells.levels
     if levels is None and cells.kind in (TEXT, CATEGORY):
         levels = sorted(set(cells.values.tolist()) - {None})
-    return _Column(name, cells.kind, levels)
+    return _Column(name, cells.kind, levels, notation=cells.notation)
 
 
 def _check_finite(name: str, values: np.ndarray) -> None:
@@ -439,7 +476,9 @@ def _check_finite(name: str, values: np.ndarray) -> None:
 
 
 def _same_kind(cells: Cells, column: _Column) -> Cells:
-    """Cells of new rows, if they are of the kind that the column had in `fit`."""
+    """Cells of new rows, if they are of the kind that the column had in `fit`; text as its dates."""
+    if cells.kind == TEXT and column.zone is None and (column.notation or column.kind == DATES):
+        cells = as_dates_of_fit(cells, column.notation or ISO)
     if cells.kind == EMPTY or cells.kind == column.kind or (cells.kind in LEVELS and column.kind in LEVELS):
         _check_comparable(cells, column)
         if column.kind == DATES and cells.kind == DATES and (column.zone is None) != (cells.zone is None):
@@ -448,9 +487,12 @@ def _same_kind(cells: Cells, column: _Column) -> Cells:
     has_numbers = any(not isinstance(level, str) for level in column.levels or [])
     if cells.kind == NUMBERS and column.kind in LEVELS and has_numbers:
         return _as_category(cells, column.name)
+    written = f" ({column.notation})" if column.notation else ""
+    first = next((cell for cell in cells.values.tolist() if cell is not None), None)
+    example = f" ({first!r:.50})" if cells.kind == TEXT else ""
     raise TypeError(
-        f"expected {column.kind} in column {column.name!r}, as in fit, got {cells.kind}: convert the column, to "
-        f"the dtype that it had in the table given to fit"
+        f"expected {column.kind}{written} in column {column.name!r}, as in fit, got {cells.kind}{example}: convert the "
+        "column, to the dtype that it had in the table given to fit"
     )
 
 
@@ -509,7 +551,7 @@ def _said(column: _Column, cells: Cells) -> list[str]:
     if column.kind == EMPTY:
         found.append(f"column {column.name!r} has no value and is left out")
     if column.kind == ID:
-        found.append(_said_of_id(column.name))
+        found.append(_said_of_id(column.name, cells.values.tolist()))
     if column.kind == DATES:
         parts = ", ".join(["days since 1970-01-01", *column.parts])
         zone = f" on the clock of {column.zone}" if column.zone else ""
@@ -520,7 +562,9 @@ def _said(column: _Column, cells: Cells) -> list[str]:
 
 
 def _said_of_unseen(column: _Column, cells: Cells, block: np.ndarray) -> list[str]:
-    """What one should know about levels that `fit` did not see."""
+    """What one should know about levels that `fit` did not see, and texts that are no dates."""
+    if cells.notation and cells.note:
+        return [f"column {column.name!r}: {cells.note}"]
     if column.levels is None or cells.kind == EMPTY:
         return []
     new = [value for value in cells.values[np.isnan(block[:, 0])].tolist() if value is not None]
@@ -531,10 +575,11 @@ def _said_of_unseen(column: _Column, cells: Cells, block: np.ndarray) -> list[st
     return [f"column {column.name!r}: fit did not see {some}: taken for missing cells ({len(new):,} in all)"]
 
 
-def _said_of_id(name: str) -> str:
+def _said_of_id(name: str, levels: list[Level]) -> str:
     return (
         f"column {name!r} has as many different texts as rows, as an id has, which tells nothing about other rows: "
         "left out; .astype('category') keeps it, or categorical_features of PartitionGPRegressor"
+        + hint_of_dates([str(level) for level in levels])
     )
 
 
@@ -546,41 +591,36 @@ def _said_of_text(name: str, levels: list[Level]) -> list[str]:
     return [f"column {name!r} holds text: taken as {number} ({some})"]
 
 
-def _read_as_text(column: _Column, num_rows: int) -> _Column:
-    """A column of text, with a warning where it is numbers, dates or ids, which are left out."""
+def _learned_as_read(name: str, cells: Cells, table: list[Cells]) -> _Column:
+    """A column that no one named as a category, with a warning where text is numbers, or ids, which are left out."""
+    column = _learned(name, cells)
+    if column.kind != TEXT:
+        return column
     levels = column.levels or []
-    if misread := _misread(column.name, levels):
+    if misread := _misread(name, levels):
         warnings.warn(misread, MisreadColumnWarning, stacklevel=level_of_caller())
-    elif len(levels) == num_rows >= _FEWEST_IDS:
-        warnings.warn(_said_of_id(column.name), UserWarning, stacklevel=level_of_caller())
-        return _Column(column.name, ID)
+    elif are_ids(cells.values, [each.values for each in table]):
+        warnings.warn(_said_of_id(name, levels), UserWarning, stacklevel=level_of_caller())
+        return _Column(name, ID)
     return column
 
 
 def _misread(name: str, levels: list[Level]) -> str:
-    """What is wrong where numbers or dates came as text, as pandas reads them beside other texts, or untold."""
-    for kind, remedy, is_one in (
-        ("numbers", "pd.to_numeric(..., errors='coerce') after decimal commas are points", _looks_like_a_number),
-        ("dates", "pd.to_datetime(...)", _looks_like_a_date),
-    ):
-        others = [level for level in levels if not is_one(level)]
-        if len(levels) - len(others) >= max(_FEWEST_MISREAD, _MISREAD_PER_TEXT * len(others)):
-            beside = f" beside {names_of([str(other) for other in others[:_MOST_CATEGORIES_SAID]])}" if others else ""
-            return (
-                f"column {name!r} holds {kind} as text{beside}: taken as {len(levels)} categories. If they are {kind}, "
-                f"convert the column by {remedy}; if they are names, by .astype('category'), or name it in "
-                "categorical_features of PartitionGPRegressor"
-            )
-    return ""
+    """What is wrong where numbers came as text, as pandas reads them beside other texts."""
+    others = [str(level) for level in levels if not _looks_like_a_number(level)]
+    if len(levels) - len(others) < FEWEST_EXPLAINED or not explains(len(levels) - len(others), len(levels)):
+        return ""
+    beside = f" beside {names_of(others[:_MOST_CATEGORIES_SAID])}" if others else ""
+    return (
+        f"column {name!r} holds numbers as text{beside}: taken as {len(levels)} categories. If they are numbers, "
+        "convert the column by pd.to_numeric(..., errors='coerce') after decimal commas are points and percent signs "
+        "are off; if they are names, by .astype('category'), or name it in categorical_features of PartitionGPRegressor"
+    )
 
 
 def _looks_like_a_number(level: Level) -> bool:
     try:
         float(level)
     except ValueError:
-        return bool(re.fullmatch(r"[+-]?\d+,\d+", str(level)))
+        return _WRITTEN_NUMBER.fullmatch(str(level).strip()) is not None
     return True
-
-
-def _looks_like_a_date(level: Level) -> bool:
-    return _DATE.fullmatch(str(level)) is not None

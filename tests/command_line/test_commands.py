@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy.stats import norm
 from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.__main__ import main
-from gpytorch_partition.command_line import compare, parser
+from gpytorch_partition.command_line import compare, explain, parser
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, coverage
@@ -74,6 +76,46 @@ class TestFitAndPredict:
         np.testing.assert_allclose(column(table, "lower_90"), mean - 1.6448536 * std, rtol=1e-5)
         np.testing.assert_allclose(column(table, "upper_90"), mean + 1.6448536 * std, rtol=1e-5)
 
+    def test_dates_as_text_are_read_as_in_fit(self, folder, capsys):
+        """Of every kind of file and new rows; a column of them may be named a category."""
+        pytest.importorskip("pyarrow")
+        pandas = pytest.importorskip("pandas")
+        days = np.datetime64("2023-01-01") + np.arange(60) % 30
+        texts = pandas.Series(days).dt.strftime("%d-%b-%y")
+        frame = pandas.DataFrame({"day": texts, "week": texts, "at": [f"{hour % 24}:30" for hour in range(60)], "y": Y})
+        frame.to_csv("dates.csv", index=False)
+        frame.to_parquet("dates.pq")
+        predictions = []
+        for data in ("dates.csv", "dates.pq"):
+            assert fit("--categorical", "week", data=data) == 0
+            model = load_model("model.pt")
+            assert [kind.name for kind in model.kinds.values()] == ["date", "category", "number"]
+            assert list(model.regressor.encoder_.categories_.values()) == [sorted(set(texts))]
+            for rows in ("dates.csv", "dates.pq"):
+                capsys.readouterr()
+                assert main(["predict", "model.pt", rows, "--mean-only"]) == 0
+                predictions.append(capsys.readouterr())
+        assert predictions == [predictions[0]] * 4
+        assert predictions[0].err == ""
+
+    def test_true_and_false_are_the_same_in_every_file(self, folder, capsys):
+        pytest.importorskip("pyarrow")
+        pandas = pytest.importorskip("pandas")
+        flags = X[:, 0] > 0
+        frame = pandas.DataFrame({"flag": flags, "b": X[:, 1], "y": Y})
+        frame.to_csv("flags.csv", index=False)
+        frame.to_parquet("flags.pq")
+        frame.assign(flag=np.where(flags, "YES", "no")).to_csv("words.csv", index=False)
+        files, predictions = ("flags.csv", "flags.pq", "words.csv"), []
+        for data in files:
+            assert fit(data=data) == 0
+            assert "true and false (or yes and no), taken as 1 and 0: 'flag'" in capsys.readouterr().err
+            for rows in files:
+                assert main(["predict", "model.pt", rows, "--mean-only"]) == 0
+                predictions.append(capsys.readouterr())
+        assert predictions == [predictions[0]] * 9
+        assert predictions[0].err == ""
+
     def test_rows_have_weights(self, folder):
         weights = np.where(np.arange(60) % 3 == 0, 1e-3, 2.0)
         write("weighted.csv", ["a", "b", "w", "c", "y"], np.column_stack([X[:, :2], weights, X[:, 2], Y]))
@@ -81,6 +123,15 @@ class TestFitAndPredict:
         regressor = PartitionGPRegressor("forest", 5, random_state=0).fit(X, Y, weights)
         np.testing.assert_array_equal(model_numbers("model.pt", X), regressor.predict(X))
         assert main(["predict", "model.pt", "data.csv", "--output", "out.csv"]) == 0
+
+    def test_there_is_one_noise_in_units_of_the_target(self, folder, capsys):
+        assert fit() == 0
+        deviation = f"{load_model('model.pt').regressor.noise_ ** 0.5:.4g}"
+        printed = capsys.readouterr().out
+        assert re.findall("noise +standard deviation (.*?) in the targets' units", printed) == [deviation]
+        assert printed.count("noise") == 1 + printed.count("fitting noise and scales")
+        assert fit("--quiet") == 0
+        assert capsys.readouterr().out.splitlines()[1:] == ["Written: model.pt"]
 
     def test_predictions_go_to_a_file(self, folder, capsys):
         assert fit() == 0
@@ -102,7 +153,8 @@ class TestFitAndPredict:
         write("new.csv", ["a", "d"], X[:, [0, 2]])
         assert main(["predict", "model.pt", "new.csv"]) == 2
         assert capsys.readouterr().err == (
-            "gpytorch_partition: error: new.csv: no column is called 'b', 'c'; its columns are 'a', 'd'\n"
+            "gpytorch_partition: error: new.csv: no column is called 'b', 'c', which the model was fitted to; its "
+            "columns are 'a', 'd': rename or add columns; their cells may be empty where nothing is known\n"
         )
 
     def test_a_column_without_a_name_is_known_by_its_place_even_if_it_is_empty_now(self, folder):
@@ -118,7 +170,7 @@ class TestFitAndPredict:
         assert main(["predict", "model.pt", "new.csv", "--id", "k", "--output", "out.csv"]) == 2
         printed = capsys.readouterr().err.splitlines()
         assert printed[0] == "gpytorch_partition: error: new.csv has 4 problems:"
-        assert [line[:10] for line in printed[1:]] == ["- no colum", "- column '", "- column '", "- line 4: "]
+        assert [line[:10] for line in printed[1:]] == ["- --id: no", "- column '", "- column '", "- line 4: "]
         assert "column 'b' held numbers when the model was fitted, and here holds 'x'" in printed[3]
         assert not (folder / "out.csv").exists()
 
@@ -229,6 +281,36 @@ class TestCompare:
         assert "averages over test rows by their weights" in capsys.readouterr().out
         for row in read("compare/table.csv"):
             assert float(row["rmse"]) < 20  # by the polluted targets 500
+
+    def test_the_unit_of_weights_changes_nothing(self, folder):
+        """A row is judged at its own weight, which divides the noise's variance, by each of the models."""
+        weights, command = np.where(np.arange(60) % 2, 1.0, 16.0), ["--num-partitions", "20", "--weight", "w"]
+        for unit in (1, 100):
+            write(f"{unit}.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, unit * weights, Y]))
+            kernels = ["--kernels", "mondrian", "forest", "--output", str(unit)]
+            assert main(["compare", f"{unit}.csv", "--target", "y", *command, *kernels]) == 0
+        found, others = read("1/predictions.csv"), read("100/predictions.csv")
+        for name in ("mondrian", "forest", "random_forest", "rbf_ard"):
+            for kind in ("mean", "std", "lower_90", "upper_90"):
+                one, other = (column(table, f"{name}_{kind}") for table in (found, others))
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+        for one, other in zip(read("1/table.csv"), read("100/table.csv")):
+            for score in ("rmse", "nlpd", "coverage_90"):
+                assert float(one[score]) == pytest.approx(float(other[score]), rel=1e-4)
+        own, heavy = column(found, "weight"), column(found, "weight") > 1
+        np.testing.assert_array_equal(own, weights[column(found, "row").astype(int)])
+        assert column(found, "random_forest_std")[heavy].max() < 0.3 * column(found, "random_forest_std")[~heavy].min()
+
+    def test_pictures_count_rows_by_their_weights(self, folder, monkeypatch):
+        drawn = []
+        monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+        write("weighted.csv", ["a", "b", "c", "w", "y"], np.column_stack([X, np.where(np.arange(60) % 2, 1, 30), Y]))
+        command = ["compare", "weighted.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "20"]
+        assert main([*command, "--weight", "w"]) == 0
+        (line, *_), panel = read("compare/table.csv"), drawn[0].axes[0]
+        assert panel.get_title(loc="left") == f"Mondrian kernel: RMSE {float(line['rmse']):.4g}"
+        inside = panel.get_legend().get_texts()[0].get_text()
+        assert inside == f"within its 90 % interval: {100 * float(line['coverage_90']):.0f} %"
 
     def test_models_are_better_than_the_mean(self, folder):
         assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "50"]) == 0
@@ -350,16 +432,105 @@ class TestCompare:
         assert "353 training rows, 89 test rows, 10 columns" in capsys.readouterr().out
 
     def test_without_matplotlib_all_but_the_plot(self, folder, capsys, monkeypatch):
-        monkeypatch.setattr(compare, "find_spec", lambda name: None)
+        monkeypatch.setattr(compare, "has_matplotlib", lambda: False)
         assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
         assert 'pip install "gpytorch_partition[plot]"' in capsys.readouterr().out
         assert sorted(os.listdir("compare")) == ["predictions.csv", "table.csv"]
+
+    def test_references_are_left_out_if_that_is_wanted(self, folder, capsys, monkeypatch):
+        monkeypatch.setattr(compare, "rbf_ard", lambda *_: pytest.fail("it was run"))
+        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
+        assert main([*command, "--no-references"]) == 0
+        printed = capsys.readouterr().out
+        assert [row["model"] for row in read("compare/table.csv")] == ["mondrian"]
+        assert "random forest" not in printed
+        assert "RBF" not in printed
 
     def test_above_its_limit_the_dense_reference_is_held_out(self, folder, capsys, monkeypatch):
         monkeypatch.setattr(compare, "MOST_ROWS_FOR_RBF", 40)
         assert main(["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]) == 0
         assert "left out above 40 training rows" in capsys.readouterr().out
         assert [row["model"] for row in read("compare/table.csv")] == ["mondrian", "random_forest"]
+
+
+class TestExplain:
+    """The same as the methods of the model say, of a file as people have them."""
+
+    NAMES = ["a", "town", "day", "y"]
+
+    @pytest.fixture
+    def model(self, folder, capsys):
+        random = np.random.RandomState(1)
+        days = [f"2024-{1 + row % 12:02d}-{1 + row % 28:02d}" for row in range(60)]
+        y = 5 * X[:, 0] + np.arange(60) % 3 + 0.1 * random.randn(60)
+        rows = [
+            ["" if i % 9 == 0 else x, "xyz"[i % 3], day, each] for i, (x, day, each) in enumerate(zip(X[:, 0], days, y))
+        ]
+        rows[5][-1] = ""  # a target that is not known
+        write("data.csv", self.NAMES, rows)
+        assert fit() == 0
+        capsys.readouterr()
+        return load_model("model.pt")
+
+    def test_a_model_alone(self, model, capsys):
+        assert main(["explain", "model.pt"]) == 0
+        expected = f"{model.regressor.summary()}\n\n{model.regressor.importance()}\n"
+        assert capsys.readouterr().out == expected
+
+    def test_rows_check_importances_and_are_averaged_over(self, model, capsys, monkeypatch):
+        drawn = []
+        monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: drawn.append(figure) or file.write(b"picture"))
+        assert main(["explain", "model.pt", "data.csv", "--plot", "here/there"]) == 0
+        printed = capsys.readouterr().out
+        assert printed.endswith("\nWritten to here/there: importance.png, partial_dependence.png\n")
+        assert sorted(os.listdir("here/there")) == ["importance.png", "partial_dependence.png"]
+        table, y = model.read("data.csv"), [row["y"] for row in read("data.csv")]
+        order = np.random.RandomState(0).permutation(60)
+        order = order[order != 5]
+        some = {name: values[order] for name, values in table.items()}
+        found = model.regressor.importance(some, np.array(y)[order].astype(float))
+        assert str(found) in printed
+        panels = [panel for panel in drawn[1].axes if panel.axison]
+        names = [found.columns[number] for number in found.order()]
+        assert [panel.get_title(loc="left") for panel in panels] == [f"Partial dependence on {name}" for name in names]
+        assert {panel.get_ylabel() for panel in panels} == {"mean prediction of y"}
+        curve = model.regressor.partial_dependence(table, "town")
+        points = panels[names.index("town")].containers[0].lines[0].get_ydata()
+        np.testing.assert_allclose(points, curve.mean)
+
+    def test_rows_without_a_target_check_nothing(self, model, capsys, monkeypatch):
+        monkeypatch.setattr(explain, "_MOST_ROWS", 40)
+        write("new.csv", ["town", "a", "day"], [["x", i, "2024-03-01"] for i in range(50)] + [["Oslo", 1, ""]])
+        assert main(["explain", "model.pt", "new.csv"]) == 0
+        printed = capsys.readouterr()
+        assert printed.out.endswith(f"\n\n{model.regressor.importance()}\n")
+        assert "did not have 'Oslo'" in printed.err
+        assert "columns are explained by 40 random rows of 51" in printed.err
+
+    def test_targets_are_read_as_the_fit_read_them(self, folder, capsys):
+        targets = 1200 + 10 * np.arange(60) + RANDOM.randint(0, 9, 60)
+
+        def write_with_thousands(name, cents):
+            lines = [f"{a};{y // 1000}.{y % 1000:03d}{cents} kg" for a, y in enumerate(targets)]
+            with open(name, "w") as file:
+                file.write("\n".join(["a;y", *lines]))
+
+        write_with_thousands("data.csv", ",50")
+        assert fit() == 0
+        capsys.readouterr()
+        write_with_thousands("new.csv", "")  # 1.234 alone could be a bit more than one
+        assert main(["explain", "model.pt", "new.csv"]) == 0
+        order = np.random.RandomState(0).permutation(60)
+        found = load_model("model.pt").regressor.importance({"a": order.astype(float)}, targets[order])
+        assert str(found) in capsys.readouterr().out
+
+    def test_pictures_without_rows_or_matplotlib(self, model, capsys, monkeypatch):
+        assert main(["explain", "model.pt", "--plot", "here"]) == 0
+        assert os.listdir("here") == ["importance.png"]
+        assert "give DATA for partial_dependence.png" in capsys.readouterr().out
+        monkeypatch.setattr(explain, "has_matplotlib", lambda: False)
+        assert main(["explain", "model.pt", "--plot", "there"]) == 2
+        assert 'pip install "gpytorch_partition[plot]"' in capsys.readouterr().err
 
 
 class TestMistakes:
@@ -380,6 +551,8 @@ class TestMistakes:
             ("predict none.pt data.csv", "cannot read none.pt"),
             ("predict data.csv data.csv", "data.csv is not a model file"),
             ("predict none.pt data.csv --output none/out.csv", "there is no folder none"),
+            ("explain data.csv", "data.csv is not a model file"),
+            ("explain none.pt --plot data.csv", "cannot make the folder data.csv: data.csv is a file"),
         ],
     )
     def test_one_line_and_status_2(self, folder, capsys, command, message):
@@ -410,6 +583,14 @@ class TestMistakes:
         assert stop.value.code == 2
         assert "usage: python -m gpytorch_partition" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("interval", ["90", "90%"])
+    def test_percentages_are_told_as_probabilities(self, capsys, interval):
+        with pytest.raises(SystemExit):
+            main(["predict", "model.pt", "data.csv", "--interval", interval])
+        assert (
+            f"--interval: expected a number between 0 and 1, got '{interval}'; 90 % is 0.9" in capsys.readouterr().err
+        )
+
     def test_ctrl_c_leaves_quietly(self, folder, capsys, monkeypatch):
         def interrupted(options):
             os.kill(os.getpid(), signal.SIGINT)
@@ -421,6 +602,19 @@ class TestMistakes:
         finally:
             signal.signal(signal.SIGINT, before)
         assert capsys.readouterr().err == "\ninterrupted\n"
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(folder, capsys, monkeypatch):
+    """As `head -1` does: nothing is said, and the status is 1."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", buffering=1) as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
+        assert main(command) == 1
+        monkeypatch.undo()
+    assert capsys.readouterr().err == ""
+    assert not (folder / "compare").exists()
 
 
 @pytest.mark.parametrize("is_quiet", [False, True])
@@ -435,7 +629,7 @@ def test_logged_forecasts_are_notes(folder, capsys, monkeypatch, is_quiet):
     assert not logging.getLogger("gpytorch_partition").handlers
 
 
-@pytest.mark.parametrize("command", ["", "compare", "fit", "predict"])
+@pytest.mark.parametrize("command", ["", "compare", "fit", "predict", "explain"])
 def test_help_explains(capsys, command):
     with pytest.raises(SystemExit) as stop:
         main([*command.split(), "--help"])

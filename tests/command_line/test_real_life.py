@@ -79,7 +79,10 @@ class TestBeyondHelp:
         "ragged.csv": (b"town,price\n" + b"Bonn,1\nBonn,2\nBonn\n" * 30, ["has 30 problems", "line 4:", "and 10 more"]),
         "names.csv": (HEADER.encode() + b"Bonn,1,2,3\n" * 30, ["named 'size'", "always 3"]),
         "target.csv": (b"town,price\n" + b"Bonn,\nKiel,NA\n" * 30, ["the target 'price' is empty in all rows"]),
-        "classes.csv": (b"size,price\n" + b"1,low\n2,high\n" * 30, ["('low', 'high'): that is a classification"]),
+        "classes.csv": (
+            b"size,price\n" + b"1,low\n2,high\n" * 30,
+            ["'low' (line 2) and 'high' (line 3): PartitionGPClassifier"],
+        ),
     }
 
     @pytest.mark.parametrize("command", ["compare", "fit"])

@@ -202,6 +202,16 @@ def test_as_many_different_texts_as_rows_are_left_out():
         TableEncoder().fit(frame[["id"]])
 
 
+def test_ids_may_have_copies_but_not_repeated_measurements():
+    frame = pd.DataFrame({"id": [f"R-{n}" for n in range(40)], "x": np.arange(40.0), "day": pd.Timestamp("2020-01-01")})
+    frame["x"] = frame["x"].mask(frame["x"] % 3 == 0)
+    again = pd.concat([frame, frame[:4]])
+    with pytest.warns(UserWarning, match="column 'id' has as many different texts as rows.*left out"):
+        assert TableEncoder().fit(again).kinds_[0] == "id"
+    assert TableEncoder().fit(pd.concat([frame, frame[:4].assign(x=5.0)])).kinds_[0] == "text"
+    assert TableEncoder().fit(pd.concat([frame, frame[:5]])).kinds_[0] == "text"
+
+
 def test_text_of_numbers_is_text_and_said():
     _, encoder = encoded(["3", "4", None])
     assert encoder.messages_ == ["column 'c0' holds numbers as text: taken as 2 categories; convert them if they count"]
@@ -216,11 +226,13 @@ MANY = range(10, 34)
         ([f"{n}.5" for n in MANY], "numbers as text: taken as 24"),
         ([*(f"{n},5" for n in MANY), "unknown", "n/k"], "numbers as text beside 'n/k', 'unknown': .* 26"),
         ([*MANY, "unknown"], "numbers as text beside 'unknown'"),
-        ([f"2024-02-{n - 9:02d}" for n in MANY], r"dates as text: .* pd.to_datetime"),
-        ([*(f"{n - 9}.2.24 10:00" for n in MANY), "?"], r"dates as text beside"),
+        ([f"${n},234.50" for n in MANY], "numbers as text: taken as 24"),
+        ([f"{n}.234,50" for n in MANY], "numbers as text: taken as 24"),
+        ([f"(${n})" for n in MANY], "numbers as text: taken as 24"),
+        ([f"{n},5 %" for n in MANY], "numbers as text: taken as 24 .* percent signs"),
     ],
 )
-def test_numbers_and_dates_that_came_as_text_are_warned_of(cells, message):
+def test_numbers_that_came_as_text_are_warned_of(cells, message):
     frame = pd.DataFrame({"c0": pd.Series(list(cells), dtype=object)})
     with pytest.warns(UserWarning, match=f"column 'c0' holds {message}"):
         TableEncoder().fit(frame)

@@ -1,0 +1,120 @@
+"""The command `explain`: what a saved model consists of, which columns matter, and what each of them does."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpytorch_partition.command_line.errors import CommandError, check_folder, check_writable
+from gpytorch_partition.command_line.model_file import SavedModel, load_model
+from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows, unseen_levels
+from gpytorch_partition.command_line.notes import say
+from gpytorch_partition.command_line.pictures import INSTALL, has_matplotlib, save_figure
+from gpytorch_partition.estimators.importance import Importance
+from gpytorch_partition.progress import ticking
+
+_MOST_ROWS = 1_000  # of a file, by which columns are permuted and averages taken
+_MOST_CURVES = 6
+_GRID = 20  # values of a column
+_FILES = ("importance.png", "partial_dependence.png")  # that are written
+
+
+class Rows(NamedTuple):
+    """Rows to explain a model by (`N`), and their targets: NaN where there is none, None without a column of them."""
+
+    X: Any
+    y: np.ndarray | None
+
+
+def explain(options: Namespace) -> None:
+    """
+    Print, and draw where it is asked for, as `python -m gpytorch_partition explain --help` describes.
+
+    :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
+    :raises CommandError: If the model or the rows cannot be used, or the pictures cannot be drawn or written.
+    """
+    folder = None if options.plot is None else Path(options.plot)
+    if folder is not None:
+        _check_output(folder, options)
+    model = load_model(Path(options.model))
+    rows = None if options.data is None else _rows(model, options)
+    print(model.regressor.summary())
+    importance = _importance(model, rows)
+    print(f"\n{importance}")
+    if folder is not None:
+        _draw(folder, model, rows, importance)
+
+
+def _check_output(folder: Path, options: Namespace) -> None:
+    if not has_matplotlib():
+        raise CommandError(f"--plot needs matplotlib: {INSTALL}")
+    check_folder(folder)
+    if folder.is_dir():
+        for name in _FILES:
+            check_writable(folder / name, options.data, options.model)
+
+
+def _rows(model: SavedModel, options: Namespace) -> Rows:
+    found = read_new_rows(
+        Path(options.data), model.kinds, None, is_required=False, optional={model.target: model.target_kind}
+    )
+    table = {name: found.table[name] for name in model.columns}
+    say([*found.notes, *unseen_levels(table, model.levels)], options.quiet)
+    some = np.random.RandomState(0).permutation(found.num_rows)[:_MOST_ROWS]
+    if len(some) < found.num_rows:
+        say([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options.quiet)
+    y = found.table.get(model.target)
+    chosen = NewRows({name: values[some] for name, values in table.items()}, len(some), None, [])
+    return Rows(model.as_fitted(chosen), None if y is None else y[some])
+
+
+def _importance(model: SavedModel, rows: Rows | None) -> Importance:
+    """By structure, and by permutation of rows with a target, if there are two or more."""
+    known = np.array([]) if rows is None or rows.y is None else np.flatnonzero(~np.isnan(rows.y))
+    if rows is None or rows.y is None or len(known) < 2:
+        return model.regressor.importance()
+    X = rows.X
+    some = {name: values[known] for name, values in X.items()} if isinstance(X, Mapping) else X[known]
+    return model.regressor.importance(some, rows.y[known])
+
+
+def _draw(folder: Path, model: SavedModel, rows: Rows | None, importance: Importance) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    importance_file, curves_file = _FILES
+    save_figure(folder / importance_file, _figure_of_importance(importance))
+    print(f"\nWritten to {folder}: {importance_file}", end="")
+    if rows is None:
+        print(f"\nPartial dependence is an average over rows: give DATA for {curves_file}")
+        return
+    save_figure(folder / curves_file, _figure_of_curves(model, rows, importance))
+    print(f", {curves_file}")
+
+
+def _figure_of_importance(importance: Importance) -> Any:
+    from matplotlib.figure import Figure
+
+    num_columns = min(15, len(importance.columns))
+    figure = Figure(figsize=(7.4, 2.2 + 0.28 * num_columns), layout="constrained", dpi=150)
+    importance.plot(figure.subplots())
+    return figure
+
+
+def _figure_of_curves(model: SavedModel, rows: Rows, importance: Importance) -> Any:
+    """Partial dependence on the columns that matter most, a panel each."""
+    from matplotlib.figure import Figure
+
+    chosen = importance.foremost(_MOST_CURVES)
+    side = min(3, len(chosen))
+    height = -(-len(chosen) // side)
+    figure = Figure(figsize=(5.6 * side, 4.4 * height), layout="constrained", dpi=150)
+    panels = figure.subplots(height, side, squeeze=False).ravel()
+    for panel, number in zip(panels, chosen):
+        with ticking(f"partial dependence on {importance.columns[number]}"):
+            model.regressor.partial_dependence(rows.X, int(number), grid_resolution=_GRID).plot(panel)
+    for panel in panels[len(chosen) :]:
+        panel.set_axis_off()
+    return figure

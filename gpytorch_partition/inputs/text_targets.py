@@ -1,0 +1,99 @@
+"""What is wrong with targets that are text, and what to do: words among numbers, units, decimal commas, or classes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_SHARE_OF_CLASSES = 0.9  # of words among targets that are classes
+_DECIMAL = re.compile(r"\s*[+-]?(\d+|\d{1,3}([. ]\d{3})+)[.,]\d+\s*")  # of the other mark, if it is no number
+_UNIT = re.compile(r"\s*[$€£¥]\s*[+-]?\d[\d.,' ]*|\s*[+-]?\d[\d.,' ]*([^\W\d]|[%°$€£¥])\D*")
+
+
+class Remedies(NamedTuple):
+    """
+    What to do about cells that are no numbers, in the words of a command or of Python.
+
+    :param words: About a few words among numbers.
+    :param units: About numbers with units; `{0!r}` stands for what is beside a number.
+    :param commas: About decimal commas.
+    :param classes: About words that come again and again.
+    """
+
+    words: str
+    units: str = "take {0!r} off, so that numbers are left"
+    commas: str = "write decimal points for commas"
+    classes: str = "PartitionGPClassifier of gpytorch_partition.estimators learns classes"
+
+
+def odd_targets(values: np.ndarray, shown: str = "row {0}") -> list[tuple[str, str]]:
+    """
+    The cells that are no numbers, each with its place.
+
+    :param values: Targets, of any shape and dtype.
+    :param shown: How a place is written, from its indices. (Default: the number of a row.)
+
+    Example:
+        >>> odd_targets(np.array(["1.5", "6,0", None], dtype=object))
+        [('6,0', 'row 1')]
+    """
+    cells = np.ndenumerate(np.atleast_1d(values.astype(object)))
+    return [(str(cell), shown.format(*place)) for place, cell in cells if not _is_number(cell)]
+
+
+def told_of_odd(odd: Sequence[tuple[str, str]], num_cells: int, remedies: Remedies) -> str:
+    """
+    How many targets are no numbers, two of them, and what to do.
+
+    :param odd: Their texts and places.
+    :param num_cells: How many targets there are.
+    :param remedies: What can be done.
+
+    Example:
+        >>> told_of_odd([("6,0", "row 1"), ("7,5", "row 3")], 4, Remedies("leave these rows out"))
+        "2 of 4 are no numbers, such as '6,0' (row 1) and '7,5' (row 3): write decimal points for commas"
+        >>> told_of_odd([("low", "row 0"), ("high", "row 1")] * 9, 18, Remedies("leave these rows out")).split(": ")[1]
+        'PartitionGPClassifier of gpytorch_partition.estimators learns classes'
+    """
+    kinds: dict[str, dict[str, str]] = {"words": {}, "units": {}, "commas": {}}
+    for text, place in odd:
+        kinds[_kind_of(text)].setdefault(text, place)
+    present = [kind for kind, texts in kinds.items() if texts]
+    firsts = [next(iter(kinds[kind].items())) for kind in present]
+    every = [cell for kind in present for cell in kinds[kind].items()]
+    two = [*dict.fromkeys([*firsts, *every])][:2]
+    examples = " and ".join(f"{text[:50]!r} ({place})" for text, place in two)
+    return f"{len(odd):,} of {num_cells:,} are no numbers, such as {examples}: {_advice(odd, num_cells, remedies)}"
+
+
+def _advice(odd: Sequence[tuple[str, str]], num_cells: int, remedies: Remedies) -> str:
+    words = [text for text, _ in odd if _kind_of(text) == "words"]
+    if len(words) < _SHARE_OF_CLASSES * num_cells:  # among numbers
+        return "; ".join(_mended([text for text, _ in odd], remedies))
+    return remedies.classes if 2 <= len(set(words)) <= len(words) / 2 else "give a column of numbers"
+
+
+def _mended(texts: Sequence[str], remedies: Remedies) -> Iterator[str]:
+    """What to do about texts among numbers."""
+    if any(_kind_of(text) == "words" for text in texts):
+        yield remedies.words
+    if units := [text for text in texts if _kind_of(text) == "units"]:
+        yield remedies.units.format(re.sub(r"[+-]?\d[\d.,' ]*(?<! )", "", units[0]))
+    if any(_kind_of(text) == "commas" for text in texts):
+        yield remedies.commas
+
+
+def _kind_of(text: str) -> str:
+    return "commas" if _DECIMAL.fullmatch(text) else "units" if _UNIT.fullmatch(text) else "words"
+
+
+def _is_number(cell: Any) -> bool:
+    """Whether NumPy makes a number of a cell; None is a missing one."""
+    try:
+        float(np.nan if cell is None else cell)
+    except (TypeError, ValueError):
+        return False
+    return True
