@@ -26,7 +26,9 @@ from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.options import DEFAULT, some_rows
 from gpytorch_partition.presets.targets import default_targets_model, imputed
+from gpytorch_partition.tables.arrays import plain_targets
 from gpytorch_partition.training.coregionalization import LEAST_NOISE
+from gpytorch_partition.training.marginal_likelihood import NOISE_AT_BOUND
 
 _CLOSE_TO_BOUND = 1.01
 
@@ -52,11 +54,24 @@ class SeveralTargets:
         return (self.model_.task_covariance * scale * scale.unsqueeze(-1)).numpy()
 
     @property
+    def noise_covariance_(self) -> NDArray[np.float64]:
+        """The covariance of the errors of a row (`T x T`), in units of the targets; diagonal where none was found."""
+        self._check_several()
+        scale = self._unit.scale
+        return (self.model_.noise_covariance * scale * scale.unsqueeze(-1)).numpy()
+
+    @property
     def target_names_(self) -> NDArray[np.object_]:
         """The names of several targets (`T`): those of the data frame, or y0, y1 and so on."""
         self._check_several()
         names = self._target_names or [f"y{number}" for number in range(self.model_.num_targets)]
         return np.array(names, dtype=object)
+
+    @property
+    def target_name_(self) -> str | None:
+        """The name of the one target: that of the Series, or of the column of parquet files; None if it had none."""
+        check_is_fitted(self, "model_")
+        return None if self._has_several or self._target_names is None else self._target_names[0]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         r"""
@@ -75,7 +90,7 @@ class SeveralTargets:
         if self._has_several:
             return known_score(y, cast(Any, self).predict(X), self.target_names_.tolist(), sample_weight)
         check_targets(y, are_numbers=True)
-        return float(super().score(X, y, sample_weight))  # type: ignore[misc]  # that of RegressorMixin
+        return float(super().score(X, plain_targets(y), sample_weight))  # type: ignore[misc]  # that of RegressorMixin
 
     def _check_several(self) -> None:
         check_is_fitted(self, "model_")
@@ -140,8 +155,7 @@ class SeveralTargets:
         }
         for name in found:
             warnings.warn(
-                f"{name} is at its bound: the model reproduces the training targets, so predictive intervals may be "
-                "too narrow",
+                f"{name} is at its bound: {NOISE_AT_BOUND}.",
                 ConvergenceWarning,
                 stacklevel=level_of_caller(),
             )

@@ -3,7 +3,9 @@ A Gaussian process of several targets: one kernel of the rows for all, and a cov
 
 See :mod:`gpytorch_partition.training.coregionalization` for the model. Nothing here is as large as the Kronecker
 product of K and B. Where every target of every row is known, T independent processes of N rows stand for the targets;
-else the known entries are rows of their own, with K's clusters times T targets as clusters.
+else the known entries are rows of their own, with K's clusters times T targets as clusters. Where errors of a row go
+together as well, the known entries of each row are whitened by a root of their errors' covariance: noise is then that
+of independent entries, each with loadings on T independent functions.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import settings as linear_settings
 from linear_operator import to_linear_operator
 from linear_operator.operators import (
+    ConstantDiagLinearOperator,
     DenseLinearOperator,
     DiagLinearOperator,
     InterpolatedLinearOperator,
@@ -33,8 +36,8 @@ from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.saved_tables import check_floats, check_saved, has_shape
 from gpytorch_partition.operators.accuracy import prediction_residual
-from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.entries import Entries, EntriesPlusNoise
+from gpytorch_partition.operators.addition import low_rank_operator, structured_terms
+from gpytorch_partition.operators.entries import Entries, EntriesPlusNoise, WhiteEntries
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.products import product
@@ -43,15 +46,17 @@ from gpytorch_partition.training.coregionalization import Coregionalization, Rot
 _LEAST_SIGNAL = 1e-9  # of an independent target, in variances of its noise; one of less is nothing but noise
 
 _ROUNDING = 1e-6  # of eigenvalues, relative to the largest
+_LEAST_EIGENVALUE = 1e-12  # of correlations of errors, relative to the largest: they have a Cholesky factor
 
 
 class CoregionalizedGP(torch.nn.Module):
     r"""
-    An exact Gaussian process of T targets, :math:`f_t \sim GP(\mu_t, k(x, x') B_{tt'})`, with noise of their own.
+    An exact Gaussian process of T targets, :math:`f_t \sim GP(\mu_t, k(x, x') B_{tt'})`, and noise of covariance S.
 
     Use it for targets that covary, above all where entries are missing: a target that is known tells of one that is
     not. With every entry known it costs what T processes of N rows cost that share one kernel; with n known entries
-    what one process of n rows costs. Memory is linear in N and in the entries.
+    what one process of n rows costs; and T times as much where errors of a row go together too. Memory is linear in N
+    and in the entries.
 
     :param train_x: `N x D` rows; NaN is a missing value, for kernels that take it.
     :param train_y: `N x T` targets; NaN is a missing entry.
@@ -73,7 +78,8 @@ class CoregionalizedGP(torch.nn.Module):
     """
 
     task_covariance: Tensor  # B
-    noise: Tensor  # (T,)
+    noise: Tensor  # (T,) variances
+    noise_correlations: Tensor  # of the errors of a row, T x T
     constant: Tensor  # (T,) means
     train_targets: Tensor
 
@@ -90,19 +96,31 @@ class CoregionalizedGP(torch.nn.Module):
         self.covar_module, self.description = kernel.to(train_x), description
         self.register_buffer("task_covariance", coregionalization.covariance.double().clone())
         self.register_buffer("noise", coregionalization.noise.double().clone())
+        correlations = coregionalization.noise_correlations
+        correlations = torch.eye(len(self.noise)) if correlations is None else correlations
+        self.register_buffer("noise_correlations", correlations.double().clone())
         self.register_buffer("constant", coregionalization.mean.double().clone())
         self.requires_grad_(False).eval()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Refuse what is no covariance between targets, or not finite."""
+        """Refuse what is no covariance between targets, or not finite; errors of older states are independent."""
+        state_dict.setdefault(prefix + "noise_correlations", torch.eye(self.num_targets, dtype=torch.float64))
         check_floats(self, state_dict, prefix)
-        covariance, noise = (state_dict.get(prefix + name) for name in ("task_covariance", "noise"))
-        if covariance is not None and has_shape(covariance, self.num_targets, self.num_targets):
-            values = torch.linalg.eigvalsh(covariance.double())
-            is_covariance = torch.allclose(covariance, covariance.mT) and bool(values[0] >= -_ROUNDING * values[-1])
+        covariance, noise, correlations = (
+            state_dict.get(prefix + name) for name in ("task_covariance", "noise", "noise_correlations")
+        )
+        for matrix, least in ((covariance, -_ROUNDING), (correlations, _LEAST_EIGENVALUE)):
+            is_covariance = matrix is None or self._is_covariance(matrix, least)
             check_saved(is_covariance, self, "a covariance between targets")
         check_saved(noise is None or (noise > 0).all(), self, "noise above 0")
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _is_covariance(self, matrix: Tensor, least: float) -> bool:
+        """Whether a matrix is symmetric, with no eigenvalue below a share of the largest; of other shapes, true."""
+        if not has_shape(matrix, self.num_targets, self.num_targets):
+            return True
+        values = torch.linalg.eigvalsh(matrix.double())
+        return torch.allclose(matrix, matrix.mT) and bool(values[0] >= least * values[-1])
 
     @property
     def num_targets(self) -> int:
@@ -113,6 +131,17 @@ class CoregionalizedGP(torch.nn.Module):
     def is_complete(self) -> bool:
         """Whether every target of every row is known."""
         return not bool(self.train_targets.isnan().any())
+
+    @property
+    def noise_covariance(self) -> Tensor:
+        """S (`T x T`, float64), the covariance of the errors of a row."""
+        root = self.noise.sqrt()
+        return self.noise_correlations * root * root.unsqueeze(-1)
+
+    @cached_property
+    def has_independent_errors(self) -> bool:
+        """Whether errors of a row are independent."""
+        return torch.equal(self.noise_correlations, torch.eye(self.num_targets).to(self.noise_correlations))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what is computed again when it is asked for."""
@@ -131,7 +160,7 @@ class CoregionalizedGP(torch.nn.Module):
 
     @cached_property
     def _rotation(self) -> Rotation:
-        found = Rotation.of(self.task_covariance, self.noise)
+        found = Rotation.of(self.task_covariance, self.noise_covariance)
         return found._replace(signal=found.signal.clamp_min(_LEAST_SIGNAL))
 
     @cached_property
@@ -147,21 +176,51 @@ class CoregionalizedGP(torch.nn.Module):
         return rows, targets
 
     @cached_property
+    def _white(self) -> WhiteEntries:
+        """The known entries, whitened."""
+        return WhiteEntries.of(~self.train_targets.isnan(), self.noise_covariance)
+
+    @cached_property
+    def _white_mixing(self) -> Tensor:
+        """Of which independent functions the whitened entries are made (`n x T`)."""
+        return self._white.whitening @ self._rotation.mixing
+
+    @cached_property
     def _noisy(self) -> PartitionAddedDiagLinearOperator:
-        """Covariance plus noise (`n x n`) of the known entries."""
+        """Covariance plus noise (`n x n`) of the known entries, whitened where errors go together."""
         rows, targets = self._entries
         x = self.train_inputs[0][rows]
-        entries = Entries(self._covariance, self.task_covariance, self.noise, rows, targets)
-        covariance, noise = self._of_entries(x, targets, x, targets), DiagLinearOperator(self.noise[targets].to(x))
-        return EntriesPlusNoise(covariance, noise, entries=entries)
+        covariance = self._of_entries(x, self._training_loadings, x, self._training_loadings)
+        if self.has_independent_errors:
+            entries = Entries(self._covariance, self.task_covariance, self.noise, rows, targets)
+            return EntriesPlusNoise(covariance, DiagLinearOperator(self.noise[targets].to(x)), entries=entries)
+        ones = torch.ones_like(self.noise)
+        entries = Entries(self._covariance, self._rotation.signal.diag(), ones, rows, targets, self._white_mixing)
+        return EntriesPlusNoise(covariance, ConstantDiagLinearOperator(ones[:1].to(x), len(rows)), entries=entries)
 
-    def _of_entries(self, x1: Tensor, targets1: Tensor, x2: Tensor, targets2: Tensor) -> LinearOperator:
-        """Covariances (`n1 x n2`) of entries, pairs of a point and a target."""
+    @cached_property
+    def _training_loadings(self) -> Tensor:
+        """What :meth:`_of_entries` takes, of the known entries."""
+        return self._entries[1] if self.has_independent_errors else self._scaled(self._white_mixing)
+
+    def _scaled(self, mixing: Tensor) -> Tensor:
+        """Loadings (`n x T`) on functions of covariance k, given those on the independent functions."""
+        return (mixing * self._rotation.signal.sqrt()).to(self.train_inputs[0])
+
+    def _of_entries(self, x1: Tensor, loadings1: Tensor, x2: Tensor, loadings2: Tensor) -> LinearOperator:
+        """
+        Covariances (`n1 x n2`) of entries.
+
+        :param x1: `n1 x D` their points.
+        :param loadings1: `n1` their targets where errors are independent, else `n1 x T` loadings on functions.
+        """
         own = to_linear_operator(self.covar_module(x1, x2)).evaluate_kernel()
+        if not self.has_independent_errors:
+            return product(own, low_rank_operator(self.noise.new_ones(()), loadings1, loadings2))
         between = InterpolatedLinearOperator(
             base_linear_op=DenseLinearOperator(self.task_covariance.to(x1)),
-            left_interp_indices=targets1.unsqueeze(-1),
-            right_interp_indices=targets2.unsqueeze(-1),
+            left_interp_indices=loadings1.unsqueeze(-1),
+            right_interp_indices=loadings2.unsqueeze(-1),
         )
         return product(own, between)
 
@@ -176,10 +235,13 @@ class CoregionalizedGP(torch.nn.Module):
                 rotated = (residuals @ self._rotation.vectors).to(dtype)
                 weights = [each.solve(column.unsqueeze(-1)) for each, column in zip(self._each, rotated.mT)]
                 return torch.cat(weights, -1) @ self._rotation.mixing.mT.to(dtype)
-            rows, targets = self._entries
-            solved = torch.zeros(self.train_targets.shape, dtype=dtype, device=residuals.device)
-            solved[rows, targets] = self._noisy.solve(residuals[rows, targets].to(dtype).unsqueeze(-1)).squeeze(-1)
-            return solved @ self.task_covariance.to(dtype)
+            if self.has_independent_errors:
+                rows, targets = self._entries
+                solved = torch.zeros(self.train_targets.shape, dtype=dtype, device=residuals.device)
+                solved[rows, targets] = self._noisy.solve(residuals[rows, targets].to(dtype).unsqueeze(-1)).squeeze(-1)
+                return solved @ self.task_covariance.to(dtype)
+            solved = self._noisy.solve(self._white.of_targets(residuals).to(dtype).unsqueeze(-1)).squeeze(-1)
+            return (self._white.to_targets(solved.double()) @ self.task_covariance).to(dtype)
 
     @cached_property
     def _tables(self) -> EffectTables:
@@ -245,7 +307,7 @@ class CoregionalizedGP(torch.nn.Module):
 
         :param x: `n x D` points.
         :param num_samples: Number of samples.
-        :param include_noise: Whether each has noise of its own at every entry.
+        :param include_noise: Whether each has noise of its own at every point, which targets may have in common.
         """
         checked_count(num_samples, "samples", "num_samples")
         points, shape = encode_missing(x), torch.Size([num_samples, len(x), self.num_targets])
@@ -257,8 +319,9 @@ class CoregionalizedGP(torch.nn.Module):
                 found = (torch.stack(drawn, -1).double() * rotation.signal.sqrt()) @ rotation.mixing.mT
             else:
                 found = self._posterior_of_entries(points).zero_mean_mvn_samples(num_samples).double().view(shape)
-        noise = self.noise.sqrt() * torch.randn(shape, dtype=torch.float64) if include_noise else 0.0
-        return means + found + noise
+        if not include_noise:
+            return means + found
+        return means + found + torch.randn(shape, dtype=torch.float64) @ torch.linalg.cholesky(self.noise_covariance).mT
 
     def views(self) -> list[TargetView]:
         """Each target as a model of its own, for what explains models."""
@@ -272,11 +335,23 @@ class CoregionalizedGP(torch.nn.Module):
 
     def _posterior_of_entries(self, x: Tensor) -> PredictiveCovarianceLinearOperator:
         """The predictive covariance (`nT x nT`) of all targets at points; entry n T + t is point n of target t."""
-        rows, targets = self._entries
+        own, training = self._loadings_at(len(x)), self._training_loadings
         points = x.repeat_interleave(self.num_targets, 0)
-        tasks = torch.arange(self.num_targets, device=x.device).repeat(len(x))
-        prior = self._of_entries(points, tasks, points, tasks)
-        return _posterior(prior, self._of_entries(points, tasks, self.train_inputs[0][rows], targets), self._noisy)
+        prior = self._of_entries(points, own, points, own)
+        cross = self._of_entries(points, own, self.train_inputs[0][self._entries[0]], training)
+        return _posterior(prior, cross, self._noisy)
+
+    def _loadings_at(self, num_points: int) -> Tensor:
+        """What :meth:`_of_entries` takes, of all targets at points."""
+        if self.has_independent_errors:
+            return torch.arange(self.num_targets, device=self.noise.device).repeat(num_points)
+        return self._scaled(self._rotation.mixing).repeat(num_points, 1)
+
+    def _covariances_with(self, number: int) -> Tensor:
+        """The covariances (`n`) of the known entries' functions with that of a target, at one point, over k."""
+        if self.has_independent_errors:
+            return self.task_covariance[number, self._entries[1]]
+        return self._white.whitening @ self.task_covariance[number]
 
 
 class TargetView:
@@ -308,9 +383,9 @@ class TargetView:
                 found = [_posterior(prior, left, noisy).diagonal(dim1=-2, dim2=-1).double() for noisy in model._each]
                 rotation = model._rotation
                 return torch.stack(found, -1) @ (rotation.signal * rotation.mixing[number].square())
-            rows, targets = model._entries
-            own = model.task_covariance[number].to(cross)
-            prior, left = DiagLinearOperator(own[number] * priors), to_linear_operator(cross[:, rows] * own[targets])
+            own = model._covariances_with(number).to(cross)
+            prior = DiagLinearOperator(model.task_covariance[number, number].to(cross) * priors)
+            left = to_linear_operator(cross[:, model._entries[0]] * own)
             return _posterior(prior, left, model._noisy).diagonal(dim1=-2, dim2=-1).double()
 
 

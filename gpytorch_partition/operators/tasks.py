@@ -89,7 +89,7 @@ def noise_of_tasks(noise: KroneckerProductLinearOperator) -> tuple[LinearOperato
     least = torch.linalg.eigvalsh(tasks.detach())[0] / 2
     if least <= torch.finfo(tasks.dtype).eps * tasks.detach().diagonal().amax():
         check_dense(
-            noise, "singular noise between tasks (give it full rank, as has_global_noise=True does: the algebra)"
+            noise, "the algebra of singular noise between tasks", "Give it full rank, as has_global_noise=True does"
         )
         return None
     eye = torch.eye(len(tasks), dtype=tasks.dtype, device=tasks.device)

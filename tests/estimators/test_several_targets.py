@@ -44,6 +44,16 @@ def fitted(kernel, y):
 
 FITTED = {(kernel, y is Y): fitted(kernel, y) for kernel in ("forest", "mondrian", rbf) for y in (Y, MISSING)}
 FOREST, HOLES = FITTED["forest", True], FITTED["forest", False]
+TOGETHER = RANDOM.randn(100, 1) * [2.0, 40.0, 0.01] @ np.diag([1, -1, 1]) + Y  # errors that the three have in common
+CORRELATED = [(y, fitted("mondrian", y)) for y in (TOGETHER, np.where(np.isnan(MISSING), np.nan, TOGETHER))]
+
+
+def test_rows_may_be_columns_by_name():
+    columns = dict(zip("abc", X.T))
+    model = PartitionGPRegressor("forest", num_partitions=20, random_state=0).fit(columns, MISSING)
+    np.testing.assert_allclose(model.predict(dict(zip("abc", NEW.T))), HOLES.predict(NEW), rtol=1e-6)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.fit(columns, MISSING[:-1])
 
 
 def dense_moments(model, y):
@@ -52,7 +62,7 @@ def dense_moments(model, y):
     gram = model.kernel_(points).to_dense().detach().numpy()
     both = np.kron(gram, model.target_covariance_)
     known, new = np.flatnonzero(~np.isnan(y).ravel()), np.arange(300, 327)
-    noisy = both[np.ix_(known, known)] + np.diag(np.tile(model.noise_, 100)[known])
+    noisy = (both[:300, :300] + np.kron(np.eye(100), model.noise_covariance_))[np.ix_(known, known)]
     centre = np.nanmean(y, 0) + np.nanstd(y, 0) * model.model_.constant.numpy()
     cross = both[np.ix_(new, known)]
     mean = cross @ np.linalg.solve(noisy, (y - centre).ravel()[known])
@@ -102,6 +112,38 @@ class TestPredictions:
         scale = FOREST.outputscale_**0.5
         assert (FOREST.target_covariance_ / scale / scale[:, None])[0, 1] < -0.7
         assert FOREST.score(X, Y) > 0.6
+
+
+class TestErrorsThatGoTogether:
+    """Mondrian trees of 20 partitions, whose noise has two thirds of its variance in common."""
+
+    @pytest.mark.parametrize(("y", "model"), CORRELATED, ids=["complete", "missing"])
+    def test_they_are_found_in_the_users_units(self, y, model):
+        root = model.noise_**0.5
+        correlations = model.noise_covariance_ / root / root[:, None]
+        np.testing.assert_allclose(correlations.diagonal(), 1.0)
+        assert np.sign(correlations).tolist() == [[1, -1, 1], [-1, 1, -1], [1, -1, 1]]
+        mean, covariance = dense_moments(model, y)
+        found, std = model.predict(NEW, return_std=True, include_noise=False)
+        np.testing.assert_allclose(found, mean, rtol=1e-6)
+        np.testing.assert_allclose(std, covariance.diagonal().reshape(9, 3) ** 0.5, rtol=1e-4)
+
+    @pytest.mark.parametrize(("y", "model"), CORRELATED, ids=["complete", "missing"])
+    def test_samples_of_observations_have_them(self, y, model):
+        expected = dense_moments(model, y)[1] + np.kron(np.eye(9), model.noise_covariance_)
+        samples = model.sample_y(NEW, 4000).reshape(27, -1)
+        scale = expected.diagonal() ** 0.5
+        np.testing.assert_allclose(
+            np.cov(samples) / scale / scale[:, None], expected / scale / scale[:, None], atol=0.1
+        )
+
+    @pytest.mark.parametrize(("y", "model"), CORRELATED, ids=["complete", "missing"])
+    def test_a_state_has_them_and_an_older_one_has_none(self, y, model):
+        state = model.to_state()
+        np.testing.assert_array_equal(PartitionGPRegressor.from_state(state).noise_covariance_, model.noise_covariance_)
+        del state["model"]["noise_correlations"]
+        older = PartitionGPRegressor.from_state(state)
+        np.testing.assert_allclose(older.noise_covariance_, np.diag(model.noise_), rtol=1e-12)
 
 
 class TestShapesOfTargets:

@@ -23,6 +23,8 @@ def normal(*shape):
 X, NEW = normal(90, 2), normal(12, 2)
 ROOT = normal(3, 3)
 B, D, MU = ROOT @ ROOT.mT, torch.tensor([0.1, 0.4, 0.2]).double(), torch.tensor([1.0, 0.0, -3.0]).double()
+C = torch.tensor([[1.0, 0.8, -0.5], [0.8, 1.0, -0.1], [-0.5, -0.1, 1.0]]).double()  # of errors that go together
+S = C * D.sqrt() * D.sqrt().unsqueeze(-1)
 Y = normal(90, 3) + X[:, :1] + MU
 MISSING = Y.masked_fill(torch.rand(90, 3, generator=GENERATOR) < 0.4, torch.nan)
 MONDRIAN = MondrianKernel(X, num_trees=30, lifetime=0.5, random_state=0)
@@ -33,17 +35,18 @@ KERNELS = {
 }
 
 
-def model_of(y, kernel):
-    return CoregionalizedGP(X, y, kernel.double(), Coregionalization(B, D, MU, 0.0))
+def model_of(y, kernel, correlations=None):
+    return CoregionalizedGP(X, y, kernel.double(), Coregionalization(B, D, MU, 0.0, correlations))
 
 
-def dense_posterior(y, kernel):
+def dense_posterior(y, kernel, noise=None):
     """Means (`n x T`) and the covariance (`nT x nT`) at new points."""
     points = torch.cat([X, NEW])
     both = torch.kron(kernel.double()(points).to_dense().detach(), B)
     known = (~y.isnan()).flatten().nonzero()[:, 0]
     new = torch.arange(len(X) * 3, len(points) * 3)
-    noisy = both[known][:, known] + D.repeat(len(X))[known].diag()
+    errors = torch.kron(torch.eye(len(X)).double(), D.diag() if noise is None else noise)
+    noisy = both[known][:, known] + errors[known][:, known]
     cross, root = both[new][:, known], torch.linalg.cholesky(noisy)
     mean = cross @ torch.cholesky_solve((y - MU).flatten()[known].unsqueeze(-1), root)
     covariance = both[new][:, new] - cross @ torch.cholesky_solve(cross.mT, root)
@@ -53,13 +56,14 @@ def dense_posterior(y, kernel):
 @pytest.mark.parametrize("limit", [2000, 40], ids=["dense", "iterative"])
 @pytest.mark.parametrize("y", [Y, MISSING], ids=["complete", "missing"])
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_it_is_the_dense_kronecker_process(kernel, y, limit, monkeypatch):
+@pytest.mark.parametrize("correlations", [None, C], ids=["independent", "together"])
+def test_it_is_the_dense_kronecker_process(correlations, kernel, y, limit, monkeypatch):
     if kernel == "smooth" and limit < 2000:
         pytest.skip("a smooth kernel is dense")
     # The limit of the model's own context, which it enters by itself.
     monkeypatch.setattr(linear_operator.settings, "max_cholesky_size", _limited(limit))
-    mean, covariance = dense_posterior(y, KERNELS[kernel])
-    model, each = model_of(y, KERNELS[kernel]), covariance.view(12, 3, 12, 3)
+    mean, covariance = dense_posterior(y, KERNELS[kernel], None if correlations is None else S)
+    model, each = model_of(y, KERNELS[kernel], correlations), covariance.view(12, 3, 12, 3)
     tolerance = 1e-7 if limit == 2000 else 1e-3
     with variance_tolerance(1e-6):
         torch.testing.assert_close(model.means(NEW), mean, atol=tolerance, rtol=tolerance)
@@ -75,11 +79,15 @@ def test_it_is_the_dense_kronecker_process(kernel, y, limit, monkeypatch):
     assert ((samples.mean(0).view(12, 3) - mean).abs() < 5 * scale.view(12, 3) / 4000**0.5).all()
 
 
-def test_noise_of_samples_is_that_of_each_target():
-    torch.manual_seed(0)
-    model = model_of(MISSING, MONDRIAN)
-    with_noise, without = (model.samples(NEW, 4000, include_noise=flag).var(0) for flag in (True, False))
-    torch.testing.assert_close((with_noise - without).mean(0), D, rtol=0.2, atol=0.03)
+@pytest.mark.parametrize("correlations", [None, C], ids=["independent", "together"])
+@pytest.mark.parametrize("y", [Y, MISSING], ids=["complete", "missing"])
+def test_noise_of_samples_is_that_of_an_observation(y, correlations):
+    model, found = model_of(y, MONDRIAN, correlations), []
+    for flag in (True, False):
+        torch.manual_seed(0)
+        found.append(model.samples(NEW, 4000, include_noise=flag))
+    errors = (found[0] - found[1]).flatten(0, 1)
+    torch.testing.assert_close(errors.mT.cov(), D.diag() if correlations is None else S, rtol=0.05, atol=0.02)
 
 
 def test_a_target_without_signal_is_its_mean():

@@ -22,6 +22,7 @@ K = KERNEL(X).evaluate_kernel().to_dense().detach().double()
 LOADINGS = torch.tensor([[1.0, 0.0, 0.0], [0.9, 0.4, 0.0], [-0.7, 0.2, 0.6]], dtype=torch.float64)
 B = LOADINGS @ LOADINGS.mT
 D = torch.tensor([0.1, 0.3, 0.05], dtype=torch.float64)
+S = D.diag() + 0.9 * torch.tensor([[0.0, 0.17, 0.0], [0.17, 0.0, -0.03], [0.0, -0.03, 0.0]], dtype=torch.float64)
 Y = (
     torch.linalg.cholesky(K + 1e-9 * torch.eye(120))
     @ torch.randn(120, 3, generator=GENERATOR, dtype=torch.float64)
@@ -34,7 +35,8 @@ MISSING = Y.masked_fill(torch.rand(120, 3, generator=GENERATOR) < 0.4, torch.nan
 
 def kronecker_log_likelihood(y, covariance, noise, mean):
     known = ~y.isnan()
-    total = torch.kron(K, covariance) + torch.diag(noise.repeat(len(y)))
+    noise = noise if noise.dim() == 2 else noise.diag()
+    total = torch.kron(K, covariance) + torch.kron(torch.eye(len(y)).double(), noise)
     index = known.flatten().nonzero()[:, 0]
     residual = (y - mean).flatten()[index]
     return torch.distributions.MultivariateNormal(
@@ -42,16 +44,17 @@ def kronecker_log_likelihood(y, covariance, noise, mean):
     ).log_prob(residual)
 
 
+@pytest.mark.parametrize("noise", [D.diag(), S], ids=["independent", "together"])
 @pytest.mark.parametrize("y", [Y, MISSING], ids=["complete", "missing"])
-def test_likelihood_gradient_and_means_are_those_of_the_dense_kronecker_product(y):
+def test_likelihood_gradient_and_means_are_those_of_the_dense_kronecker_product(y, noise):
     evidence = SpectralEvidence(dense_measure(K, y)) if y is Y else DenseEvidence(K, y)
-    found = evidence(B, D)
-    covariance, noise, mean = (part.clone().requires_grad_() for part in (B, D, found.mean))
+    found = evidence(B, noise)
+    covariance, noise, mean = (part.clone().requires_grad_() for part in (B, noise, found.mean))
     value = kronecker_log_likelihood(y, covariance, noise, mean)
     by_covariance, by_noise, by_mean = torch.autograd.grad(value, [covariance, noise, mean])
     assert found.value == pytest.approx(value.item(), abs=1e-6)
     torch.testing.assert_close(found.by_covariance, 0.5 * (by_covariance + by_covariance.mT), atol=1e-6, rtol=1e-6)
-    torch.testing.assert_close(found.by_noise, by_noise, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(found.by_noise, 0.5 * (by_noise + by_noise.mT), atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(by_mean, torch.zeros(3, dtype=torch.float64), atol=1e-6, rtol=0)  # the best ones
 
 
@@ -64,6 +67,20 @@ def test_the_fit_is_a_maximum(y):
     root = found.covariance.diagonal().sqrt()
     correlations = found.covariance / root / root[:, None]
     assert correlations[0, 1] > 0.6 > -0.4 > correlations[0, 2]
+    assert found.noise_correlations is None  # as they were drawn
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3], ids=["complete", "missing"])
+def test_errors_that_go_together_are_found(share):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(300, 2, generator=generator, dtype=torch.float64)
+    covariance = MondrianKernel(x, num_trees=40, lifetime=2.0, random_state=0)(x).evaluate_kernel()
+    function = torch.stack([x[:, 0], -x[:, 0], x[:, 1]], 1)
+    y = function + torch.randn(300, 3, generator=generator, dtype=torch.float64) @ torch.linalg.cholesky(S).mT
+    y[torch.rand(300, 3, generator=generator) < share] = torch.nan
+    found = fit_coregionalization(covariance, y)
+    torch.testing.assert_close(found.noise_covariance, S, rtol=0.25, atol=0.03)
+    torch.testing.assert_close(found.noise, found.noise_covariance.diagonal())
 
 
 def test_lanczos_above_the_dense_limit_agrees():
