@@ -111,7 +111,7 @@ class FitsChunks:
                 found = space.fit()
                 space.add_rows(x, y)
             self._keep(found, CountedGP(space, x, y, _extremes([extremes, x])))
-        self._counted_rows = sample.rows
+        self._counted_rows, self._target_names = sample.rows, None if target is None else [target]
         return self
 
     def _sample(self: Any, source: ChunkSource, size: int, random: np.random.RandomState) -> RowSample:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from sklearn.inspection import permutation_importance
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -18,7 +16,9 @@ from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.explanation import NamesColumns, shown_kernel
 from gpytorch_partition.estimators.importance import Importance, column_shares
 from gpytorch_partition.estimators.nearest_rows import nearest_rows
+from gpytorch_partition.estimators.partial_dependence import PartialDependence, table_of, tables_on_grid
 from gpytorch_partition.estimators.parts import Expansion, covariance_shares, kernel_parts
+from gpytorch_partition.estimators.permutation import permutations
 from gpytorch_partition.estimators.summary import (
     PartSummary,
     described,
@@ -29,7 +29,6 @@ from gpytorch_partition.estimators.summary import (
 )
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
-from gpytorch_partition.progress import ticking
 from gpytorch_partition.settings import iterative
 
 _MOST_CLASSES = 8  # whose frequencies are shown
@@ -168,7 +167,6 @@ class ClassExplanation(NamesColumns):
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
         :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
-        :raises TypeError: If X is a mapping, whose rows scikit-learn cannot permute.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
@@ -182,10 +180,6 @@ class ClassExplanation(NamesColumns):
         if (X is None) != (y is None):
             raise ValueError("expected both rows and classes to check importances by, or neither, got one of them")
         checked_count(n_repeats, "repeats", "n_repeats")
-        if isinstance(X, Mapping):
-            raise TypeError(
-                "expected a data frame or an array of rows to permute, got a mapping: give a DataFrame of it"
-            )
         shares = self._by_input_columns(self._shares_of_model_columns(random_state))
         found = Importance(
             tuple(self._column_names()),
@@ -196,18 +190,9 @@ class ClassExplanation(NamesColumns):
         )
         if X is None:
             return found
-        X = X if hasattr(X, "columns") else np.asarray(X)
-        with ticking(f"permuting {X.shape[1]:,} columns {n_repeats:,} times"):
-            checked = permutation_importance(
-                self._telling_once(),
-                X,
-                y,
-                scoring="neg_log_loss",
-                n_repeats=n_repeats,
-                random_state=random_state,
-                n_jobs=n_jobs,
-            )
-        return replace(found, permutation=checked.importances_mean, permutation_std=checked.importances_std)
+        options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
+        X = table_of(X, self._column_names())
+        return replace(found, **permutations(self._telling_once(), X, y, "neg_log_loss", **options))
 
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """
@@ -228,6 +213,50 @@ class ClassExplanation(NamesColumns):
         points = encode_missing(self._complete(self._new_rows(X)))
         numbers, values = nearest_rows(self.kernel_, points, self._train_x, k)
         return (numbers if self._counted_rows is None else self._counted_rows[numbers]), values
+
+    def partial_dependence(
+        self, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30, target: Any = None
+    ) -> PartialDependence:
+        """
+        How the probability of a class depends on one column, averaged over the other columns of some rows.
+
+        As :meth:`PartitionGPRegressor.partial_dependence
+        <gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence>` of a regressor, without intervals: a
+        probability has no posterior variance here. `plot()` draws it. Rows with missing cells, categories and dates are
+        taken as they are. A prediction of all rows for each value of the grid.
+
+        :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
+        :param column: Number of the column, from 0 or, if it is negative, from the end; or its name.
+        :param grid: Values of the column. (Default: as those of a regressor.)
+        :param grid_resolution: How many, at most, if no grid is given. (Default: 30.)
+        :param target: The class. (Default: None, the second of two.)
+        :raises ValueError: If there is no such column or class, there are more than two and none is given, or rows or
+            grid cannot be used.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> from gpytorch_partition.estimators import PartitionGPClassifier
+            >>> X = np.random.RandomState(0).rand(200, 2)
+            >>> model = PartitionGPClassifier("forest", num_partitions=50, random_state=0).fit(X, X[:, 1] > 0.4)
+            >>> low, high = model.partial_dependence(X, 1, grid=[0.2, 0.8]).mean
+            >>> bool(low < 0.1 and high > 0.9)
+            True
+        """
+        check_is_fitted(self, "kernel_")
+        number = self._number_of_class(target)
+        name, chosen, values, tables = tables_on_grid(self, X, column, grid, grid_resolution)
+        teller = self._telling_once()
+        means = np.array([teller.predict_proba(table)[:, number].mean() for table in tables])
+        return PartialDependence(name, chosen, means, None, values, f"probability of {self.classes_[number]}")
+
+    def _number_of_class(self, target: Any) -> int:
+        classes = self.classes_.tolist()
+        if target is None and len(classes) == 2:
+            return 1
+        if target not in classes:
+            shown = ", ".join(map(repr, classes[:_MOST_CLASSES])) + (", ..." if len(classes) > _MOST_CLASSES else "")
+            raise ValueError(f"expected the class whose probability it is, one of {shown}, got target={target!r}")
+        return classes.index(target)
 
     def _shares_of_model_columns(self, random_state: Any) -> np.ndarray:
         """Shares of the model's columns in parts (`parts x D'`), of classes by the variances of their means."""

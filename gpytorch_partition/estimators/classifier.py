@@ -22,6 +22,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.class_explanation import ClassExplanation
+from gpytorch_partition.estimators.copies import LeavesOutCopies
 from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
 from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_n_jobs, check_verbose
@@ -82,7 +83,7 @@ class _Rows(NamedTuple):
         return None if self.weights is None else self.weights.values / self.weights.values.mean()
 
 
-class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine, ClassExplanation):
+class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, KernelMachine, ClassExplanation):
     r"""
     Calibrated probabilities of classes by Gaussian process regression on their indicators, linear in the rows.
 
@@ -169,6 +170,9 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine, ClassEx
         """
         Choose the weights of the kernel and the link, and solve for all rows.
 
+        Rows that are copies of others, class included, are left out with a warning where that matters
+        (:func:`~gpytorch_partition.inputs.copies.rows_without_copies`).
+
         :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value. Or a table with text,
             categories, dates and holes, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes it.
         :param y: `N` classes, two or more: numbers, text or booleans.
@@ -193,6 +197,7 @@ class PartitionGPClassifier(ToldOfRange, ClassifierMixin, KernelMachine, ClassEx
         if (num_classes := len(self.classes_)) < 2:
             counted = "" if self._counted_rows is None else ", in the rows whose sample_weight is above 0"
             raise ValueError(f"expected two classes or more, got 1 class{counted}: {self.classes_.tolist()}")
+        table, numbers, row_weights = self._without_copies(table, numbers, row_weights, are_classes=True)
         counts = np.bincount(numbers, None if row_weights is None else row_weights.values.numpy())
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
         indicators = indicators[:, 1:] if num_classes == 2 else indicators

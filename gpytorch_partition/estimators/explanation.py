@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.inspection import permutation_importance
 from sklearn.utils.validation import check_is_fitted
 
+from gpytorch_partition.estimators.given_kernels import name_of
 from gpytorch_partition.estimators.importance import Importance, column_shares, column_shares_of_targets
 from gpytorch_partition.estimators.nearest_rows import nearest_rows
 from gpytorch_partition.estimators.partial_dependence import PartialDependence, partial_dependence, table_of
+from gpytorch_partition.estimators.permutation import permutations
 from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.estimators.summary import ModelSummary, summary_of, summary_of_counts, summary_of_targets
 from gpytorch_partition.estimators.uncertainty import judged
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.models.counted_gp import CountedGP
-from gpytorch_partition.progress import ticking
 
 
 class NamesColumns:
@@ -104,6 +105,7 @@ class Explanation(NamesColumns, BaseEstimator):
                 seconds=self.seconds_,
                 left_out=self.left_out_,
                 constant_columns=self._constant_columns,
+                has_usual_width=name_of(self.kernel) == "mondrian",
             )
         return self._summary
 
@@ -126,7 +128,6 @@ class Explanation(NamesColumns, BaseEstimator):
         :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
         :return: The numbers, readable when printed; `plot()` draws them.
         :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
-        :raises TypeError: If X is a mapping, whose rows scikit-learn cannot permute.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
@@ -145,17 +146,9 @@ class Explanation(NamesColumns, BaseEstimator):
         checked_count(n_repeats, "repeats", "n_repeats")
         of_model = column_shares_of_targets if self._has_several else column_shares
         shares, checked = self._by_input_columns(of_model(self.model_, random_state)), {}
-        if isinstance(X, Mapping):
-            raise TypeError(
-                "expected a data frame or an array of rows to permute, got a mapping: give a DataFrame of it"
-            )
         if X is not None:
-            X = table_of(X, self._column_names())
-            with ticking(f"permuting {X.shape[1]:,} columns {n_repeats:,} times"):
-                found = permutation_importance(
-                    self._telling_once(), X, y, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs
-                )
-            checked = {"permutation": found.importances_mean, "permutation_std": found.importances_std}
+            options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
+            checked = permutations(self._telling_once(), table_of(X, self._column_names()), y, **options)
         parts = tuple(part.name for part in self.summary().parts)
         return Importance(tuple(self._column_names()), shares.sum(0), shares, parts, **checked)
 
@@ -170,7 +163,7 @@ class Explanation(NamesColumns, BaseEstimator):
         self._refuse_counted("partial_dependence", "sklearn.inspection.partial_dependence(model, X, [column])")
         return partial_dependence(self, X, column, **options)
 
-    def judge(self, X: Any, y: Any) -> Judgement:
+    def judge(self, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
         """
         Predictive distributions of new observations beside the observations: what scores are computed from.
 
@@ -179,9 +172,14 @@ class Explanation(NamesColumns, BaseEstimator):
 
         :param X: `N x D` rows, best those that the model has not seen.
         :param y: `N` targets.
-        :return: Means, standard deviations, ends of 90 % intervals, log densities in nats (their mean with the sign
-            changed is the NLPD), and the levels of central intervals, by which `coverage()` counts.
-        :raises ValueError: If the model has several targets, or X or y cannot be used.
+        :param sample_weight: `N` weights of these rows above 0, or one for all: as in `fit`, the variance of the noise
+            of an observation is divided by its weight. Scores are not averaged by them: `coverage()` and
+            `numpy.average` take weights. (Default: None, 1.)
+        :return: Means, standard deviations, ends of 90 % intervals, log densities in nats, and the levels of central
+            intervals, by which `coverage()` counts. The mean log density with the sign changed is the NLPD in the unit
+            of the targets; `summary()` and `compare` print that of targets in standard deviations (of the training
+            targets), which is less by the logarithm of that deviation: `-log_density.mean() - log(y_train.std())`.
+        :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
         Example:
@@ -205,7 +203,7 @@ class Explanation(NamesColumns, BaseEstimator):
                 f"expected a known target for each of the {num_rows} rows of X, got targets of shape {y.shape} with "
                 f"{int((~np.isfinite(y)).sum())} missing"
             )
-        return judged(self, X, y)
+        return judged(self, X, y, _weights_above_0(sample_weight, num_rows))
 
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         r"""
@@ -268,6 +266,18 @@ class Explanation(NamesColumns, BaseEstimator):
 
     def _html_of_summary(self) -> str:
         return self.summary()._repr_html_() if hasattr(self, "model_") else ""
+
+
+def _weights_above_0(sample_weight: Any, num_rows: int) -> np.ndarray | None:
+    """Weights of observations (`N`), whose noise is divided by them; None where all are 1."""
+    weights = checked_weights(sample_weight, num_rows)
+    if weights is not None and not weights.all():
+        first = int((weights == 0).argmax())
+        raise ValueError(
+            f"expected weights above 0 of rows to judge, got 0 for row {first}: an observation without weight may be "
+            "anything; leave such rows out"
+        )
+    return weights
 
 
 def shown_kernel(kernel: Any) -> str:

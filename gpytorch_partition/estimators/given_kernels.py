@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, CosineKernel, Kernel, ProductKernel, ScaleKernel, SpectralMixtureKernel
 from linear_operator import to_linear_operator
 from linear_operator.operators import DenseLinearOperator, LinearOperator
 from sklearn.base import is_classifier
 from torch import Tensor
 
+from gpytorch_partition.estimators.unusable_kernels import check_has_rows, check_one_output
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import (
     EncodedKernel,
     FastClusterKernel,
+    IterativeKernel,
     MondrianKernel,
     RandomForestKernel,
     StandardizedKernel,
@@ -52,6 +54,8 @@ _TABLES = (
     "dates: encode them, as by OrdinalEncoder of scikit-learn or pandas' codes, and fit the ensemble and this "
     "estimator to the same matrix; or give kernel='auto', which reads tables"
 )
+
+_NOT_ALONE = "expected a class of kernels that are built on rows, or without arguments"
 
 # GPyTorch's kernels that are as scikit-learn's of these names.
 _OF_GPYTORCH = {
@@ -125,13 +129,14 @@ def check_dense_size(kernel: Kernel, x: Tensor) -> None:
     with torch.no_grad():
         covariance = to_linear_operator(kernel(few, few[:-1])).evaluate_kernel()
     if any(_has_dense_factor(term) for term in structured_terms(covariance)):
+        kernel = kernel.base_kernel if isinstance(kernel, IterativeKernel) else kernel
         name = type(kernel).__name__
         gigabytes = 8 * len(x) ** 2 / 2**30
         raise ValueError(
-            f"{name} has no structure, and would need matrices of {len(x):,} x {len(x):,} ({gigabytes:.3g} GiB each); "
-            f"up to {MOST_DENSE_ROWS:,} rows that is fine. Give it through inducing points, kernel=lambda x, y: "
-            f"LandmarkKernel.from_kernel({name}(), x[:500]), a kernel of this package, or the default, 'auto', which "
-            "has a smooth part"
+            f"a {name} like this has no structure, and would need matrices of {len(x):,} x {len(x):,} "
+            f"({gigabytes:.3g} GiB each); up to {MOST_DENSE_ROWS:,} rows that is fine. Give it through inducing "
+            f"points, kernel=lambda x, y: LandmarkKernel.from_kernel(k, x[:500]), k being the {name}, a kernel of "
+            "this package, or the default, 'auto', which has a smooth part"
         )
 
 
@@ -174,7 +179,7 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
 
     :param kernel: The parameter.
     :param names: The names that the estimator knows.
-    :raises ValueError: If it is an unknown name or something else.
+    :raises ValueError: If it is an unknown name or something else, or a kernel of several outputs or without rows.
     :raises TypeError: If it is a class or an ensemble that cannot be used, with the reason.
     """
     if name_of(kernel) == OF_STATE:
@@ -186,6 +191,9 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
         check_regression_ensemble(kernel)
     elif isinstance(kernel, type):
         name_or_function(kernel, num_partitions=1)
+    elif isinstance(kernel, Kernel):
+        check_one_output(kernel)
+        check_has_rows(kernel)
     elif callable(kernel):
         check_callable(kernel)
     elif not (isinstance(kernel, str) and kernel in names):
@@ -229,7 +237,8 @@ def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
 
     :param kernel: The kernel.
     :param num_columns: Number of columns that it is given.
-    :raises ValueError: If it has another number of lengthscales, or chooses columns that are not there.
+    :raises ValueError: If it has another number of lengthscales, chooses columns that are not there, or is a cosine of
+        several columns, which is no covariance.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -250,7 +259,14 @@ def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
     if isinstance(kernel, AdditiveKernel | ProductKernel):
         for each in kernel.kernels:
             check_columns_seen(each, num_columns)
-    elif kernel.ard_num_dims not in (None, 1, num_columns):
+        return
+    if isinstance(kernel, CosineKernel) and num_columns > 1:
+        raise ValueError(
+            f"expected one column for a CosineKernel, which is positive definite only there, got {num_columns}: give "
+            "it one, CosineKernel(active_dims=(0,)), or a product or a sum of such kernels"
+        )
+    of_one = () if isinstance(kernel, SpectralMixtureKernel) else (None, 1)  # whose columns have a mean each
+    if kernel.ard_num_dims not in (*of_one, num_columns):
         raise ValueError(
             f"expected one lengthscale, or {num_columns}, as the {type(kernel).__name__} is given {num_columns} "
             f"columns, got ard_num_dims={kernel.ard_num_dims}: give ard_num_dims={num_columns}, or with it "
@@ -338,19 +354,26 @@ def _function_of_class(kind: type, options: dict[str, Any]) -> Callable[[Tensor,
     is_ours = issubclass(kind, ClusterKernel)
     if needed or (is_ours and _ROWS not in known):
         told = ", ".join(f"{name}=..." for name in needed or list(known)[:1])
-        raise TypeError(
-            f"expected a class of kernels that are built on rows, or without arguments, got {kind.__name__}: give an "
-            f"instance, {kind.__name__}({told}), or a function, kernel=lambda x, y: {kind.__name__}({told})"
-        )
+        sees = ", which sees the columns as they are" if is_ours else ""
+        raise TypeError(f"{_NOT_ALONE}, got {kind.__name__}: give an instance, kernel={kind.__name__}({told}){sees}")
     own = {name: value for name, value in options.items() if name in known}
     own |= {name: options["num_partitions"] for name in _COUNTS if name in known}
 
     def built(x: Tensor, y: Any) -> Kernel:
-        if not is_ours:
-            return kind(**({"ard_num_dims": x.shape[1]} if getattr(kind, "has_lengthscale", False) else {}))
-        return kind(**{_ROWS: x} | ({_TARGETS: y} if _TARGETS in known else {}), **own)
+        if is_ours:
+            return _built(kind, {_ROWS: x} | ({_TARGETS: y} if _TARGETS in known else {}) | own)
+        return _built(kind, {"ard_num_dims": x.shape[1]} if getattr(kind, "has_lengthscale", False) else {})
 
     return built
+
+
+def _built(kind: type, arguments: dict[str, Any]) -> Kernel:
+    """A kernel of a class, which may want an argument that it has a default for: a clusterer, a number of mixtures."""
+    try:
+        return kind(**arguments)
+    except (TypeError, RuntimeError) as error:
+        remedy = f"lambda x, y: {kind.__name__}(x, ...)" if _ROWS in arguments else f"{kind.__name__}(...)"
+        raise TypeError(f"{_NOT_ALONE}, got {kind.__name__} ({error}): give kernel={remedy}") from error
 
 
 def _refuse_of_scikit_learn(kind: type) -> None:

@@ -59,6 +59,18 @@ class Importance:
         """The numbers of the columns, the one with the largest share first."""
         return np.argsort(-self.by_structure, kind="stable")
 
+    def foremost(self, count: int) -> np.ndarray:
+        """
+        The numbers of the columns that matter most by shares or by permutations, each beside the largest of its kind;
+        the one with the largest share first.
+
+        :param count: How many, at most.
+        """
+        kinds = [self.by_structure] + ([] if self.permutation is None else [self.permutation])
+        largest = np.max([sizes / max(float(sizes.max()), 1e-12) for sizes in kinds], axis=0)
+        chosen = np.argsort(-largest, kind="stable")[:count]
+        return np.array([number for number in self.order() if number in chosen])
+
     def __str__(self) -> str:
         width = max(6, *(len(name) for name in self.columns))
         head = f"{'column':<{width}}  share of the explained variance"

@@ -15,6 +15,7 @@ from gpytorch_partition.estimators.given_kernels import (
     kernel_of_ensemble,
     name_or_function,
 )
+from gpytorch_partition.estimators.unusable_kernels import check_has_rows, check_one_output, check_standardizable
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import (
@@ -71,8 +72,8 @@ def resolved_kernel(
         sets; other kernels are built on a :class:`~gpytorch_partition.tables.NumberView`. (Default: none.)
     :param sample_weight: `N` weights of the rows, with which `"forest"` is grown, and medians and mean targets of views
         are taken. (Default: None, 1.)
-    :raises ValueError: If the name is unknown, targets are missing, the kernel has a batch shape, or the rows cannot be
-        used.
+    :raises ValueError: If the name is unknown, targets are missing, the kernel has a batch shape, several outputs or no
+        rows, or the rows cannot be used.
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
 
     Example:
@@ -92,8 +93,8 @@ def resolved_kernel(
         named = name_or_function(kernel, **options)
         built = new_kernel(named, x, y, categories=categories, sample_weight=sample_weight, **options)
     _check_linear(built)
-    if built.batch_shape:
-        raise ValueError(f"expected a kernel without batch dimensions, got batch shape {tuple(built.batch_shape)}")
+    check_one_output(built)
+    check_has_rows(built)
     return built
 
 
@@ -115,7 +116,7 @@ def new_kernel(
         :func:`resolved_kernel`.
     :param sample_weight: `N` weights of the rows, with which `"forest"` is grown. (Default: None, 1.)
     :raises ValueError: If `"forest"` is given no targets, the rows cannot be used, or the kernel is of another number
-        of columns.
+        of columns, of several outputs, or of codes.
     :raises TypeError: If the function returns anything but a kernel.
     """
     categories = categories or {}
@@ -128,6 +129,9 @@ def new_kernel(
         if not isinstance(built, Kernel):
             raise TypeError(f"expected the function to return a gpytorch Kernel, got {type(built).__name__}")
         check_columns_seen(built, x.shape[-1])
+        check_one_output(built)
+        check_has_rows(built)
+        check_standardizable(built)
         return built
     if kernel == "forest":
         if y is None:

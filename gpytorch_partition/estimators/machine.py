@@ -18,6 +18,7 @@ from gpytorch_partition.estimators.given_kernels import name_of, sees_raw_column
 from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.tables.arrays import plain_targets
 
 # Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
 LARGEST = 1e100
@@ -170,7 +171,7 @@ def optional_targets(y: Any, num_rows: int) -> Tensor | None:
     """
     if y is None:
         return None
-    values = np.asarray(y)
+    values = np.asarray(plain_targets(y))
     if values.shape[:1] != (num_rows,):
         raise ValueError(f"expected one target for each of {num_rows} rows, got targets of shape {values.shape}")
     if values.dtype.kind not in "fiub":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from gpytorch_partition.inference.prediction.predictive_covariance import Predic
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.accuracy import prediction_residual
-from gpytorch_partition.tables.cells import LEVELS, NUMBERS, TEXT, plain_level, read_cells
+from gpytorch_partition.tables.cells import DATES, LEVELS, NUMBERS, TEXT, plain_level, read_cells
 
 _PERCENTILES = (0.05, 0.95)  # of the column's values, between which the grid lies, as scikit-learn's
 
@@ -35,29 +35,33 @@ class PartialDependence:
     :param column: Name of the column.
     :param grid: `G` values of the column.
     :param mean: `G` posterior means, in units of the targets.
-    :param std: `G` posterior standard deviations of these averages; noise has no part in them.
+    :param std: `G` posterior standard deviations of these averages; noise has no part in them. None of probabilities.
     :param values: The values that the column has in the rows, without missing ones.
+    :param target: What the targets are called. (Default: `"target"`.)
     """
 
     column: str
     grid: np.ndarray
     mean: np.ndarray
-    std: np.ndarray
+    std: np.ndarray | None
     values: np.ndarray = field(repr=False)
+    target: str = "target"
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """
         The ends of pointwise intervals (`G` each).
 
         :param level: Probability inside. (Default: 0.9.)
-        :raises ValueError: If the level is not between 0 and 1.
+        :raises ValueError: If the level is not between 0 and 1, or these are probabilities, which have none.
         """
+        if self.std is None:
+            raise ValueError("expected the dependence of a regressor: probabilities of classes have no intervals")
         if not 0 < level < 1:
             raise ValueError(f"expected a level between 0 and 1, got {level!r}")
         half = norm.ppf(0.5 + level / 2) * self.std
         return self.mean - half, self.mean + half
 
-    def plot(self, ax: Any = None, *, level: float = 0.9, target: str = "target") -> Any:
+    def plot(self, ax: Any = None, *, level: float = 0.9, target: str | None = None) -> Any:
         """The curve with its intervals (:func:`gpytorch_partition.plots.plot_partial_dependence`)."""
         from gpytorch_partition.plots import plot_partial_dependence
 
@@ -90,12 +94,13 @@ def partial_dependence(
 
     :param model: A fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
     :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
-    :param column: Number of the column, or its name.
+    :param column: Number of the column, from 0 or, if it is negative, from the end (-1 is the last one); or its name.
     :param grid: Values of the column. (Default: its own values, if there are not more than `grid_resolution`;
         else that many from the 5 % to the 95 % quantile, as scikit-learn has them; of whole numbers some of those that
         there are, of categories the most frequent.)
     :param grid_resolution: See above. (Default: 30.)
-    :param target: Number or name of the target, where the model has several. (Default: None, it has one.)
+    :param target: Number (as of columns) or name of the target, where the model has several. (Default: None, it has
+        one.)
     :raises ValueError: If there is no such column, or rows or grid cannot be used.
     :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -108,32 +113,51 @@ def partial_dependence(
         True
     """
     check_is_fitted(model, "model_")
-    names = model._column_names()
-    number = _number_of(column, names)
-    X = table_of(X, names)
-    kind = NUMBERS if model.encoder_ is None else model.encoder_.kinds_[number]
-    values = _values_of(X, number, kind)
-    chosen = _default_grid(values, grid_resolution, kind) if grid is None else _checked_grid(grid)
+    name, chosen, values, tables = tables_on_grid(model, X, column, grid, grid_resolution)
     teller = model._telling_once()
-    points = [model._points(teller._checked_rows(_with_value(X, number, value))) for value in chosen]
+    points = [model._points(teller._checked_rows(table)) for table in tables]
     if model._has_several:
-        return PartialDependence(names[number], chosen, *_of_target(model, points, target), values)
+        own = _target_number(model, target)
+        moments, called = _of_target(model, points, own), model.target_names_[own]
+        return PartialDependence(name, chosen, *moments, values, called)
     if target is not None:
         raise ValueError(f"expected no target for a model of one target, got {target!r}: leave it out")
     means, priors, left_out, cross = (torch.stack(found) for found in zip(*(_average(model.model_, x) for x in points)))
     variances = _variances(model.model_, priors, cross) + left_out
     std = variances.double().clamp_min(0).sqrt().numpy() * model._y_scale
-    return PartialDependence(names[number], chosen, model._unit.undo(means).numpy(), std, values)
+    known = {} if model.target_name_ is None else {"target": model.target_name_}
+    return PartialDependence(name, chosen, model._unit.undo(means).numpy(), std, values, **known)
 
 
-@torch.no_grad()
-def _of_target(model: Any, points: list[Tensor], target: int | str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Means and standard deviations (`G` each) of one of several targets, in its units."""
+def tables_on_grid(
+    model: Any, X: Any, column: int | str, grid: Any, grid_resolution: int
+) -> tuple[str, np.ndarray, np.ndarray, Iterator[Any]]:
+    """
+    The name of a column, a grid of its values, its values in some rows, and the rows with each value of the grid.
+
+    Parameters are those of :func:`partial_dependence`; the model may be a classifier too.
+    """
+    names = model._column_names()
+    number = _number_of(column, names)
+    X = table_of(X, names)
+    kind = NUMBERS if model.encoder_ is None else model.encoder_.kinds_[number]
+    values = _dated(_values_of(X, number, kind), number, kind, model.encoder_)
+    chosen = _default_grid(values, grid_resolution, kind) if grid is None else _checked_grid(grid)
+    return names[number], chosen, values, (_with_value(X, number, value) for value in chosen)
+
+
+def _target_number(model: Any, target: int | str | None) -> int:
+    """Which of several targets it is."""
     names = model.target_names_.tolist()
     if target is None:
         shown = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
         raise ValueError(f"expected the target whose dependence it is, got none: give target=, one of {shown}")
-    number = _number_of(target, names, "target")
+    return _number_of(target, names, "target")
+
+
+@torch.no_grad()
+def _of_target(model: Any, points: list[Tensor], number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard deviations (`G` each) of one of several targets, in its units."""
     view, found = model.model_.views()[number], []
     with settings.iterative(), settings.no_debug():
         for x in map(encode_missing, points):
@@ -191,7 +215,10 @@ def _number_of(column: int | str, names: list[str], kind: str = "column") -> int
     if is_number and -len(names) <= int(column) < len(names):
         return int(column) % len(names)
     shown = ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
-    raise ValueError(f"expected a {kind}'s number below {len(names)} or its name, one of {shown}, got {column!r}")
+    raise ValueError(
+        f"expected a {kind}'s number below {len(names)} (-1 is the last one) or its name, one of {shown}, got "
+        f"{column!r}"
+    )
 
 
 def table_of(X: Any, names: list[str]) -> Any:
@@ -215,6 +242,14 @@ def _values_of(X: Any, number: int, kind: str) -> np.ndarray:
         plain = [str(value) if kind == TEXT else plain_level(value, "") for value in values]
         return np.array([*plain, None], dtype=object)[:-1]
     return values
+
+
+def _dated(values: np.ndarray, number: int, kind: str, encoder: Any) -> np.ndarray:
+    """Dates and times of day that are text as values, between which there are others."""
+    if kind not in (NUMBERS, DATES) or not len(values) or not isinstance(values[0], str):
+        return values
+    values = encoder.read_column(number, values)
+    return values[values == values]
 
 
 def _with_value(X: Any, number: int, value: Any) -> Any:

@@ -127,7 +127,7 @@ def _parts(kernel: Kernel, weight: float, maps: tuple[Map, ...], of_mixtures: bo
     elif isinstance(kernel, ScaleKernel | IterativeKernel | StandardizedKernel | AdditiveKernel) or _has_view(kernel):
         maps = (*maps, _columns_of(kernel)) if _selects_columns(kernel) else maps
         if isinstance(kernel, ScaleKernel):
-            weight *= float(kernel.outputscale)
+            weight *= kernel.outputscale.item()
         if isinstance(kernel, StandardizedKernel) or _has_view(kernel):
             maps = (*maps, kernel.view if _has_view(kernel) else kernel.standardized)
         inside = kernel.kernels if isinstance(kernel, AdditiveKernel) else [kernel.base_kernel]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
@@ -16,8 +17,10 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing
+from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.budget import check_budget, fit_in_time
 from gpytorch_partition.estimators.chunked_fit import FitsChunks
+from gpytorch_partition.estimators.copies import LeavesOutCopies
 from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.given_kernels import (
     check_columns,
@@ -44,7 +47,7 @@ from gpytorch_partition.estimators.sample_weight import counted_rows, new_likeli
 from gpytorch_partition.estimators.saved_regressor import SavedRegressor
 from gpytorch_partition.estimators.several_targets import SeveralTargets
 from gpytorch_partition.estimators.tables import ReadsTables
-from gpytorch_partition.estimators.targets import has_several
+from gpytorch_partition.estimators.targets import has_several, name_of_target
 from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, is_blind
 from gpytorch_partition.estimators.uncertainty import (
     checked_quantiles,
@@ -81,6 +84,7 @@ class PartitionGPRegressor(
     Explanation,
     SeveralTargets,
     SavedRegressor,
+    LeavesOutCopies,
     ToldOfRange,
     ReadsTables,
     RegressorMixin,
@@ -92,8 +96,9 @@ class PartitionGPRegressor(
     Use it first: when a table, of numbers or with text, dates and missing cells, is to be predicted with intervals.
 
     Columns of X and the targets are standardized inside (a constant column stays as it is); the kernel is built on
-    the standardized rows; noise, outputscale and constant mean are chosen by marginal likelihood. A value at its bound
-    gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
+    the standardized rows. Noise, outputscale and constant mean are chosen by marginal likelihood, but of `"auto"` and
+    of tree ensembles, whose trees have seen the targets, by the predictive density of held-out rows. A value at its
+    bound gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
 
     Whatever is said about uncertainty is about *new observations*, unless it is asked for otherwise: standard
     deviations, covariances, quantiles and samples include the noise, as those of scikit-learn's
@@ -110,16 +115,15 @@ class PartitionGPRegressor(
 
     Several targets (Y of T columns) are one model, with covariances :math:`k(x, x') B_{tt'}` of the functions and a
     noise of each; entries of Y may be missing. It costs what T models with one kernel cost, or with missing entries
-    what one of as many rows as there are entries costs: nothing is as large as `NT x NT`, or `N x N`. With a forest,
-    20,000 rows of 10 columns and 5 targets took 31 s and .95 GiB (.35 of them imports and data), and 1,000 means and
-    standard deviations of each target 275 s, on one shared core (`python -m tests.benchmarks several_targets`).
+    what one of as many rows as there are entries costs: nothing is as large as `NT x NT`, or `N x N`. Standard
+    deviations cost far more than means.
 
     :param kernel: `"auto"`, a sum of forests, boosted trees, local slopes, a smooth and a linear part, or of rough
         parts and a linear one where the targets vary on all scales, with a noise that may vary with x, all weighed by
         predictions of held-out rows (:func:`gpytorch_partition.presets.default_model`; the best and the slowest; fewer
-        than 10 rows and constant targets get `"forest"`); `"forest"` (supervised; the fastest), `"fast_cluster"`,
-        `"mondrian"`; a tree ensemble, a kernel, a class of kernels or a function, as the list below says. (Default:
-        `"auto"`.)
+        than 10 rows and constant targets get `"forest"`); `"forest"` (supervised; above some thousand rows slower than
+        the next two), `"fast_cluster"`, `"mondrian"`; a tree ensemble, a kernel, a class of kernels or a function, as
+        the list below says. (Default: `"auto"`.)
     :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own.
         (Default: 200.)
     :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and
@@ -151,6 +155,9 @@ class PartitionGPRegressor(
 
     What `kernel` may be beside a name:
 
+    - **`"mondrian"`** has the median distance of the rows as its width, whatever the targets are. To choose it, give a
+        function that builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime`, and calls
+        :func:`~gpytorch_partition.lifetime_sweep` on the rows and targets.
     - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, `kernel=LGBMRegressor().fit(X, y)` (or one
         that is not fitted), sees columns as they are; tables must hold numbers. Its trees have seen the targets, so
         scale and noise are chosen by clones of it in folds: 90 % intervals of seven ensembles with default settings
@@ -167,12 +174,14 @@ class PartitionGPRegressor(
 
     Fitted attributes:
 
-    - `model_`, `likelihood_`, `kernel_`: the GPyTorch model of standardized data, its likelihood and its kernel; of
+    - `model_`, `likelihood_`, `kernel_`: the GPyTorch model of standardized data, its likelihood and its kernel, which
+        takes rows as `model_.train_inputs[0]` has them (as they came, if a kernel was given that was built already); of
         several targets a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood of GPyTorch.
     - `noise_`, `outputscale_`: variances of the noise and of the function, in squared units of the targets. Where the
         noise varies (`"auto"`), its level; `"auto"` has several outputscales in `kernel_`, and 1 beside the targets'
         variance here. `T` of each for several targets.
     - `target_covariance_`: for several targets the `T x T` covariance B of their functions, in their units.
+    - `target_name_`: for one target its name, that of the Series, which pictures have on their axes; None without.
     - `target_names_`: for several targets their names, those of the data frame or y0, y1 and so on.
     - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"`.
     - `log_predictive_density_`: for `"auto"`, the mean log density of held-out rows, in nats, of standardized targets;
@@ -222,6 +231,9 @@ class PartitionGPRegressor(
         r"""
         Build the kernel and choose the hyperparameters.
 
+        Rows that are copies of others, target included, are left out with a warning where that matters
+        (:func:`~gpytorch_partition.inputs.copies.rows_without_copies`).
+
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
             table, a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories, dates and
             missing cells, as :class:`~gpytorch_partition.tables.TableEncoder` reads them. Forests split on sets of
@@ -258,8 +270,18 @@ class PartitionGPRegressor(
             if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
                 self._fit_by_folds(X, y, weights)
             else:
+                self._warn_of_few_rows(y)
                 self._fit_kernel(X, y, rows, weights)
         return self
+
+    def _warn_of_few_rows(self, y: np.ndarray) -> None:
+        if self._chooses_by_folds and y.ndim == 1 and 1 < len(y) < FEWEST_ROWS:
+            warnings.warn(
+                f"expected {FEWEST_ROWS} rows or more to choose a model by, got {len(y)}: the kernel is a plain "
+                "forest, or that of the ensemble, and its intervals are too narrow (of 90 % they held 76 with 5 rows)",
+                UserWarning,
+                stacklevel=level_of_caller(),
+            )
 
     def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, RowWeights | None]:
         """Rows that count, their targets, and their weights."""
@@ -273,7 +295,7 @@ class PartitionGPRegressor(
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
         warn_of_rounding(y)
-        return X, y, row_weights
+        return self._without_copies(X, y, row_weights)
 
     def _fit_by_folds(self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None) -> None:
         """The default model, or that of an ensemble, in the time that there is."""
@@ -295,7 +317,7 @@ class PartitionGPRegressor(
                 self._fit_model(x, targets, points, weights)
 
     def _read_target(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        self._target_names = None
+        self._target_names = name_of_target(y)
         X, y = self._read(X, y, reset=True, y_numeric=True, ensure_all_finite=self._finiteness)
         return X, y.astype(np.float64)
 
@@ -374,11 +396,10 @@ class PartitionGPRegressor(
         :param return_cov: Also return the `N x N` covariance, in squared units; it is dense and costs a solve per row.
             For T targets it is `N x N x T`, one for each, as that of scikit-learn's `GaussianProcessRegressor`;
             :meth:`sample_y` is joint in rows and targets. (Default: no.)
-        :param quantiles: Also return these quantiles of each row, a column each (`N x q`, or `N x T x q`), in units of
-            the targets:
-            `(0.05, 0.95)` are the ends of intervals of 90 %. They are those of a Gaussian with the mean and standard
-            deviation, which follows a noise that varies; where `"auto"` has found outliers, those of Student-t noise
-            beside the Gaussian function. (Default: none.)
+        :param quantiles: Also return these quantiles of each row, a column each, in the order given (`N x q`, or
+            `N x T x q`), in units of the targets: `(0.05, 0.95)` are the ends of intervals of 90 %. They are those of a
+            Gaussian with the mean and standard deviation, which follows a noise that varies; where `"auto"` has found
+            outliers, those of Student-t noise beside the Gaussian function. (Default: none.)
         :param include_noise: Whether uncertainty is that of new observations, not of the function alone. The means are
             the same. (Default: yes.)
         :return: `N` (or `N x T`) means, or a tuple.
@@ -460,7 +481,7 @@ class PartitionGPRegressor(
 
     @property
     def kernel_(self) -> Kernel:
-        """The kernel, without its outputscale."""
+        """The kernel, without its outputscale, of rows such as `model_.train_inputs[0]`."""
         check_is_fitted(self, "model_")
         return self.model_.covar_module if self._has_several else self.model_.covar_module.base_kernel
 
@@ -468,7 +489,6 @@ class PartitionGPRegressor(
 
     _for_new_holes = "predictions are averaged over the values of similar training rows, and as uncertain as these vary"
     log_marginal_likelihood_value_: float | None
-    _counted_rows: np.ndarray | None = None  # numbers of the rows that count; None for all
 
     def _check_parameters(self) -> None:
         check_given(self.kernel, NAMES)

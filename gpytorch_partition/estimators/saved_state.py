@@ -131,6 +131,7 @@ def _check_description(owner: object, state: Mapping[str, Any]) -> None:
     is_right = parts is None or (_are(parts, known.__contains__) and 0 < len(parts) == len(set(parts)))
     check_saved(is_right, owner, "the names of its parts")
     check_saved(isinstance(noise, Mapping), owner, "what its noise is")
+    check_saved(noise.get("long_tail") in (None, "above", "below"), owner, "the side of a long tail")
     if parts is not None:
         threshold = noise["threshold"]
         check_saved(isinstance(noise["noise_varies"], bool), owner, "whether its noise varies")

@@ -18,7 +18,8 @@ class Judgement(NamedTuple):
     :param std: Standard deviations.
     :param lower: The lower ends of central 90 % intervals.
     :param upper: The upper ends.
-    :param log_density: Log densities of the targets, in nats.
+    :param log_density: Log densities of the targets in their own unit, in nats. `summary()` and `compare` print NLPDs
+        of targets in standard deviations: `-(log_density.mean() + log(std))` with that of the training targets.
     :param level: The probabilities of the least central intervals that hold the targets: a target is inside the
         central interval of probability p if its level is p or less.
     """
@@ -52,8 +53,9 @@ class Judgement(NamedTuple):
 
         :param level: Probabilities, one or `L`. (Default: 0.9.)
         :param sample_weight: `N` weights of the targets. (Default: None, the same.)
+        :raises ValueError: If a probability is not between 0 and 1.
         """
-        inside = self.level[:, None] <= np.atleast_1d(level)
+        inside = self.level[:, None] <= np.atleast_1d(_checked_level(level))
         return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
 
 
@@ -91,14 +93,35 @@ def coverage(
     :param level: Nominal shares between 0 and 1, one or `L`. (Default: 0.9.)
     :param sample_weight: `N` weights of the targets. (Default: None, the same.)
     :return: Shares between 0 and 1, of the shape of `level`; :math:`O(N L)` time and memory.
+    :raises ValueError: If a nominal share is not between 0 and 1.
 
     Example:
         >>> coverage(np.array([0.0, 1.0, 2.0]), np.zeros(3), np.ones(3), np.array([0.5, 0.9, 0.99]))
         array([0.33333333, 0.66666667, 1.        ])
     """
-    distance, half_width = np.abs(y - mean) / std, norm.ppf(0.5 + np.asarray(level) / 2)
+    distance, half_width = np.abs(y - mean) / std, norm.ppf(0.5 + _checked_level(level) / 2)
     inside = distance[:, None] <= np.atleast_1d(half_width)
     return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
+
+
+def _checked_level(level: float | np.ndarray) -> np.ndarray:
+    found = np.asarray(level, dtype=np.float64)
+    if not ((found >= 0) & (found <= 1)).all():
+        raise ValueError(
+            f"expected level between 0 and 1, such as 0.9 for intervals of 90 %, got {level!r}{of_percentages(found)}"
+        )
+    return found
+
+
+def of_percentages(values: np.ndarray) -> str:
+    """
+    What to write for percentages, if these are some.
+
+    :param values: What was given as probabilities.
+    """
+    if not values.size or not ((values > 0) & (values < 100)).all() or not (values > 1).any():
+        return ""
+    return f": give probabilities, {[float(f'{percent / 100:.10g}') for percent in values.ravel()]}, not percentages"
 
 
 def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:

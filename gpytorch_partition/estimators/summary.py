@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -25,6 +26,9 @@ from gpytorch_partition.settings import iterative
 _MOST_ROWS = 5_000  # training rows, evenly spread, that shares of variances are computed on
 _MOST_COLUMNS = 8  # lengthscales shown, of columns that matter:
 _LEAST_RELEVANCE = 0.01  # of the largest of a part
+_NLPD_OF_MEAN = 0.5 * (1 + math.log(2 * math.pi))  # of standardized targets, by a Gaussian of their mean and deviation
+_OUTLIER = 0.25  # of the usual weight, below which a row is an outlier
+_SKEWED = 1.0  # skewness from which on logarithms are thought of
 _MOST_TARGETS = 4  # correlations of a target that are shown
 
 
@@ -102,14 +106,21 @@ class ModelSummary:
     :param noise_std: Standard deviation of the noise, in units of the targets; where it varies, its root mean square.
     :param noise_range: Its least and largest over the training rows; None where it is constant.
     :param log_marginal_likelihood: In nats, of the standardized targets; None where weights were chosen otherwise.
-    :param log_predictive_density: Mean over held-out rows, in nats; None where no rows were held out.
+    :param log_predictive_density: Mean over held-out rows, in nats, of standardized targets: with the sign changed the
+        NLPD, as which it is printed; None where no rows were held out.
     :param at_bounds: Hyperparameters at a bound.
     :param seconds: Seconds of the stages of the fit, by name.
     :param row_weights: The least and the largest weight of a training row, which divides the noise's variance there;
-        None where all weigh 1.
+        None where all weigh 1, and with Student-t noise, which has weights of its own.
     :param left_out: What the default model leaves out for the budget of its time. (Default: nothing.)
     :param degrees_of_freedom: Of Student-t noise, whose outliers have small weights; None where noise is Gaussian.
+    :param num_outliers: Rows that Student-t noise gives less than a quarter of the usual weight. (Default: 0.)
+    :param is_skewed: Whether all targets are above 0, and far less skewed in logarithms. (Default: no.)
+    :param long_tail: Side of the predictions, "above" or "below", on which nearly all outliers lie: they are the long
+        tail of the targets, and noise is Gaussian. None where they do not, or Student-t noise was not tried.
     :param constant_columns: Names of columns that are the same in all training rows, or empty.
+    :param has_usual_width: Whether the width of a Mondrian kernel is the median distance of the rows, as that of
+        `kernel="mondrian"` is.
     :param targets: Several targets one by one; the numbers above are then root mean squares over all of them, in
         standard deviations of each. (Default: one target.)
     """
@@ -130,8 +141,12 @@ class ModelSummary:
     row_weights: tuple[float, float] | None = None
     left_out: tuple[str, ...] = ()
     degrees_of_freedom: float | None = None
+    num_outliers: int = 0
+    is_skewed: bool = False
+    long_tail: str | None = None
     targets: tuple[TargetSummary, ...] = ()
     constant_columns: tuple[str, ...] = ()
+    has_usual_width: bool = False
 
     def __str__(self) -> str:
         size = f"{counted(self.num_rows, 'row')}, {counted(self.num_columns, 'column')}"
@@ -142,21 +157,33 @@ class ModelSummary:
     def facts(self) -> dict[str, str]:
         """What there is to say beside the parts, by what it is about."""
         found = {
-            "function": f"standard deviation {self.function_std:.4g} over the rows "
+            "function": f"means have a standard deviation of {self.function_std:.4g} over the rows "
             f"(targets: {self.target_std:.4g}; the prior expects {self.prior_std:.4g})",
             "noise": self._noise(),
         }
         if self.targets:
             found = {f"target {each.name}": str(each) for each in self.targets}
         if self.degrees_of_freedom is not None:
-            found["outliers"] = f"Student-t noise with {self.degrees_of_freedom:g} degrees of freedom"
+            found["outliers"] = (
+                f"{counted(self.num_outliers, 'row')}, which count less than a quarter; Student-t noise with "
+                f"{self.degrees_of_freedom:g} degrees of freedom, whose standard deviation above includes outliers"
+            )
+        if self.long_tail is not None:
+            found["long tail"] = f"{self.long_tail} the predictions, so noise is Gaussian; logarithms may fit better"
+        elif self.is_skewed:
+            found["skewed"] = "targets are above 0, with a long tail: a model of their logarithms may fit better"
         if self.row_weights is not None:
             found["weights"] = "of rows, from {:.4g} to {:.4g}; the noise is that of weight 1".format(*self.row_weights)
         found |= facts_of_parts(self.parts, self.constant_columns)
+        if self.has_usual_width:
+            found["width"] = "the median distance of the rows, not chosen by targets (lifetime_sweep would choose it)"
         if self.log_marginal_likelihood is not None:
             found["likelihood"] = f"log marginal likelihood {self.log_marginal_likelihood:.2f} nats"
         if self.log_predictive_density is not None:
-            found["held out"] = f"log predictive density {self.log_predictive_density:.3f} nats a row"
+            found["held out"] = (
+                f"NLPD {-self.log_predictive_density + 0.0:.3f} nats a row of targets in standard deviations (without "
+                f"any column: {_NLPD_OF_MEAN:.3f})"
+            )
         found["at bounds"] = ", ".join(f"{name} = {value}" for name, value in self.at_bounds.items()) or "none"
         if self.seconds:
             found["seconds"] = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
@@ -164,11 +191,12 @@ class ModelSummary:
         return found
 
     def _noise(self) -> str:
-        share = f"{_percent(self.noise_std / self.target_std)} of the targets'" if self.target_std else ""
+        share = f" ({_percent(self.noise_std / self.target_std)} of theirs)" if self.target_std else ""
+        found = f"standard deviation {self.noise_std:.4g} in the targets' units{share}"
         if self.noise_range is None:
-            return f"standard deviation {self.noise_std:.4g} ({share}), the same everywhere"
+            return f"{found}, the same everywhere"
         low, high = self.noise_range
-        return f"standard deviation {self.noise_std:.4g} ({share}), varies with x from {low:.4g} to {high:.4g}"
+        return f"{found} on average, varies with x from {low:.4g} to {high:.4g}"
 
     def _repr_html_(self) -> str:
         """A table of the parts and one of the facts, for notebooks."""
@@ -225,11 +253,12 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
     with iterative():
         priors = [part.prior_variance(some) for part in parts]
         means = torch.stack([part.mean(some, x, alpha) for part in parts])
-    names = description_of(model)["parts"] or [type(part.kernel).__name__ for part in parts]
+    description = description_of(model)
+    names = description["parts"] or [type(part.kernel).__name__ for part in parts]
     found = described(parts, names, priors, covariance_shares(means), columns, some)
     noise = scale * noise_variances(model.likelihood, some).double().sqrt()
     weights, tails = weights_of(model.likelihood), student_t_noise(model.likelihood)
-    weights = None if weights is None or bool((weights == 1).all()) else weights
+    weights = None if weights is None or tails is not None or bool((weights == 1).all()) else weights
     varies = bool((noise - noise[0]).abs().max() > 1e-6 * noise[0])
     return ModelSummary(
         num_rows=len(x),
@@ -239,10 +268,33 @@ def summary_of(model: PartitionGP, unit: Standardization, columns: list[str], **
         prior_std=scale * max(0.0, sum(priors)) ** 0.5,
         noise_std=float(noise.square().mean().sqrt()),
         degrees_of_freedom=None if tails is None else float(tails.df),
+        long_tail=description["noise"].get("long_tail"),
+        num_outliers=0 if tails is None else int((tails.weights < _OUTLIER * tails.weights.median()).sum()),
+        is_skewed=is_skewed(unit.undo(model.train_targets.double())),
         row_weights=None if weights is None else (float(weights.min()), float(weights.max())),
         noise_range=(float(noise.min()), float(noise.max())) if varies else None,
         **others,
     )
+
+
+def is_skewed(targets: Tensor) -> bool:
+    """
+    Whether targets (`N`) are above 0 with a long tail, of which logarithms take more than half.
+
+    Example:
+        >>> normal = torch.randn(500, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        >>> is_skewed(normal.exp()), is_skewed(normal + 9)
+        (True, False)
+    """
+    if len(targets) < 3 or not bool((targets > 0).all()):
+        return False
+    skewness = _skewness(targets)
+    return skewness > _SKEWED and abs(_skewness(targets.log())) < skewness / 2
+
+
+def _skewness(values: Tensor) -> float:
+    centred = values - values.mean()
+    return float(centred.pow(3).mean() / centred.square().mean().clamp_min(torch.finfo(values.dtype).tiny) ** 1.5)
 
 
 @torch.no_grad()

@@ -18,11 +18,20 @@ from torch import Tensor
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.missing_cells import refuse_holes
 from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
 from gpytorch_partition.tables import NumberView, TableEncoder
+from gpytorch_partition.tables.arrays import plain_targets
 from gpytorch_partition.tables.cells import is_missing, names_of
 from gpytorch_partition.tables.encoder import is_table
 
 logger = logging.getLogger(__name__)
+
+_REMEDIES = Remedies(
+    words="leave these rows out, X[keep] and y[keep] with keep = pandas.to_numeric(y, errors='coerce').notna()",
+    units="take off what is beside the number, y.str.strip({0!r}).str.replace(',', '.').astype(float)",
+    commas="write decimal points for commas, y.str.replace(',', '.').astype(float)",
+    classes="PartitionGPClassifier and PartitionSVC learn classes",
+)
 
 
 class ReadsTables:
@@ -49,6 +58,7 @@ class ReadsTables:
         _check_rows(X)
         if not (isinstance(y, str) and y == "no_validation"):
             check_targets(y, bool(options.get("y_numeric")))
+            y = plain_targets(y)
         if reset:
             vars(self).pop("encoder_", None)
         encodes = (is_table(X) or self.categorical_features is not None) if reset else self.encoder_ is not None
@@ -171,6 +181,7 @@ def check_targets(y: Any, are_numbers: bool) -> None:
     :param are_numbers: Whether numbers are expected.
     :raises ValueError: With what to do.
     """
+    is_arrow, y = hasattr(y, "is_valid"), plain_targets(y)
     values = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "iloc") or isinstance(y, list) else np.empty(0)
     if are_numbers:
         refuse_times(values)
@@ -178,17 +189,17 @@ def check_targets(y: Any, are_numbers: bool) -> None:
         return
     missing = np.array([is_missing(value) for value in values]) if values.dtype.kind == "O" else values != values
     if missing.any():
+        keep = (
+            "y.filter(keep) with keep = numpy.asarray(y.is_valid())"
+            if is_arrow
+            else "y[keep] with keep = ~pandas.isna(y)"
+        )
         raise ValueError(
             f"Input y contains NaN. Of {len(values)} targets {int(missing.sum())} are missing, the first in row "
-            f"{int(missing.argmax())}: leave these rows out, X[keep] and y[keep] with keep = ~pandas.isna(y)"
+            f"{int(missing.argmax())}: leave these rows out, X[keep] and {keep}"
         )
-    if are_numbers and values.dtype.kind != "f":
-        try:
-            values.astype(object).astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"expected targets that are numbers: {error}. PartitionGPClassifier and PartitionSVC learn classes"
-            ) from error
+    if are_numbers and values.dtype.kind != "f" and (odd := odd_targets(values)):
+        raise ValueError(f"expected targets that are numbers: {told_of_odd(odd, len(values), _REMEDIES)}")
 
 
 def refuse_times(targets: np.ndarray) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.tables import refuse_times
+from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.presets.assembly import own_description, unfitted_kernel
 from gpytorch_partition.stages import stage
@@ -26,6 +27,10 @@ from gpytorch_partition.tables.cells import is_missing
 from gpytorch_partition.training.coregionalization import Coregionalization, fit_coregionalization
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
+_REMEDIES = Remedies(
+    words="make them missing entries, pandas.to_numeric(..., errors='coerce') of each target",
+    classes="PartitionGPClassifier learns classes, of one target",
+)
 _FEWEST_ENTRIES = 2  # of a target, without which it has no variance
 
 
@@ -43,6 +48,19 @@ def has_several(y: Any) -> bool:
     return shape is not None and len(shape) == 2 and shape[1] > 1
 
 
+def name_of_target(y: Any) -> list[str] | None:
+    """
+    The name that one target has, as a Series has one, in a list; None if it has none.
+
+    Example:
+        >>> import pandas as pd
+        >>> name_of_target(pd.Series([1.0, 2.0], name="price")), name_of_target([1.0, 2.0])
+        (['price'], None)
+    """
+    name = getattr(y, "name", None)
+    return [str(name)] if isinstance(name, str | int) and name != "" else None
+
+
 def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.object_] | None]:
     """
     Targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame.
@@ -57,7 +75,7 @@ def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.object
         ValueError: expected two entries or more of every target, got 1 of y[:, 1]
     """
     values, names = _values(y)
-    check_consistent_length(X, values)
+    check_consistent_length(*X.values() if isinstance(X, Mapping) else [X], values)
     for number, count in enumerate((~np.isnan(values)).sum(0)):
         if count < _FEWEST_ENTRIES:
             told = f"y[:, {number}]" if names is None else repr(names[number])
@@ -121,14 +139,11 @@ def _numbers(values: np.ndarray) -> NDArray[np.float64]:
     if values.dtype.kind == "c":
         raise ValueError("Complex data not supported: expected targets that are real numbers")
     refuse_times(values)
-    try:
-        if values.dtype.kind == "O":
-            values = np.where(np.vectorize(is_missing, otypes=[bool])(values), np.nan, values)
-        return np.ascontiguousarray(values, dtype=np.float64)  # sums of columns round as they are laid out
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"expected targets that are numbers: {error}. PartitionGPClassifier learns classes, of one target"
-        ) from error
+    if values.dtype.kind == "O":
+        values = np.where(np.vectorize(is_missing, otypes=[bool])(values), np.nan, values)
+    if values.dtype.kind in "OUT" and (odd := odd_targets(values, "row {0} of y[:, {1}]")):
+        raise ValueError(f"expected targets that are numbers: {told_of_odd(odd, values.size, _REMEDIES)}")
+    return np.ascontiguousarray(values, dtype=np.float64)  # sums of columns round as they are laid out
 
 
 def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:

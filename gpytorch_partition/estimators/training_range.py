@@ -38,7 +38,11 @@ _MOST_NAMES = 3
 
 
 class OutsideRangeWarning(UserWarning):
-    """Rows lie outside the range of the training rows, and the model is as sure there as inside."""
+    """
+    Rows lie outside the range of the training rows, and the model is as sure there as inside.
+
+    Leave these rows out, fit to some from there, or take `kernel="auto"`, whose smooth part widens intervals there.
+    """
 
 
 class TrainingRange(NamedTuple):

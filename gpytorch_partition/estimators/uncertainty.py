@@ -13,8 +13,8 @@ from scipy.stats import norm
 from torch import Tensor
 from torch.distributions import StudentT
 
-from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.likelihoods import student_t_noise
+from gpytorch_partition.estimators.scores import Judgement, of_percentages
+from gpytorch_partition.likelihoods import StudentTNoise, student_t_noise
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
 from gpytorch_partition.likelihoods.scale_mixture import log_densities, student_levels, student_quantiles
 from gpytorch_partition.models.counted_gp import CountedGP, CountedPosterior
@@ -91,7 +91,7 @@ def _variances_and_scales(likelihood: Any, x: Tensor, std: np.ndarray, unit: flo
     return np.maximum(std**2 - unit**2 * variances.numpy(), 0.0), scales
 
 
-def judged(model: Any, X: Any, y: np.ndarray) -> Judgement:
+def judged(model: Any, X: Any, y: np.ndarray, weights: np.ndarray | None = None) -> Judgement:
     """
     The predictive distributions of new observations beside the observations, in one pass: Gaussian ones, or where the
     model has found outliers those of Student-t noise.
@@ -99,17 +99,30 @@ def judged(model: Any, X: Any, y: np.ndarray) -> Judgement:
     :param model: A fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor` of one target.
     :param X: `N x D` rows.
     :param y: `N` targets.
+    :param weights: `N` weights above 0, which divide the variance of the noise. (Default: None, 1.)
     """
     rows = model._checked_rows(X)
-    mean, std = model._moments(rows, True, True)
-    if (noise := student_t_noise(model.likelihood_)) is None:
+    mean, std = model._moments(rows, True, weights is None)
+    heavy = student_t_noise(model.likelihood_)
+    if weights is None and heavy is None:
         return Judgement.gaussian(y, mean, std)
-    ends = model._quantiles(rows, mean, std, np.array([0.05, 0.95]), True)
-    function, scales = _variances_and_scales(model.likelihood_, model._points(rows), std, model._y_scale)
-    errors, df = y - mean, float(noise.df)
+    noise = model._noise_of(model._points(rows))
+    function = np.maximum(std**2 - noise, 0.0) if weights is None else std**2
+    noise = noise if weights is None else noise / weights
+    total = np.sqrt(function + noise)
+    return Judgement.gaussian(y, mean, total) if heavy is None else _heavy_tailed(y, mean, function, noise, heavy)
+
+
+def _heavy_tailed(
+    y: np.ndarray, mean: np.ndarray, function: np.ndarray, noise: np.ndarray, heavy: StudentTNoise
+) -> Judgement:
+    """Those of Gaussian functions with these means and variances (`N` each) and Student-t noise of these variances."""
+    errors, scales, df = y - mean, noise * float((heavy.df - 2) / heavy.df), float(heavy.df)
+    ends = student_quantiles(mean, function, scales, df, np.array([0.05, 0.95]))
     first, second, third = map(torch.from_numpy, (errors, function, scales))
     densities = log_densities(first, second, third, df).numpy()
-    return Judgement(mean, std, ends[:, 0], ends[:, 1], densities, student_levels(errors, function, scales, df))
+    levels = student_levels(errors, function, scales, df)
+    return Judgement(mean, np.sqrt(function + noise), ends[:, 0], ends[:, 1], densities, levels)
 
 
 def checked_quantiles(quantiles: Any) -> np.ndarray:
@@ -131,7 +144,7 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
     if found.ndim != 1 or not len(found) or not ((found > 0) & (found < 1)).all():
         raise ValueError(
             "expected quantiles as a sequence of probabilities strictly between 0 and 1, such as (0.05, 0.95) for an "
-            f"interval of 90 %, got {quantiles!r}"
+            f"interval of 90 %, got {quantiles!r}{of_percentages(found)}"
         )
     return found
 

@@ -19,7 +19,12 @@ _SPREAD = 0.25  # of the points' middle, in units of the building rows' middle
 
 
 class OtherUnitsWarning(UserWarning):
-    """A kernel compares points that come in other units than the rows that it was built on."""
+    """
+    A kernel compares points that come in other units than the rows that it was built on.
+
+    Build it on rows as it will get them: where a model has an input transformation, on the transformed ones,
+    `RandomForestKernel(transform(train_X), train_Y)`.
+    """
 
 
 class BuildingRange(torch.nn.Module):

@@ -53,7 +53,7 @@ class DefaultGP(PartitionGP):
 
     def extra_repr(self) -> str:
         """Rows, and the weights of the parts."""
-        weights = [float(part.outputscale) for part in self.covar_module.modules() if type(part) is ScaleKernel][1:]
+        weights = [part.outputscale.item() for part in self.covar_module.modules() if type(part) is ScaleKernel][1:]
         told = ", ".join(f"{name} {weight:.3g}" for name, weight in zip(self.description["parts"], weights))
         return f"{counted(len(self.train_targets), 'row')}, weights: {told}"
 
@@ -128,9 +128,10 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
 
 
 def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
-    noise = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
+    noise: dict[str, Any] = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
     noise |= {} if data.weights is None else {"has_weights": True}
     noise |= {} if choice.tails is None else {"has_tails": True}
+    noise |= {} if choice.long_tail is None else {"long_tail": choice.long_tail}
     return {
         "parts": list(choice.outputscales),
         "noise": noise,

@@ -67,6 +67,8 @@ class Choice:
     :param held_out: What the weights were judged by; patches are left out.
     :param tails: Student-t noise of new observations; None where noise is Gaussian.
     :param constant: The choice with constant noise, where noise varies.
+    :param long_tail: Side of the predictions, "above" or "below", on which nearly all outliers lie, so that noise
+        stayed Gaussian; None where they do not.
     """
 
     outputscales: dict[str, float]
@@ -80,6 +82,7 @@ class Choice:
     held_out: HeldOutRows = _NO_ROWS
     tails: HeavyTails | None = None
     constant: Choice | None = None
+    long_tail: str | None = None
 
     @property
     def is_rough(self) -> bool:

@@ -73,8 +73,8 @@ def default_model(
 
     Where held-out rows gain 5 nats by heavy tails, noise is Student's t, and outliers among the targets count for
     little (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`,
-    :class:`~gpytorch_partition.likelihoods.StudentTLikelihood`; rough parts keep Gaussian noise). All is then chosen
-    up to three times more.
+    :class:`~gpytorch_partition.likelihoods.StudentTLikelihood`; rough parts keep Gaussian noise, and so do targets with
+    a long tail on one side, or of which a quarter are the same number). All is then chosen up to three times more.
 
     Nothing is left to train. The model computes in float64, since beside the eigenvalues of a strong smooth part
     float32 has no digits left for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import torch
@@ -10,7 +9,6 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.likelihoods.scale_mixture import expected_precisions
 from gpytorch_partition.presets.assembly import assemble
@@ -24,7 +22,8 @@ _MOST_ROUNDS = 3  # of EM, where all rows choose; one where models of all must p
 _NUM_FOLDS = 3  # of all rows, where few of them chose
 _OUTLIER = 0.5  # precision below which a row counts as one, beside 1 of a row like most
 _FEWEST_OUTLIERS = 10  # whose side says something
-_ONE_SIDED = 0.9  # share on one side from which on targets are taken for skewed
+_ONE_SIDED = 0.8  # share on one side, and one more, from which on they are the long tail of the targets
+_COMMON = 0.25  # share of the targets that are the same number
 
 
 def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
@@ -39,7 +38,9 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     with x, or from a constant one, whichever suits heavy tails better: a forest of the residuals takes outliers for
     places where the noise is large.
 
-    Rough fields keep Gaussian noise.
+    Rough fields keep Gaussian noise. So do targets whose outliers lie on one side of the predictions, and those of
+    which more than a quarter are the same number: that is the long tail of amounts and counts, or there are many zeros,
+    and a mean without them is too low.
 
     :param choice: The choice with Gaussian noise.
     :param data: Rows and targets that it was made by.
@@ -48,6 +49,8 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     best = _with_tails(choice)
     if choice.is_rough or best.tails is None or not best.tails.gain > setup.options.least_tail_gain:
         return choice, data
+    if (side := _long_tail(best)) is not None or _has_common_value(data.y):
+        return replace(choice, long_tail=side), data
     found, weighted = best, data
     for _ in range(_MOST_ROUNDS if len(choice.held_out.rows) == len(data.y) else 1):
         weights = _expected_precisions(found, weighted, _own_weights(data), setup)
@@ -58,27 +61,29 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
         if not (again.log_density - found.log_density) * len(again.held_out.rows) > setup.options.least_noise_gain:
             break
         found, weighted = again, next_data
-    _warn_of_one_side(found)
     return found, weighted
 
 
-def _warn_of_one_side(choice: Choice) -> None:
-    """Errors of measurement go both ways: what goes one way may be the long tail of the targets themselves."""
+def _long_tail(choice: Choice) -> str | None:
+    """
+    Whether outliers lie "above" or "below" their predictions, nearly all of them.
+
+    Errors of measurement go both ways: what goes one way is the long tail of the targets themselves, which means must
+    not leave out. Of tosses of a coin, 10 or more go one way so often once in 50 times, 50 once in 100,000.
+    """
     assert choice.tails is not None
     rows, tails = choice.held_out, choice.tails
     precisions = expected_precisions(rows.errors, rows.variances, tails.factor * rows.noise, tails.df)
     outliers = rows.errors[precisions < _OUTLIER]
     above, number = int((outliers > 0).sum()), len(outliers)
-    most, side, low = (above, "above", "low") if 2 * above > number else (number - above, "below", "high")
-    if number >= _FEWEST_OUTLIERS and most >= _ONE_SIDED * number:
-        warnings.warn(
-            f"{most} of {number} outliers among the targets of held-out rows lie {side} their predictions, and count "
-            f"for little: means follow the other rows, and are too {low} on average if these targets are no errors but "
-            "the long tail of what is predicted (amounts, counts, many zeros). Learn the logarithm then, or keep "
-            "Gaussian noise by options=Options(least_tail_gain=1e9) of gpytorch_partition.presets",
-            UserWarning,
-            stacklevel=level_of_caller(),
-        )
+    if number < _FEWEST_OUTLIERS or max(above, number - above) < _ONE_SIDED * number + 1:
+        return None
+    return "above" if 2 * above > number else "below"
+
+
+def _has_common_value(y: Tensor) -> bool:
+    """Whether many targets are the same number, such as 0, beside which all others would be outliers."""
+    return int(y.unique(return_counts=True)[1].max()) > _COMMON * len(y)
 
 
 def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:

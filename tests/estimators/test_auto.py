@@ -91,11 +91,13 @@ def test_missing_values_that_only_new_rows_have(fitted):
     assert np.isfinite(std).all()
 
 
-@pytest.mark.parametrize(("x", "y"), [(X[:5], Y[:5]), (X, np.ones(200))])
-def test_too_little_to_choose_by_leaves_the_forest(x, y):
+@pytest.mark.parametrize(
+    ("x", "y", "warned"), [(X[:5], Y[:5], "10 rows or more to choose .* got 5"), (X, np.ones(200), "constant")]
+)
+def test_too_little_to_choose_by_leaves_the_forest(x, y, warned):
     """And its state."""
     model = PartitionGPRegressor("auto", random_state=0)
-    with pytest.warns():
+    with pytest.warns(match=warned):
         model.fit(x, y)
     assert type(model.kernel_).__name__ == "RandomForestKernel"
     copied = PartitionGPRegressor.from_state(model.to_state())

@@ -106,8 +106,11 @@ class TestImportance:
             FOREST.importance(FRAME)
         with pytest.raises(ValueError, match="expected a number of repeats, 1 or more, got n_repeats='two'"):
             FOREST.importance(FRAME, CLASSES, n_repeats="two")
-        with pytest.raises(TypeError, match="give a DataFrame"):
-            FOREST.importance({name: FRAME[name].to_numpy() for name in FRAME}, CLASSES)
+
+    def test_rows_of_a_mapping_are_permuted(self):
+        expected = FOREST.importance(FRAME, CLASSES, n_repeats=2).permutation
+        table = {name: FRAME[name].to_numpy() for name in FRAME}
+        np.testing.assert_array_equal(FOREST.importance(table, CLASSES, n_repeats=2).permutation, expected)
 
 
 class TestNearestRows:
@@ -128,6 +131,32 @@ class TestNearestRows:
             model.nearest_rows(ROWS, k=61)
 
 
-def test_what_it_has_not_is_not_there():
-    """Partial dependence is scikit-learn's, of probabilities, without intervals: docs/explaining.md says so."""
-    assert not hasattr(PartitionGPClassifier, "partial_dependence")
+class TestPartialDependence:
+    HOLES = FRAME.assign(b=FRAME["b"].mask(FRAME["b"] > 1), town=FRAME["town"].mask(FRAME["a"] > 1))
+    MODEL = PartitionGPClassifier("forest", 30, random_state=0).fit(HOLES, CLASSES)
+
+    @pytest.mark.parametrize("column", ["b", "town"])
+    def test_it_is_the_mean_probability_of_rows_with_the_value(self, column):
+        found = self.MODEL.partial_dependence(self.HOLES, column, grid_resolution=5, target="mid")
+        expected = [self.MODEL.predict_proba(self.HOLES.assign(**{column: value}))[:, 2].mean() for value in found.grid]
+        np.testing.assert_allclose(found.mean, expected)
+        assert len(found.grid) == (5 if column == "b" else 2)
+
+    def test_of_two_classes_it_is_the_second(self):
+        model = PartitionGPClassifier("forest", 10, random_state=0).fit(ROWS, CLASSES == "mid")
+        found = model.partial_dependence(ROWS, 0, grid=[0.0])
+        assert found.mean == pytest.approx(model.predict_proba(ROWS * [0, 1, 1])[:, 1].mean())
+
+    def test_it_is_drawn_without_intervals(self):
+        found = self.MODEL.partial_dependence(self.HOLES, "b", target="low")
+        axes = found.plot(Figure().subplots())
+        assert axes.get_ylabel() == "mean probability of low"
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == ["mean over the rows"]
+        self.MODEL.partial_dependence(self.HOLES, "town", target="low").plot(Figure().subplots())
+        with pytest.raises(ValueError, match="have no intervals"):
+            found.interval()
+
+    @pytest.mark.parametrize("target", [None, "none", 0])
+    def test_a_class_must_be_one(self, target):
+        with pytest.raises(ValueError, match="one of 'high', 'low', 'mid', got target="):
+            self.MODEL.partial_dependence(self.HOLES, "b", target=target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -224,6 +225,18 @@ def test_scikit_learn_accepts_it(kernel, small):
     machine = PartitionGPClassifier(kernel, num_partitions=5)
     results = check_estimator(machine, expected_failed_checks=not_the_same)
     assert {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
+
+
+def test_copies_are_left_out_unless_equal_rows_have_other_classes():
+    more = np.r_[np.arange(200), np.arange(0, 200, 20)]
+    machine, once = (PartitionGPClassifier("forest", num_partitions=20, random_state=0) for _ in range(2))
+    with pytest.warns(UserWarning, match="10 of 210 rows are copies of others"):
+        machine.fit(X[more], TWO[more])
+    np.testing.assert_array_equal(machine.predict_proba(NEW), once.fit(X[:200], TWO[:200]).predict_proba(NEW))
+    more = np.r_[more, 0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        machine.fit(X[more], np.append(TWO[more[:-1]], "yes" if TWO[0] == "no" else "no"))
 
 
 class TestWeights:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from gpytorch.kernels import Kernel, LinearKernel, RBFKernel, ScaleKernel
@@ -152,14 +153,17 @@ def test_views_are_looked_through():
     np.testing.assert_allclose(model.importance().by_structure, [1, 0, 0], atol=1e-6)
 
 
-def test_rows_of_a_list_are_permuted_and_those_of_a_mapping_refused():
+def test_rows_of_lists_and_of_mappings_are_permuted():
     rows = list(zip(TABLE["a"].tolist(), TABLE["size"].tolist()))
     model = PartitionGPRegressor("forest", num_partitions=5, random_state=0).fit(rows, Y)
     found = model.importance(rows, Y, n_repeats=2).permutation
     np.testing.assert_array_equal(found, model.importance(np.array(rows, dtype=object), Y, n_repeats=2).permutation)
-    model.fit(TABLE, Y)
-    with pytest.raises(TypeError, match="give a DataFrame"):
-        model.importance(TABLE, Y)
+    frame = pd.DataFrame(TABLE).assign(day=pd.date_range("2024-01-01", periods=len(Y), tz="UTC"))
+    model.fit(frame, Y)
+    expected = model.importance(frame, Y, n_repeats=2).permutation
+    for columns in ({name: frame[name].to_list() for name in frame}, {name: frame[name] for name in frame}):
+        found = model.importance(dict(reversed(columns.items())), Y, n_repeats=2).permutation
+        np.testing.assert_allclose(found, expected)
 
 
 def table_of(num_rows):

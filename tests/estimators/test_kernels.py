@@ -49,7 +49,7 @@ def test_a_function_gets_rows_and_targets():
         (CLUSTERS * RBFKernel(), TypeError, "got a PartitionProductKernel"),
         (lambda x, y: RBFKernel(), TypeError, "got a RBFKernel"),
         (lambda x, y: x, TypeError, "function to return a gpytorch Kernel, got Tensor"),
-        (FastClusterKernel(X, 5, batch_shape=(2,)), ValueError, r"got batch shape \(2,\)"),
+        (FastClusterKernel(X, 5, batch_shape=(2,)), ValueError, r"of batch shape \(2,\)"),
     ],
 )
 def test_anything_else_is_refused(kernel, error, message):

@@ -12,7 +12,18 @@ import pandas as pd
 import pytest
 import torch
 import xgboost
-from gpytorch.kernels import LinearKernel, MaternKernel, PolynomialKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import (
+    CosineKernel,
+    IndexKernel,
+    InducingPointKernel,
+    LinearKernel,
+    MaternKernel,
+    MultitaskKernel,
+    PolynomialKernel,
+    RBFKernel,
+    ScaleKernel,
+    SpectralMixtureKernel,
+)
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.mlls import ExactMarginalLogLikelihood
 from lightgbm import LGBMClassifier, LGBMRegressor
@@ -33,6 +44,7 @@ from sklearn.preprocessing import StandardScaler
 from xgboost import XGBRegressor
 
 from gpytorch_partition import (
+    ClusteringKernel,
     FastClusterKernel,
     GroupKernel,
     LandmarkKernel,
@@ -221,7 +233,8 @@ REFUSED = {
     "categories": (lambda: catboost_regressor(cat_features=[0]), "cat_features"),
     "class of ensembles": (lambda: RandomForestRegressor, r"give an instance, RandomForestRegressor\(\)"),
     "class with arguments": (lambda: PolynomialKernel, r"PolynomialKernel\(power=...\)"),
-    "class without rows": (lambda: GroupKernel, r"GroupKernel\(columns=...\)"),
+    "class of clusterings": (lambda: ClusteringKernel, r"kernel=lambda x, y: ClusteringKernel\(x, ...\)"),
+    "class of mixtures": (lambda: SpectralMixtureKernel, r"num_mixtures is a required .*SpectralMixtureKernel\(...\)"),
     "class of anything": (lambda: int, "expected a class of kernels, got the class int"),
 }
 REFUSED_BY_ALL = {
@@ -257,12 +270,77 @@ def test_what_no_estimator_takes_is_refused_with_the_reason(kind, name):
         (RBFKernel() + RBFKernel(ard_num_dims=3, active_dims=(0, 1)), "given 2 columns, got ard_num_dims=3"),
         (ScaleKernel(RBFKernel(active_dims=(1, 3))), r"active_dims below 3, .* got \[1, 3\]"),
         (lambda x, y: RBFKernel(ard_num_dims=4), "got ard_num_dims=4"),
+        (SpectralMixtureKernel(num_mixtures=1), "is given 3 columns, got ard_num_dims=1: give ard_num_dims=3"),
+        (ScaleKernel(CosineKernel()) + RBFKernel(), r"one column for a CosineKernel, .* got 3: give it one"),
     ],
-    ids=["lengthscales", "scaled", "of a sum", "chosen columns", "of a function"],
+    ids=["lengthscales", "scaled", "of a sum", "chosen columns", "of a function", "mixtures", "cosines"],
 )
 def test_kernels_of_other_columns_are_refused(kernel, message):
     with pytest.raises(ValueError, match=message):
         regressor(kernel).fit(X, Y)
+
+
+BATCH = {"batch_shape": torch.Size([2])}
+
+
+def inducing():
+    return InducingPointKernel(RBFKernel(), torch.from_numpy(X[:10]), GaussianLikelihood())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RBFKernel(**BATCH), r"without batch dimensions, got RBFKernel of batch shape \(2,\)"),
+        (lambda: RBFKernel() + ScaleKernel(RBFKernel(), **BATCH), r"AdditiveKernel of batch shape \(2,\)"),
+        (lambda: FastClusterKernel(torch.from_numpy(X), 5, **BATCH), "FastClusterKernel of batch shape"),
+        (lambda: lambda x, y: RBFKernel(**BATCH), "RBFKernel of batch shape"),
+        (lambda: ScaleKernel(MultitaskKernel(RBFKernel(), 2)), r"got a \w+, which has several: .*fit\(X, Y\)"),
+        (lambda: ClusteringKernel(), r"built on rows, got a ClusteringKernel of none: give ClusteringKernel\(torch"),
+        (lambda: RBFKernel() + RandomForestKernel(), "built on rows, got a RandomForestKernel of none"),
+        (lambda: RBFKernel() * IndexKernel(3, active_dims=(0,)), r"an IndexKernel, .* give GroupKernel\(\[0\]\)"),
+        (lambda: SpectralMixtureKernel(2, ard_num_dims=3), "whose 2 mixtures differ, got equal ones"),
+        (lambda: ScaleKernel(inducing()), r"InducingPointKernel, .* LandmarkKernel.from_kernel\(RBFKernel"),
+    ],
+    ids=[
+        "batch",
+        "in a sum",
+        "of ours",
+        "function",
+        "tasks",
+        "no rows",
+        "sum without rows",
+        "codes",
+        "equal mixtures",
+        "inducing",
+    ],
+)
+@pytest.mark.parametrize("targets", [Y, np.c_[Y, -Y]], ids=["one target", "two targets"])
+def test_what_would_predict_something_else_is_refused(make, message, targets):
+    with pytest.raises(ValueError, match=message):
+        regressor(make()).fit(X, targets)
+
+
+def test_a_cosine_of_one_column_is_trained():
+    assert regressor(CosineKernel(active_dims=(0,))).fit(X, Y).predict(NEW).shape == (20,)
+
+
+def test_mixtures_that_differ_are_trained():
+    kernel = SpectralMixtureKernel(2, ard_num_dims=3)
+    kernel.mixture_means = torch.tensor([0.1, 0.3])[:, None, None].expand(2, 1, 3)
+    assert regressor(kernel).fit(X, Y).predict(NEW).shape == (20,)
+
+
+def test_a_class_of_codes_is_refused_with_a_remedy_that_works():
+    rows = np.c_[np.arange(150) % 3, X]
+    with pytest.raises(TypeError, match=r"give an instance, kernel=GroupKernel\(columns=...\), which sees"):
+        regressor(GroupKernel).fit(rows, Y)
+    with pytest.raises(ValueError, match=r"give them an instance, kernel=GroupKernel\(columns\)"):
+        regressor(lambda x, y: GroupKernel([0])).fit(rows, Y)
+    model = regressor(GroupKernel([0])).fit(rows, Y)
+    means = model.predict(rows[:3])
+    shares = model.outputscale_ / (model.outputscale_ + model.noise_ / 50)  # of 50 rows each, in closed form
+    wanted = [Y.mean() + shares * (Y[first::3].mean() - Y.mean()) for first in range(3)]
+    np.testing.assert_allclose(means, wanted, atol=0.05 * Y.std())
 
 
 @pytest.mark.parametrize(

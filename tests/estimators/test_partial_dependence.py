@@ -116,6 +116,13 @@ def test_a_table_in_any_form_gives_the_same():
     np.testing.assert_allclose(model.partial_dependence(rows, 0).mean, expected)
 
 
+def test_negative_numbers_count_columns_from_the_end():
+    model = fitted()
+    last, named = (model.partial_dependence(X[:20], number, grid=[0.2]) for number in (-1, X.shape[1] - 1))
+    assert last.column == named.column == f"x{X.shape[1] - 1}"
+    np.testing.assert_array_equal(last.mean, named.mean)
+
+
 def test_intervals_are_symmetric():
     found = partial_dependence(fitted(), NEW, 0, grid=GRID)
     low, high = found.interval(0.9)
@@ -129,6 +136,7 @@ def test_intervals_are_symmetric():
     [
         ("x7", {}, "its name"),
         (3, {}, "number below 3"),
+        (-4, {}, r"number below 3 \(-1 is the last one\)"),
         (True, {}, "number below 3"),
         (0, {"grid": []}, "one value or more"),
         (0, {"grid_resolution": 1}, "2 or more"),

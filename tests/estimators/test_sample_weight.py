@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel
+from scipy.stats import norm
 
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options
@@ -97,6 +98,19 @@ def test_twice_the_weights_have_twice_the_noise_at_weight_1(kernel):
         np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
+def test_observations_are_judged_at_their_own_weights(fitted):
+    """That of a mean of w measurements has the variance of the function, and a w-th of the noise."""
+    weights, y = np.linspace(0.5, 8, len(NEW)), fitted.predict(NEW) + 3.0
+    mean, function = fitted.predict(NEW, return_std=True, include_noise=False)
+    _, total = fitted.predict(NEW, return_std=True)
+    std = np.sqrt(function**2 + (total**2 - function**2) / weights)
+    found = fitted.judge(NEW, y, weights)
+    np.testing.assert_allclose(found.std, std, rtol=1e-4)
+    np.testing.assert_allclose(found.log_density, norm.logpdf(y, mean, std), rtol=1e-3)
+    with pytest.raises(ValueError, match="weights above 0 .* got 0 for row 2"):
+        fitted.judge(NEW, y, np.arange(len(NEW)) != 2)
+
+
 @pytest.mark.parametrize("kernel", NAMES)
 def test_one_weight_for_all_rows(kernel):
     expected = model_of(kernel, None)
@@ -172,3 +186,18 @@ def test_many_rows(kernel):
     assert 0.84 < np.mean(np.abs(new - mean) < 1.645 * std) < 0.96
     copy = PartitionGPRegressor.from_state(model.to_state())
     np.testing.assert_array_equal(copy.predict(x[:50]), model.predict(x[:50]))
+
+
+def test_copies_are_left_out():
+    random = np.random.RandomState(0)
+    X = random.rand(60, 2)
+    y = np.sin(5 * X[:, 0]) + 0.1 * random.randn(60)
+    more = np.r_[np.arange(60), np.arange(0, 60, 2)]
+    with pytest.warns(UserWarning, match="30 of 90 rows are copies of others, target included, and are left out"):
+        model = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X[more], y[more])
+    once = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X, return_std=True), once.predict(X, return_std=True))
+    shuffled = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0)
+    with pytest.warns(UserWarning, match="copies"):
+        shuffled.fit(np.r_[X[:5], X], np.r_[y[:5], y])
+    assert shuffled.nearest_rows(X[7:8], 1)[0].item() == 12  # the rows' own numbers

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gpytorch_partition.estimators.scores import coverage, hit_curve
+from gpytorch_partition.estimators.scores import Judgement, coverage, hit_curve
 
 RANDOM = np.random.RandomState(0)
 Y, MEAN, STD = RANDOM.randn(500), 0.1 * RANDOM.randn(500), 0.5 + RANDOM.rand(500)
@@ -20,6 +20,14 @@ def test_coverage_counts_targets_inside():
         inside.append(np.mean((low <= Y) & (high >= Y)))
     assert coverage(Y, MEAN, STD, levels) == pytest.approx(inside)
     assert coverage(Y, MEAN, STD, 0.9) == pytest.approx(inside[1])
+
+
+@pytest.mark.parametrize("level", [90, [0.5, 95], -0.1, float("nan")])
+def test_levels_are_shares(level):
+    remedy = r"give probabilities, \[0.9\], not percentages" if level == 90 else "level between 0 and 1"
+    for count in (lambda: coverage(Y, MEAN, STD, level), lambda: Judgement.gaussian(Y, MEAN, STD).coverage(level)):
+        with pytest.raises(ValueError, match=remedy):
+            count()
 
 
 class TestHitCurve:

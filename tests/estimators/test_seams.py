@@ -93,7 +93,7 @@ def test_the_state_of_an_ensemble_takes_holes_as_it_does():
 
 def test_what_one_target_refuses_several_do_too():
     many = RANDOM.rand(2_100, 2)
-    with pytest.raises(ValueError, match="RBFKernel has no structure"):
+    with pytest.raises(ValueError, match="RBFKernel like this has no structure"):
         regressor(RBFKernel()).fit(many, many)
     with pytest.raises(ValueError, match="columns of numbers, as the ensemble or the kernel was built on"):
         regressor(MondrianKernel(torch.from_numpy(X), 20, random_state=0)).fit(table(X), Y)

@@ -7,6 +7,7 @@ import pytest
 import sklearn
 import torch
 from gpytorch.kernels import RBFKernel
+from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
 from gpytorch_partition.estimators import PartitionGPRegressor
@@ -51,6 +52,9 @@ def test_it_says_what_the_model_is_made_of():
     for word in ("kernel='auto'", "120 rows, 3 columns", "varies with x", "trees", "held out", "seconds", "at bounds"):
         assert word in text
     assert "tensor" not in text
+    without = -norm.logpdf((Y - Y.mean()) / Y.std()).mean()
+    expected = f"NLPD {-found.log_predictive_density:.3f} nats a row of targets in standard deviations (without any"
+    assert found.facts()["held out"] == f"{expected} column: {without:.3f})"
 
 
 def test_a_constant_noise_is_the_same_everywhere():
@@ -118,3 +122,18 @@ def test_a_new_fit_has_a_new_summary_and_a_saved_one_its_seconds():
     assert model.fit(X[:50], Y[:50]).summary().num_rows == 50
     with pytest.raises(NotFittedError):
         PartitionGPRegressor().summary()
+
+
+@pytest.mark.parametrize(("change", "said"), [(np.exp, True), (np.square, False), (np.negative, False)])
+def test_a_long_tail_above_zero_is_said(change, said):
+    random = np.random.RandomState(0)
+    x = random.rand(80, 2)
+    y = change(np.sin(6 * x[:, 0]) + random.randn(80) * 0.8)
+    facts = PartitionGPRegressor("mondrian", 10, random_state=0).fit(x, y).summary().facts()
+    assert ("logarithms may fit better" in facts.get("skewed", "")) == said
+
+
+def test_a_width_that_the_targets_did_not_choose_is_said():
+    told = PartitionGPRegressor("mondrian", 5, random_state=0).fit(X[:50], Y[:50]).summary().facts()["width"]
+    assert "lifetime_sweep" in told
+    assert "width" not in fitted(mondrian_and_clusters).summary().facts()

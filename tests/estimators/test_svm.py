@@ -154,7 +154,7 @@ class TestRegressor:
     def test_bad_parameters_are_told(self):
         with pytest.raises(ValueError, match="epsilon to be 0 or a positive number, got -1"):
             PartitionSVR(epsilon=-1).fit(X, SIGNAL)
-        with pytest.raises(ValueError, match="could not convert"):
+        with pytest.raises(ValueError, match="expected targets that are numbers: 400 of 400 are no numbers"):
             PartitionSVR().fit(X, TWO)
 
 

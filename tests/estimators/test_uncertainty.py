@@ -67,6 +67,11 @@ def test_quantiles_that_are_none_are_refused(quantiles):
         fitted().predict(NEW, quantiles=quantiles)
 
 
+def test_percentages_are_told_as_probabilities():
+    with pytest.raises(ValueError, match=r"give probabilities, \[0.005, 0.95\], not percentages"):
+        fitted().predict(NEW, quantiles=[0.5, 95])
+
+
 def test_samples_of_the_function_have_no_noise():
     model, twice = fitted(), np.concatenate([NEW[:1], NEW[:1]])
     _, std = model.predict(twice, return_std=True, include_noise=False)

@@ -1,0 +1,26 @@
+"""What estimators do with rows that are copies of others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpytorch_partition.inputs.copies import rows_without_copies, warn_of_copies
+from gpytorch_partition.inputs.row_weights import RowWeights
+
+
+class LeavesOutCopies:
+    """Mixin for estimators that choose noise, or a link, by rows that others predict."""
+
+    _counted_rows: np.ndarray | None = None  # numbers of the rows that count; None for all
+
+    def _without_copies(
+        self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None, *, are_classes: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, RowWeights | None]:
+        """Rows, targets and weights, each row once where copies would pass for rows without noise."""
+        values = None if weights is None else weights.values.numpy()
+        rows = rows_without_copies(X, y, values, are_classes=are_classes)
+        if rows is None:
+            return X, y, weights
+        warn_of_copies(len(X) - len(rows), len(X))
+        self._counted_rows = rows if self._counted_rows is None else self._counted_rows[rows]
+        return X[rows], y[rows], None if weights is None else weights.of_rows(rows)

@@ -1,0 +1,81 @@
+"""Rows that are copies of others, target included: they tell nothing new, and make noise look smaller than it is."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpytorch_partition.callers import level_of_caller
+
+_FEWEST = 0.01  # share of the rows that are copies, from which on they count
+_AGREEING = 0.9  # share of the rows with the cells of an earlier one that have its target, too
+_DISTINCT = 0.1  # share of the rows, or of the targets, that are distinct: others are tables of few levels
+_GOLDEN = 0.6180339887498949
+
+
+def rows_without_copies(
+    x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, *, are_classes: bool = False
+) -> NDArray[np.int64] | None:
+    """
+    The numbers of the rows that are no copies of earlier ones; None for all rows, and where copies do not matter.
+
+    A copy has the cells, the target and the weight of another row. Tables that were joined or appended twice have some,
+    and a row that is predicted from its copy seems to have no noise. They matter from a hundredth of the rows on, where
+    nine tenths of the rows with equal cells have equal targets: others are repeated measurements, which tell what the
+    noise is. In tables of few distinct rows or targets equal rows are to be expected, and all count. Classes, of which
+    there are few, agree by chance: their copies matter where no rows with equal cells have different ones.
+
+    Costs a sort of one number for each row.
+
+    :param x: `N x D` cells; NaN is a missing one, as good as another.
+    :param y: `N` targets, or `N x T`.
+    :param weights: `N` weights. (Default: None, 1.)
+    :param are_classes: Whether targets are numbers of classes. (Default: no.)
+
+    Example:
+        >>> x, y = np.arange(40.0)[:, None], np.arange(40.0)
+        >>> rows_without_copies(x, y) is None
+        True
+        >>> int(rows_without_copies(np.r_[x, x[:4]], np.r_[y, y[:4]])[-1])
+        39
+        >>> rows_without_copies(np.r_[x, x[:4]], np.r_[y, y[:4] + 1]) is None
+        True
+    """
+    like_x = _first_like(x)
+    whole = np.column_stack([like_x, y] if weights is None else [like_x, y, weights])
+    like_all = _first_like(whole)
+    numbers = np.arange(len(x))
+    repeats, copies = int((like_x != numbers).sum()), int((like_all != numbers).sum())
+    distinct, agreeing = len(x) - repeats, 1.0 if are_classes else _AGREEING
+    if not are_classes:
+        distinct = min(distinct, len(np.unique(y, axis=0) if y.ndim > 1 else np.unique(y)))
+    if copies < _FEWEST * len(x) or copies < agreeing * repeats or distinct < _DISTINCT * len(x):
+        return None
+    return np.flatnonzero(like_all == numbers)
+
+
+def told_of_copies(num_copies: int, num_rows: int) -> str:
+    """That copies are left out, and what to do where they are none."""
+    return (
+        f"{num_copies:,} of {num_rows:,} rows are copies of others, target included, and are left out: a row that is "
+        "predicted from its copy seems to have no noise. If they are measurements of their own that agree, drop them "
+        "and give the others their number as weights"
+    )
+
+
+def warn_of_copies(num_copies: int, num_rows: int) -> None:
+    """Say that copies are left out."""
+    warnings.warn(told_of_copies(num_copies, num_rows), UserWarning, stacklevel=level_of_caller())
+
+
+def _first_like(cells: np.ndarray) -> NDArray[np.int64]:
+    """The number of the first row that has the same cells, for each row (`N`)."""
+    cells = np.where(np.isnan(cells), _GOLDEN, cells)
+    keys = np.zeros(len(cells))
+    for number, column in enumerate(cells.T):  # the same sum for the same cells
+        keys += column * (1 + _GOLDEN * number % 1)
+    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    found = first[which]
+    return np.where((cells[found] == cells).all(1), found, np.arange(len(cells)))
