@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event, RLock, Thread
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -25,13 +25,24 @@ _SHOWS: ContextVar[bool] = ContextVar("whether bars are shown on terminals", def
 _TELLS: ContextVar[int] = ContextVar("how much is said of stages", default=0)
 _DELAY, _TICK = 2.0, 1.0  # seconds before anything is shown, and between two looks at the clock
 _LEAST_FORECAST = 10.0  # seconds
+_USUAL_WIDTH = 79  # characters
 
 
 class _Bar(tqdm):
     """
     A bar whose lock is this process's own: that of tqdm is shared with forked processes, and nobody can take it any
-    more once one of them was killed while it had it.
+    more once one of them was killed while it had it. On a terminal that does not tell its size, as those of containers
+    and batch systems do, it is shown as well.
     """
+
+    ncols: int | None
+    nrows: int | None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if not self.disable:  # tqdm shows nothing at the size of 0 x 0, of which it takes one line off
+            self.ncols = self.ncols if self.ncols is None or self.ncols > 0 else _USUAL_WIDTH
+            self.nrows = self.nrows if self.nrows is None or self.nrows > 0 else None  # tqdm's own guess
 
 
 def _renew_lock() -> None:
@@ -174,7 +185,7 @@ def _tick(bar: tqdm, line: Line, done: Event) -> None:
     while not done.wait(_TICK):
         seconds = monotonic() - start
         if seconds > _DELAY:
-            told = f"{', '.join(line.names)}: {tqdm.format_interval(seconds)}{line.about}"
+            told = f"{tqdm.format_interval(seconds)}{line.about}: {', '.join(line.names)}"  # cut at the terminal's end
             bar.set_description_str(told)
     bar.clear()
 

@@ -1,7 +1,8 @@
 """
 Bayesian optimization with BoTorch (`pip install "gpytorch_partition[botorch]"`).
 
-Importing it registers the package's kernels with BoTorch's pathwise samplers.
+Importing it registers the package's kernels with BoTorch's pathwise samplers, `draw_matheron_paths` and
+`draw_kernel_feature_paths` of `botorch.sampling.pathwise`, which then draw functions of models with these kernels.
 """
 
 try:

@@ -30,8 +30,8 @@ class PartitionFeatureMap(FeatureMap):
     r"""
     The features of a kernel of this package: :math:`\phi(x)` with :math:`k(x, x') = \phi(x)^\top \phi(x')`.
 
-    BoTorch's path samplers (`draw_kernel_feature_paths`, `draw_matheron_paths`) use it for any model whose kernel is
-    one of this package or a :class:`gpytorch.kernels.ScaleKernel` around it, once `gpytorch_partition.botorch` is
+    BoTorch uses it in its path samplers (`draw_kernel_feature_paths`, `draw_matheron_paths`) for any model whose kernel
+    is one of this package or a :class:`gpytorch.kernels.ScaleKernel` around it, once `gpytorch_partition.botorch` is
     imported. There is a feature for each cluster or node of a tree, as many as there are, whatever number BoTorch asks
     for; a row has one per partition (one per level of a tree), and features are never dense: paths at N points cost
     what a product costs, :math:`O(N m)` each.

@@ -16,3 +16,9 @@ except ImportError as error:
 from gpytorch_partition.distributed.counting import count_chunks as count_chunks
 from gpytorch_partition.distributed.regressor import DaskPartitionGPRegressor as DaskPartitionGPRegressor
 from gpytorch_partition.distributed.rows import DaskRows as DaskRows
+
+__all__ = [
+    "DaskPartitionGPRegressor",
+    "DaskRows",
+    "count_chunks",
+]

@@ -40,6 +40,9 @@ class DaskPartitionGPRegressor(BaseEstimator):
     r"""
     Exact Gaussian process regression on Dask dataframes and arrays, with the API of `xgboost.dask` and `lightgbm.dask`.
 
+    Use it when rows are more than one machine holds; of a folder that one machine can read,
+    :meth:`PartitionGPRegressor.fit_chunks <gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks>` is simpler.
+
     Columns and targets are standardized by a sample of the rows, on which the kernel is grown at the driver; noise,
     outputscale and constant mean are those of greatest marginal likelihood of all rows. Up to 4,000 clusters, and of
     Mondrian trees, workers count the rows and forget them (:func:`count_chunks`), which is exact; of more clusters the

@@ -30,6 +30,8 @@ class DaskRows:
     r"""
     Training rows on workers, as the rows of a :class:`~gpytorch_partition.models.ClusterSpaceGP`.
 
+    Use it when clusters are too many for :func:`count_chunks`, which is exact up to a few thousand.
+
     Each shard is labelled once, and its codes stay on a worker: 8 bytes for each row and partition. The driver holds
     numbers of clusters only. A product sends `p x t` numbers to every worker, and each shard answers with as many,
     which are added up on the workers in a fixed order: the same bits for any number of workers. When a worker dies, its

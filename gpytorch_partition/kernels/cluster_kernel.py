@@ -162,7 +162,12 @@ class ClusterKernel(Kernel):
                 "code that depends on their values. Save model.state_dict() instead, and predict with it in Python."
             )
         if params.get("last_dim_is_batch"):
-            raise RuntimeError(f"{type(self).__name__} does not support last_dim_is_batch: it sees all columns at once")
+            name = type(self).__name__
+            raise RuntimeError(
+                f"{name} does not support last_dim_is_batch, as of AdditiveStructureKernel: it sees all columns at "
+                f"once. Add one for each column instead, AdditiveKernel(*[{name}(..., active_dims=(i,)) for i in "
+                "range(D)]), or multiply them, ProductKernel(*[...])."
+            )
         for x in (x1, x2):
             self._check_points(x)
 

@@ -16,9 +16,9 @@ class ClusteringKernel(PartitionKernel):
     r"""
     The kernel of a stochastic clustering algorithm (Davies & Ghahramani 2014, section 4.1.1), any of scikit-learn's.
 
-    One uses it where it is known what a cluster of the data looks like: round (K-means), Gaussian (mixtures, with
-    their number chosen by a Dirichlet process: `BayesianGaussianMixture`, section 2.4), dense (DBSCAN, HDBSCAN), or
-    merged bottom up (agglomerative). It is unsupervised, and may be built on more rows than have targets. Columns
+    Use it when it is known what a cluster of the data looks like: round (K-means), Gaussian (mixtures, with their
+    number chosen by a Dirichlet process: `BayesianGaussianMixture`, section 2.4), dense (DBSCAN, HDBSCAN), or merged
+    bottom up (agglomerative). It is unsupervised, and may be built on more rows than have targets. Columns
     should be standardized.
 
     Building costs m fits; labels, memory and what is random are those of

@@ -16,9 +16,9 @@ class EncodedKernel(Kernel):
     A kernel of what a :class:`~gpytorch_partition.tables.NumberView` makes of the points,
     :math:`k(x, x') = k_0(\phi(x), \phi(x'))`.
 
-    For smooth, linear and distance-based kernels on tables: :math:`\phi` has numbers for the levels of categories and
-    medians for missing cells. Forests need none: they split on sets of levels and know missing values. Costs one pass
-    over the points.
+    Use it when a smooth, linear or distance-based kernel is to compare rows of a table: :math:`\phi` has numbers for
+    the levels of categories and medians for missing cells. Forests need none: they split on sets of levels and know
+    missing values. Costs one pass over the points.
 
     :param base_kernel: :math:`k_0`, built on the view of the training rows.
     :param view: :math:`\phi`. (Default: None, an unfitted one for `load_state_dict`.)

@@ -16,12 +16,12 @@ from gpytorch_partition.partitions.groups import GroupPartition
 class GroupKernel(PartitionMixtureKernel):
     r"""
     How much two points agree in columns of categories, each of which is a partition of the data (Davies & Ghahramani
-    2014, section 4.2):
+    2014, section 4.2).
+
+    Use it when columns are categories or a hierarchy (region, town, shop), in a sum with kernels of the other columns.
 
     .. math:: k(x, x') = \sum_l w_l\, 1[x \text{ and } x' \text{ are in the same group of level } l],
         \qquad w_l > 0, \quad \sum_l w_l = 1
-
-    Use it when columns are categories or a hierarchy (region, town, shop), in a sum with kernels of the other columns.
 
     With `nested=True` columns are the levels of a hierarchy, from the coarsest to the finest (region, town, shop): two
     points are in the same group of a level if they agree in its column and in all columns before it, so that towns of

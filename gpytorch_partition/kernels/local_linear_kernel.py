@@ -25,13 +25,13 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 
 class LocalLinearKernel(ClusterKernel):
     r"""
-    A partition kernel times a linear kernel, which is the prior of functions that are linear within clusters:
+    A partition kernel times a linear kernel, which is the prior of functions that are linear within clusters.
+
+    Use it when the function has slopes within clusters, which levels alone follow by many small steps.
 
     .. math::
 
         k(x, x') = k_0(x, x') \Big(1 + \sum_{d=1}^D v_d x_d x'_d\Big)
-
-    Use it when the function has slopes within clusters, which levels alone follow by many small steps.
 
     :math:`k_0` gives every cluster a level; this kernel also gives it a slope in each column, of variance
     :math:`v_d`. Trained, :math:`v_d` goes to 0 for columns that do not matter within clusters.

@@ -16,10 +16,10 @@ from gpytorch_partition.partitions.memberships import MembershipPartition
 
 class MembershipKernel(PartitionKernel):
     r"""
-    In how many sets two items are both members or both not (Davies & Ghahramani 2014, section 4.2): films split users
-    in those who have seen them and the others, documents split words, words split documents.
+    In how many sets two items are both members or both not (Davies & Ghahramani 2014, section 4.2).
 
-    Use it when the points are items that are in sets: films that users have seen, documents by their words.
+    Use it when the points are items that are in sets: films split users in those who have seen them and the others,
+    documents split words, words split documents.
 
     .. math:: k(i, j) = \sum_s w_s\, (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js})), \qquad \sum_s w_s = 1
 

@@ -246,10 +246,12 @@ class PartitionKernel(ClusterKernel):
         if torch.is_grad_enabled() and x.requires_grad:
             raise RuntimeError(
                 f"{type(self).__name__} is piecewise constant in x: it has no gradient with respect to the inputs. "
-                "Detach inputs. Inducing points cannot be learned: give learn_inducing_locations=False to their "
-                "VariationalStrategy, or call inducing_points.requires_grad_(False) of their InducingPointKernel. "
-                "Acquisition functions are optimized without gradients: by "
-                "gpytorch_partition.botorch.optimize_acqf_cells, or BoTorch's optimize_acqf_discrete."
+                "Detach inputs. Features of a network cannot be trained by it: train them with another kernel first, "
+                "build this one on them, and detach them in forward. Inducing points cannot be learned: give "
+                "learn_inducing_locations=False to their VariationalStrategy, or call "
+                "inducing_points.requires_grad_(False) of their InducingPointKernel. Acquisition functions are "
+                "optimized without gradients: by gpytorch_partition.botorch.optimize_acqf_cells, or BoTorch's "
+                "optimize_acqf_discrete."
             )
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:

@@ -37,8 +37,8 @@ class StandardizedKernel(Kernel):
     r"""
     A kernel of standardized columns, :math:`k(x, x') = k_0((x - \mu) / \sigma, (x' - \mu) / \sigma)`.
 
-    For kernels that compare columns with each other (fast cluster, Mondrian), or with 0 (linear ones): means and
-    standard deviations are those of the training rows, and points come in their own units. NaN, or what
+    Use it when points come in units of their own and the kernel compares columns with each other (fast cluster,
+    Mondrian) or with 0 (linear ones): means and standard deviations are those of the training rows. NaN, or what
     :func:`~gpytorch_partition.encode_missing` makes of it, is NaN to the kernel inside. Costs one pass over the points.
 
     :param base_kernel: :math:`k_0`, built on standardized rows.

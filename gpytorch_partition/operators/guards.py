@@ -23,22 +23,27 @@ from gpytorch_partition.operators.accuracy import (
     training_residual,
 )
 
+_ITERATIVE = (
+    "If iterative solves were meant, run inside gpytorch_partition.settings.iterative() (importing BoTorch or "
+    "fast_computations(...) turns them off)"
+)
 
-def check_dense(operator: LinearOperator, task: str) -> None:
+
+def check_dense(operator: LinearOperator, task: str, remedy: str = _ITERATIVE) -> None:
     """
     Refuse dense work on more rows than linear_operator's `max_cholesky_size` (Default: 800).
 
     :param operator: `*batch x N x M`, the operator that would become dense.
     :param task: What is being computed, for the message.
+    :param remedy: What to do where the dense matrix is not wanted. (Default: iterative solves.)
     :raises RuntimeError: If N is larger; the message names the remedies.
     """
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
     if num_rows > limit:
         raise RuntimeError(
             f"{task} of a {operator.shape[-2]:,} x {operator.shape[-1]:,} {type(operator).__name__} would be dense, "
-            f"and max_cholesky_size is {limit:,}. If iterative solves were meant, run inside "
-            "gpytorch_partition.settings.iterative() (importing BoTorch or fast_computations(...) turns them off); "
-            "if the dense matrix is wanted, raise linear_operator.settings.max_cholesky_size."
+            f"and max_cholesky_size is {limit:,}. {remedy}; if the dense matrix is wanted, raise "
+            "linear_operator.settings.max_cholesky_size."
         )
 
 
@@ -135,7 +140,7 @@ class CovarianceOperator(LinearOperator):
 
     def _prod_batch(self, dim: int) -> LinearOperator:
         """Product over a batch dimension, exact and dense for few rows; the parent's is wrong for odd batches."""
-        check_dense(self, "a product over the batch")
+        check_dense(self, "a product over the batch", "Give each kernel of the batch a model of its own, or add them")
         return DenseLinearOperator(self.to_dense().prod(dim))
 
 

@@ -47,8 +47,8 @@ def product(first: LinearOperator, second: LinearOperator) -> LinearOperator:
         # A dense matrix alone is solved at this package's accuracy too.
         return PartitionSumLinearOperator(total) if isinstance(total, DenseLinearOperator) else total
     if min(first.shape[-2:]) > settings.max_cholesky_size.value():
-        hint = "add the kernels instead, or predict fewer points at once"
-        check_dense(first, f"an elementwise product with a {type(second).__name__} ({hint})")
+        remedy = "Add the kernels instead of multiplying them, or predict fewer points at once"
+        check_dense(first, f"an elementwise product with a {type(second).__name__}", remedy)
     return DenseLinearOperator(first.to_dense() * second.to_dense())
 
 

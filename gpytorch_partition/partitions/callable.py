@@ -56,7 +56,9 @@ class CallablePartition(Partition):
         self.version = checked_version(version)
         if not callable(function):
             raise TypeError(
-                f"expected a function from points (N x D) to integer labels (N x m), got {type(function).__name__}"
+                f"expected a function from points (N x D) to integer labels (N x m), got {type(function).__name__}: "
+                "labels of rows do not say where new points belong. Give a fitted clusterer or its predict, "
+                "ClusteringKernel(train_x, clusterer), or GroupKernel([column]) where a column of x holds the labels"
             )
         self.function = function
         is_given = num_partitions is not None
@@ -123,7 +125,10 @@ def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | N
         labels = torch.from_numpy(labels.astype(np.int64))
     if not torch.is_tensor(labels) or labels.is_floating_point() or labels.is_complex():
         kind = labels.dtype if isinstance(labels, (Tensor, np.ndarray)) else type(labels).__name__
-        raise ValueError(f"expected the function to return integer labels, a torch tensor or a NumPy array, got {kind}")
+        raise ValueError(
+            f"expected the function to return integer labels, a torch tensor or a NumPy array, got {kind}: return "
+            "labels.long(), or labels.astype(int) of an array"
+        )
     shape = tuple(labels.shape)
     labels = labels.unsqueeze(-1) if labels.dim() == 1 else labels
     if labels.dim() == 2 and not labels.shape[-1]:

@@ -506,7 +506,9 @@ def grow_forest(
     :param sample_weight: `N` weights from 0 of the rows' squared errors, by which splits are chosen. Which rows a tree
         has, and the size of leaves, do not depend on them. (Default: None, the same for all.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :param n_jobs: Trees grown at a time, as in scikit-learn; the forest does not depend on it. (Default: None, one.)
+    :param n_jobs: Trees grown at a time, by processes, which import PyTorch first: it pays where growing takes minutes.
+        (Not by threads: before Python 3.14 scikit-learn's checks in them leave other filters of warnings behind.)
+        The forest does not depend on it. (Default: None, one.)
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
     :raises ValueError: If rows and targets do not match, are empty or infinite, targets are NaN, columns of categories
         hold other things than codes, or an option is out of range (scikit-learn's `InvalidParameterError` among them).

@@ -39,6 +39,7 @@ from gpytorch_partition.training.unsaid import METHOD, WIDTH, is_said
 METHODS = ("auto", "dense", "feature_space", "cluster_space", "krylov", "l-bfgs")
 
 _MOST_SECONDS = 120.0  # that an exact method may take where Lanczos steps do not suffice
+_LONGER = 30  # lifetimes of a Mondrian kernel that are worth a try, over the usual one
 
 
 @in_own_context
@@ -89,7 +90,8 @@ def fit_exact_gp(
         target is NaN or infinite, or training inputs hold NaN.
 
     The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, stays as it is: choose it first
-    by :func:`~gpytorch_partition.lifetime_sweep`. A `UserWarning` says so where it was never chosen.
+    by :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
+    (`max_lifetime`). A `UserWarning` says so where it was never chosen.
 
     Example:
         >>> import torch
@@ -132,9 +134,14 @@ def _say_width(model: ExactGP) -> None:
     """Say that a Mondrian kernel has a width that is not trained, where nobody has chosen it."""
     usual = [each for each in model.modules() if isinstance(each, MondrianKernel) and each.has_usual_lifetime]
     if usual and is_said(WIDTH):
-        lifetime = f"the lifetime of a MondrianKernel ({usual[0].lifetime:.3g}, by the median distance of its rows)"
+        lifetime, longest = usual[0].lifetime, usual[0].max_lifetime
+        trees = (
+            f"build it as MondrianKernel(train_x, max_lifetime={_LONGER * lifetime:.3g}), so that it has others, and "
+        )
         said = (
-            f"{lifetime}, stays as it is: lifetime_sweep(kernel, train_x, train_y) chooses it, or set kernel.lifetime"
+            f"the lifetime of a MondrianKernel ({lifetime:.3g}, by the median distance of its rows) stays as it is: "
+            f"{trees if longest == lifetime else ''}lifetime_sweep(kernel, train_x, train_y) chooses it; or set "
+            "kernel.lifetime"
         )
         warnings.warn(said, stacklevel=level_of_caller())
 

@@ -23,6 +23,7 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeRegressor
 
 from gpytorch_partition import (
+    FastClusterKernel,
     OverconfidenceWarning,
     RandomForestKernel,
     default_model,
@@ -76,16 +77,16 @@ LOOSE = {
 }
 
 
-def trained(kernel, rows):
+def trained(kernel, rows, x=X, y=Y):
     """Coverage of 90 % intervals of new targets, and the warnings of training on some rows."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        model = PartitionGP(X[rows], Y[rows], GaussianLikelihood(), kernel)
+        model = PartitionGP(x[rows], y[rows], GaussianLikelihood(), kernel)
         fit_exact_gp(model, model.likelihood)
     model.eval()
     with torch.no_grad():
-        new = model.likelihood(model(X[NEW]))
-    inside = (Y[NEW] - new.mean).abs() <= 1.645 * new.stddev
+        new = model.likelihood(model(x[NEW]))
+    inside = (y[NEW] - new.mean).abs() <= 1.645 * new.stddev
     return inside.double().mean(), [each for each in caught if each.category is OverconfidenceWarning]
 
 
@@ -140,3 +141,41 @@ def test_who_chooses_by_held_out_rows_or_has_no_intervals_is_not_warned():
         PartitionGPRegressor(forest, random_state=0).fit(x[:200], y[:200])
         PartitionSVR(kernel=fitted(forest), random_state=0).fit(x, y)
         fit_weights_by_cross_validation([of_forest], x[:200], y[:200])
+
+
+def wave(columns):
+    """Rows of some columns and noisy targets that depend on the first."""
+    random = np.random.RandomState(0)
+    x = random.rand(1_600, columns)
+    y = np.sin(8 * x[:, 0]) + 0.2 * random.randn(1_600)
+    return torch.from_numpy(x), torch.from_numpy((y - y.mean()) / y.std())
+
+
+FEW = slice(0, 100)
+
+
+def test_of_fast_clusters_of_one_column_it_is_given_and_true():
+    x, y = wave(1)
+    coverage, caught = trained(FastClusterKernel(x[FEW], 100, random_state=0), FEW, x, y)
+    assert coverage < 0.75
+    assert len(caught) == 1
+    assert "Give height=3" in str(caught[0].message)
+
+
+@pytest.mark.parametrize(("columns", "height"), [(1, 3), (3, None)], ids=["its remedy", "three columns"])
+def test_of_fewer_clusters_or_more_columns_it_would_be_false(columns, height):
+    x, y = wave(columns)
+    coverage, caught = trained(FastClusterKernel(x[FEW], 100, height=height, random_state=0), FEW, x, y)
+    assert coverage > 0.85
+    assert not caught
+
+
+def test_of_one_column_in_a_loop_of_ones_own_and_of_none_that_has_no_intervals():
+    x, y = (values[FEW] for values in wave(1))
+    model = PartitionGP(x, y, GaussianLikelihood(), ScaleKernel(FastClusterKernel(x, 5, random_state=0)))
+    model.train()
+    with pytest.warns(OverconfidenceWarning, match="one column"):
+        ExactMarginalLogLikelihood(model.likelihood, model)(model(x), y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", OverconfidenceWarning)
+        PartitionSVR(kernel="fast_cluster", random_state=0).fit(x, y)

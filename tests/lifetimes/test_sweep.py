@@ -295,6 +295,14 @@ class TestRefinement:
             lifetime_sweep(kernel, X, Y)
         assert kernel.lifetime == before
 
+    @pytest.mark.parametrize("seed", range(4))
+    def test_pure_noise_needs_no_longer_trees(self, recwarn, seed):
+        """Every lifetime is as likely as another: that the longest is the best by rounding or chance says nothing."""
+        noise = torch.randn(len(X), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        sweep = lifetime_sweep(kernel_of(max_lifetime=2.0), X, noise)
+        assert float(sweep.log_marginal_likelihood.max() - sweep.log_marginal_likelihood[0]) < 3
+        assert not [each for each in recwarn if "max_lifetime" in str(each.message)]
+
 
 class TestMostLikelyScales:
     """Outputscale and noise of maximum likelihood at each lifetime."""

@@ -21,6 +21,7 @@ from gpytorch_partition.operators import PartitionLinearOperator, loadings, prec
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.loadings import LoadedRows, cluster_sums, loadings_derivative, row_values
 from gpytorch_partition.operators.preconditioners import nystrom_preconditioner
+from gpytorch_partition.operators.tasks import on_own_tasks
 
 GENERATOR = torch.Generator().manual_seed(0)
 R = torch.randn(30, 7, generator=GENERATOR, dtype=torch.float64)
@@ -29,7 +30,7 @@ X = torch.randn(40, 3, generator=GENERATOR, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("workspace", [1, 300, 2**25])
-@pytest.mark.parametrize("incidence", [rows(1, (30,), (3, 4), False), one_cluster(30)])
+@pytest.mark.parametrize("incidence", [rows(1, (30,), (3, 4), False), rows(1, (30,), (3,), False), one_cluster(30)])
 def test_sums_and_values_in_blocks_are_those_of_dense_matrices(incidence, workspace, monkeypatch):
     monkeypatch.setattr(loadings, "_WORKSPACE", workspace)
     Z = one_hot(incidence).double()
@@ -40,6 +41,18 @@ def test_sums_and_values_in_blocks_are_those_of_dense_matrices(incidence, worksp
     torch.testing.assert_close(row_values(incidence, R, sums), values)
     derivative = torch.stack([((Z @ block) * V).sum(-1) for block in blocks], -1)
     torch.testing.assert_close(loadings_derivative(incidence, R, V, sums), derivative)
+
+
+def test_several_targets_of_a_low_rank_term_are_matrix_products(monkeypatch):
+    """No sum over codes, which took 50 times as long."""
+    monkeypatch.setattr(Incidence, "row_values", None)
+    monkeypatch.setattr(Incidence, "cluster_sums", None)
+    tasks, covariance = (
+        torch.arange(30) % 3,
+        torch.tensor([[1.0, 0.5, 0.2], [0.5, 2.0, -0.3], [0.2, -0.3, 1.0]]).double(),
+    )
+    operator = on_own_tasks(low_rank(torch.tensor(2.0).double(), R), covariance, tasks, tasks)
+    torch.testing.assert_close(operator @ V, (2.0 * R @ R.mT * covariance[tasks][:, tasks]) @ V)
 
 
 def test_one_cluster_is_a_matrix_product_without_a_table_of_rows(monkeypatch):

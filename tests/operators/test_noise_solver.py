@@ -351,8 +351,6 @@ class TestGuards:
         [
             lambda k: k.add_jitter(1.0).cholesky(),
             lambda k: k.cholesky(),
-            lambda k: k * k,
-            lambda k: (k + k) * k,
             lambda k: k.eigh(),
             lambda k: k.svd(),
             lambda k: k.add_jitter(1.0).root_inv_decomposition(),
@@ -362,6 +360,12 @@ class TestGuards:
     def test_dense_work_is_refused_with_the_remedy(self, large, task):
         with pytest.raises(RuntimeError, match=r"max_cholesky_size is 800.*iterative\(\)"):
             task(large)
+
+    @pytest.mark.parametrize("task", [lambda k: k * k, lambda k: (k + k) * k])
+    def test_products_name_sums_as_iterative_solves_do_not_make_them_sparse(self, large, task):
+        with pytest.raises(RuntimeError, match="max_cholesky_size is 800. Add the kernels") as refused:
+            task(large)
+        assert "iterative" not in str(refused.value)
 
     def test_unless_it_is_asked_for(self, large):
         assert large.to_dense().shape == (1200, 1200)

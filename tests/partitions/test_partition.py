@@ -125,8 +125,13 @@ def test_labels_may_be_torch_or_numpy_of_one_or_two_dimensions(function):
 
 
 class TestCallableErrors:
+    @pytest.mark.parametrize("labels", [torch.arange(50), np.arange(50)], ids=["tensor", "array"])
+    def test_labels_of_rows_alone(self, labels):
+        with pytest.raises(TypeError, match=r"do not say where new points belong. Give a fitted clusterer"):
+            CallablePartition(labels)
+
     def test_floats(self):
-        with pytest.raises(ValueError, match="integer labels"):
+        with pytest.raises(ValueError, match=r"integer labels.*return labels.long\(\)"):
             CallablePartition(lambda x: x).labels(X)
 
     def test_shape(self):

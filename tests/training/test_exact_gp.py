@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from functools import cache
 from unittest.mock import patch
@@ -26,6 +27,7 @@ from gpytorch_partition import (
     MondrianKernel,
     RandomForestKernel,
     fit_exact_gp,
+    lifetime_sweep,
     settings,
 )
 from gpytorch_partition.inference.evidence import krylov, settled_maximum
@@ -757,6 +759,35 @@ class TestWidths:
             with pytest.warns(UserWarning, match="lifetime_sweep") as caught:
                 self.fit(kernel)
             assert __file__ in {each.filename for each in caught}
+
+    def test_what_the_warning_says_finds_a_better_width(self):
+        """A rough function, of lifetime 10 in the unit of the columns: the usual width is far too long."""
+        generator = torch.Generator().manual_seed(0)
+        x = torch.rand(400, 2, generator=generator, dtype=torch.float64)
+        covariance = torch.exp(-10 * torch.cdist(x, x, p=1)) + 0.01 * torch.eye(400, dtype=torch.float64)
+        y = torch.linalg.cholesky(covariance) @ torch.randn(400, generator=generator, dtype=torch.float64)
+        (train_x, new_x), (train_y, new_y) = x.split(300), y.split(300)
+
+        def density(kernel):
+            model = PartitionGP(train_x, train_y, GaussianLikelihood(), kernel)
+            fit_exact_gp(model, model.likelihood)
+            with torch.no_grad():
+                predicted = model.eval().likelihood(model(new_x))
+            return float(torch.distributions.Normal(predicted.mean, predicted.stddev).log_prob(new_y).mean())
+
+        usual = MondrianKernel(train_x, 50, random_state=0)
+        with pytest.warns(UserWarning, match="lifetime_sweep") as caught:
+            before = density(usual)
+        longest = float(re.search(r"MondrianKernel\(train_x, max_lifetime=([\d.]+)\)", str(caught[0].message))[1])
+        kernel = MondrianKernel(train_x, 50, max_lifetime=longest, random_state=0)
+        assert lifetime_sweep(kernel, train_x, train_y).best_lifetime < 0.5 * longest
+        assert kernel.lifetime > 2 * usual.lifetime
+        assert density(kernel) > before + 0.05
+
+    def test_trees_that_go_on_need_no_others(self):
+        with pytest.warns(UserWarning, match="lifetime_sweep") as caught:
+            self.fit(self.kernel(max_lifetime=50.0))
+        assert "max_lifetime" not in str(caught[0].message)
 
     def test_chosen(self, recwarn):
         by_hand, by_cut = self.kernel(max_lifetime=9.0), self.kernel(max_lifetime=9.0).cut(2.0)
