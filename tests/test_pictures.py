@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from matplotlib import pyplot
@@ -118,20 +119,16 @@ def test_a_share_just_below_zero_does_not_stretch_the_axis_of_permutations():
 
 
 def test_only_the_first_columns_are_drawn_and_that_is_said():
-    ax = plots.plot_importance(SHARES, ax=panel(), most=1)
-    assert [text.get_text() for text in ax.texts] == ["2 columns not drawn"]
-    one = plots.plot_importance(SHARES, ax=panel(), most=2)
-    assert [text.get_text() for text in one.texts] == ["1 column not drawn"]
+    assert plots.plot_importance(SHARES, ax=panel(), most=1).get_xlabel().endswith("(2 columns not drawn)")
+    assert plots.plot_importance(CHECKED, ax=panel(), most=2).get_xlabel().endswith("(1 column not drawn)")
+    assert plots.plot_importance(SHARES, ax=panel()).get_xlabel() == "share of the explained variance"
 
 
-def test_what_is_not_drawn_is_said_where_no_text_is():
-    """The axis above has its ticks and its name there, once permutations are drawn."""
-    ax = plots.plot_importance(CHECKED, ax=panel(), most=2)
-    ax.figure.draw_without_rendering()
-    (note,) = [text for text in ax.texts if "not drawn" in text.get_text()]
-    (above,) = [other for other in ax.figure.axes if other is not ax]
-    texts = [above.xaxis.label, *above.get_xticklabels(), *ax.get_xticklabels(), ax.xaxis.label]
-    assert not any(note.get_window_extent().overlaps(text.get_window_extent()) for text in texts)
+def test_a_column_whose_permutation_matters_is_drawn_whatever_its_share():
+    shares, falls = np.array([0.5, 0.3, 0.2, 0.0]), np.array([0.4, 0.01, 0.0, 0.3])
+    found = Importance(tuple("abcd"), shares, shares[None], ("p",), falls, np.full(4, 0.01))
+    ax = plots.plot_importance(found, ax=panel(), most=3)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b", "d"]
 
 
 def test_partial_dependence_has_its_interval():
@@ -147,6 +144,41 @@ def test_categories_are_points():
     curve = PartialDependence("a", np.array(["x", "$y"]), np.arange(2.0), np.ones(2), np.array(["x", "$y", "x"]))
     ax = curve.plot(panel())
     assert [text.get_text() for text in ax.get_xticklabels()] == ["x", r"\$y"]
+
+
+@pytest.mark.parametrize(
+    ("grid", "which"), [("ab", "2 of 4 categories, the most frequent"), ("ad", "2 of 4 categories")]
+)
+def test_categories_that_are_not_drawn_are_said(grid, which):
+    values = np.array([*"aaaaabbbcd"], dtype=object)
+    curve = PartialDependence("town", np.array([*grid], dtype=object), np.arange(2.0), np.ones(2), values)
+    share = 80 if grid == "ab" else 60
+    assert curve.plot(panel()).get_xlabel() == f"town\n({which}: {share} % of the rows)"
+    whole = replace(curve, values=values[:8]) if grid == "ab" else replace(curve, grid=np.array([*"abcd"]))
+    assert (
+        replace(whole, mean=np.ones(len(whole.grid)), std=np.ones(len(whole.grid))).plot(panel()).get_xlabel() == "town"
+    )
+
+
+@pytest.mark.parametrize("name", ["price", None])
+def test_axes_have_the_name_of_the_targets(name, tmp_path):
+    y = pd.Series(TARGETS, name=name)
+    model, called = PartitionGPRegressor("mondrian", 5, random_state=0).fit(ROWS, y), name or "target"
+    model.save(tmp_path / "model.gp")
+    for each in (model, PartitionGPRegressor.load(tmp_path / "model.gp")):
+        assert each.target_name_ == name
+        curve = each.partial_dependence(ROWS[:5], 0, grid=[0.1, 0.9])
+        assert curve.plot(panel()).get_ylabel() == f"mean prediction of {called}"
+        assert plots.plot_residuals(each, ROWS, TARGETS, ax=panel()).get_xlabel() == f"predicted {called}"
+    assert plots.plot_truth(MODEL, ROWS, y, ax=panel()).get_xlabel() == f"true {called}"
+    assert curve.plot(panel(), target="rent").get_ylabel() == "mean prediction of rent"
+
+
+def test_one_of_several_targets_has_its_name_on_the_axis():
+    y = pd.DataFrame({"price": TARGETS, "rent": TARGETS[::-1]})
+    model = PartitionGPRegressor("mondrian", 5, random_state=0).fit(ROWS, y)
+    curve = model.partial_dependence(ROWS[:5], 0, grid=[0.1, 0.9], target="rent")
+    assert curve.plot(panel()).get_ylabel() == "mean prediction of rent"
 
 
 DAYS = np.array(["2007-11-11T05:22", "2008-07-17", "2009-03-23T01:40", "2009-11-27"], dtype="datetime64[us]")
@@ -168,12 +200,17 @@ def test_dates_are_drawn_as_dates_however_few(count, zone):
 
 
 def test_many_or_long_names_of_categories_do_not_run_into_each_other():
-    for names in ([f"2007-11-{day:02d}" for day in range(1, 31)], ["Adelie Penguin (Pygoscelis adeliae)"] * 3):
+    for names in (
+        [f"2007-11-{day:02d}" for day in range(1, 31)],
+        [f"measured at the old harbour of place {i}" for i in range(3)],
+    ):
         grid = np.array(names, dtype=object)
         ax = PartialDependence("a", grid, np.ones(len(grid)), np.ones(len(grid)), grid).plot(panel())
         assert {label.get_rotation() for label in ax.get_xticklabels()} == {45}
         assert {label.get_ha() for label in ax.get_xticklabels()} == {"right"}
-        assert max(len(label.get_text()) for label in ax.get_xticklabels()) <= 28
+        texts = [label.get_text() for label in ax.get_xticklabels()]
+        assert max(map(len, texts)) <= 28
+        assert len(set(texts)) == len(names)  # those that begin alike differ
 
 
 def test_a_slice_is_the_kernel():
@@ -240,6 +277,17 @@ def test_lifetimes_have_their_posterior():
     area = stairs.get_data().values * np.diff(np.log(stairs.get_data().edges))
     np.testing.assert_allclose(area, SWEEP.posterior().numpy())
     assert ax.get_xscale() == "log"
+
+
+@pytest.mark.parametrize("lifetimes", [[0.01, 2.0, 8.0], [0.01, 8.0], [2.0]])
+def test_the_likelihood_has_a_line_where_one_lifetime_has_all_of_the_posterior(lifetimes):
+    sweep = gp.lifetime_sweep(TREES, X, torch.from_numpy(TARGETS), lifetimes=lifetimes)
+    assert sweep.posterior().max() > 0.999
+    ax = sweep.plot(panel())
+    (other,) = [each for each in ax.figure.axes if each is not ax]
+    (line,) = other.lines
+    np.testing.assert_array_equal(line.get_xdata(), lifetimes)
+    assert line.get_marker() == "."  # a line of a single lifetime is a point
 
 
 def test_levels_have_their_weights():

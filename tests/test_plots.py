@@ -57,6 +57,17 @@ def test_calibration_curves_tell_right_from_narrow():
     assert middle[1] < 0.5
 
 
+@pytest.mark.parametrize("num_models", [1, 6])
+def test_the_legend_of_calibration_curves_covers_none_and_no_title(num_models):
+    """Intervals that are far too wide have curves along the upper left corner."""
+    figure = plot_comparison(Y, {"a": GOOD}, {f"the reference model {i}": (Y, GOOD[1] * 9) for i in range(num_models)})
+    figure.draw_without_rendering()
+    panel = figure.axes[1]
+    legend = panel.get_legend().get_window_extent()
+    assert not legend.overlaps(panel.get_window_extent().shrunk(1, 0.99))
+    assert not legend.overlaps(panel._left_title.get_window_extent())
+
+
 def test_names_with_dollars_are_drawn_as_they_are(tmp_path):
     figure_of(title="prices", target="price_$_{us$").savefig(tmp_path / "plot.png")
     assert (tmp_path / "plot.png").stat().st_size > 10_000

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import date, datetime
 from typing import Any
 
 import numpy as np
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, axes, legend_above, name, set_title
+from gpytorch_partition.plots.style import COLORS, GRAY, axes, legend_above, name, percent, set_title
 
 _FEW_VALUES = 5  # of a column, which are drawn as categories are
 _MOST_TICKS = 400  # rows whose values are marked below a curve
@@ -25,7 +26,8 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
 
     :param importance: What `importance()` of a regressor returned.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
-    :param most: Columns shown, those with the largest shares. (Default: 15.)
+    :param most: Columns shown, those with the largest shares or, where there are permutations, the largest falls, each
+        beside the largest of its kind. (Default: 15.)
     :return: The axes.
 
     Example:
@@ -35,7 +37,7 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
         >>> [text.get_text() for text in plot_importance(found, ax=Figure().subplots()).get_yticklabels()]
         ['b', 'a']
     """
-    order = importance.order()[:most]
+    order = importance.foremost(most)
     ax = axes(ax, 7.4, 1.8 + 0.28 * len(order))
     places = np.arange(len(order))
     ends = {1: np.zeros(len(order)), -1: np.zeros(len(order))}  # of the bars so far, to the right and to the left
@@ -48,7 +50,8 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
     ax.axvline(0, color=GRAY, linewidth=1)
     ax.set_yticks(places, [name(importance.columns[number]) for number in order])
     ax.invert_yaxis()
-    ax.set_xlabel("share of the explained variance")
+    left_out = len(importance.columns) - len(order)
+    ax.set_xlabel("share of the explained variance" + f" ({counted(left_out, 'column')} not drawn)" * (left_out > 0))
     is_sum = len(importance.parts) > 1
     if importance.permutation is not None:
         _add_permutations(ax, importance, order, places)
@@ -57,9 +60,6 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
     if is_sum:
         place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
         ax.legend(fontsize=9, title="part of the kernel", title_fontsize=9, alignment="left", **place)
-    left_out = len(importance.columns) - len(order)
-    if left_out:
-        ax.text(0.98, 0.02, f"{counted(left_out, 'column')} not drawn", ha="right", transform=ax.transAxes, **NOTE)
     ax.grid(alpha=0.25, axis="x")
     ax.set_axisbelow(True)
     return ax
@@ -81,17 +81,18 @@ def _add_permutations(ax: Any, importance: Any, order: np.ndarray, places: np.nd
     ax.set_title("Importance of columns", loc="left", fontsize=11, fontweight="bold", pad=10)
 
 
-def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, target: str = "target") -> Any:
+def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, target: str | None = None) -> Any:
     """
     The average prediction against one column, with intervals of that average; a point each for categories and for up
-    to five values. Dates are drawn as dates. Ticks below the curve are the values of the rows.
+    to five values. Dates are drawn as dates. Ticks below the curve are the values of the rows. Where the rows have more
+    categories than are drawn, that is said below them.
 
     `partial_dependence(...).plot()` draws it.
 
     :param found: What `partial_dependence` of a regressor returned.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param level: Probability inside the pointwise intervals. (Default: 0.9.)
-    :param target: What the targets are, with their unit. (Default: `"target"`.)
+    :param target: What the targets are, with their unit. (Default: None, the name that they had in `fit`.)
     :return: The axes.
 
     Example:
@@ -101,17 +102,18 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
         >>> plot_partial_dependence(found, ax=Figure().subplots()).get_xlabel()
         'age'
     """
-    low, high = found.interval(level)
-    grid, label = _as_dates(found.grid), f"{100 * level:g} % interval of the mean"
+    grid = _as_dates(found.grid)
     is_number, is_date = grid.dtype.kind in "iuf", grid.dtype.kind == "M"
     ax = axes(ax, 5.6 if is_number or is_date else max(5.6, 0.3 * len(grid)))
     if (is_number or is_date) and len(grid) > _FEW_VALUES:
-        ax.fill_between(grid, low, high, color=COLORS[0], alpha=0.2, linewidth=0, label=label)
+        if found.std is not None:
+            ends = {"label": f"{100 * level:g} % interval of the mean", "linewidth": 0}
+            ax.fill_between(grid, *found.interval(level), color=COLORS[0], alpha=0.2, **ends)
         ax.plot(grid, found.mean, color=COLORS[0], linewidth=1.8, label="mean over the rows")
         _mark_values(ax, grid, _as_dates(found.values))
     else:
         places = grid if is_date else np.arange(len(grid))
-        ax.errorbar(places, found.mean, found.mean - low, fmt="o", color=COLORS[0], capsize=3, label=label)
+        _draw_places(ax, places, found, level)
         ax.margins(x=0.2 if len(places) < 4 else 0.05)
         if not is_date:
             _name_places(ax, [f"{value:.3g}" if is_number else str(value) for value in grid])
@@ -119,9 +121,33 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
         _shorten_dates(ax)
     set_title(ax, f"Partial dependence on {name(found.column)}")
     legend_above(ax)
-    ax.set(xlabel=name(found.column), ylabel=f"mean prediction of {name(target)}")
+    ax.set(
+        xlabel=name(found.column) + ("" if is_number or is_date else _left_out(found)),
+        ylabel=("mean " if found.std is None else "mean prediction of ")
+        + name(found.target if target is None else target),
+    )
     ax.grid(alpha=0.25)
     return ax
+
+
+def _draw_places(ax: Any, places: np.ndarray, found: Any, level: float) -> None:
+    """A point for each value of a few, with its interval if there is one."""
+    half, label = None, "mean over the rows"
+    if found.std is not None:
+        half, label = found.mean - found.interval(level)[0], f"{100 * level:g} % interval of the mean"
+    ax.errorbar(places, found.mean, half, fmt="o", color=COLORS[0], capsize=3, label=label)
+
+
+def _left_out(found: Any) -> str:
+    """Which of the rows' categories are drawn, where some are not."""
+    drawn, counts = set(found.grid.tolist()), Counter(found.values.tolist())
+    others = max((count for value, count in counts.items() if value not in drawn), default=0)
+    if not others:
+        return ""
+    known = [counts[value] for value in drawn if value in counts]
+    which = ", the most frequent" if min(known, default=0) >= others else ""
+    share = percent(sum(known) / counts.total())
+    return f"\n({len(known):,} of {len(counts):,} categories{which}: {share} of the rows)"
 
 
 def _as_dates(values: np.ndarray) -> np.ndarray:
@@ -137,7 +163,7 @@ def _on_its_clock(value: date) -> date:
 
 def _name_places(ax: Any, names: list[str]) -> None:
     """Names of categories below their places, slanted where they would run into each other."""
-    names = [text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…" for text in names]
+    names = list(map(_shortened, names))
     is_slanted = sum(map(len, names)) > _LEGIBLE
     slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
     ax.set_xticks(
@@ -145,11 +171,16 @@ def _name_places(ax: Any, names: list[str]) -> None:
     )
 
 
+def _shortened(text: str) -> str:
+    """A long name without its middle: names that begin alike often end differently."""
+    return text if len(text) <= _LONGEST_NAME else f"{text[:18]}…{text[-(_LONGEST_NAME - 19) :]}"
+
+
 def _shorten_dates(ax: Any) -> None:
     """Ticks of dates that say what changes only, so that they do not run into each other."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(maxticks=8)
+    locator = AutoDateLocator(minticks=3, maxticks=8)  # of fewer units than three it takes the next smaller one
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 

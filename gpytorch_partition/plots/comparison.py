@@ -29,6 +29,7 @@ def plot_comparison(
     *,
     title: str = "",
     target: str = "target",
+    sample_weight: np.ndarray | None = None,
 ) -> Any:
     """
     One panel per model with predicted against true targets, and one with the calibration curves of all models.
@@ -43,6 +44,7 @@ def plot_comparison(
     :param references: Those of models that only the calibration panel shows.
     :param title: Title of the figure. (Default: none.)
     :param target: What the targets are, for the axes. (Default: `"target"`.)
+    :param sample_weight: `N` weights by which errors and shares of rows are averaged. (Default: None, the same.)
     :return: The :class:`matplotlib.figure.Figure`, which is not registered with pyplot and opens no window.
     :raises ImportError: Without matplotlib.
 
@@ -65,10 +67,11 @@ def plot_comparison(
     panels = figure.subplots(num_rows, num_columns, squeeze=False).ravel()
     limits = _limits(y, list(predictions.values()))
     for panel, (name, prediction), color in zip(panels, predictions.items(), cycle(COLORS)):
-        plot_intervals(panel, y, _judged(y, prediction), color)
-        set_title(panel, f"{name}: RMSE {root_mean_squared_error(y, prediction[0]):.4g}")
+        plot_intervals(panel, y, _judged(y, prediction), color, sample_weight=sample_weight)
+        error = root_mean_squared_error(y, prediction[0], sample_weight=sample_weight)
+        set_title(panel, f"{name}: RMSE {error:.4g}")
         panel.set(xlabel=f"true {target}", ylabel=f"predicted {target}", ylim=limits)
-    plot_calibration(panels[num_panels - 1], y, predictions, references)
+    plot_calibration(panels[num_panels - 1], y, predictions, references, sample_weight=sample_weight)
     for panel in panels[num_panels:]:
         panel.set_axis_off()
     return figure
@@ -102,7 +105,9 @@ def _judged(y: np.ndarray, prediction: Prediction) -> Judgement:
     return prediction if isinstance(prediction, Judgement) else Judgement.gaussian(y, *prediction)
 
 
-def plot_intervals(panel: Any, y: np.ndarray, found: Judgement, color: str = COLORS[0]) -> None:
+def plot_intervals(
+    panel: Any, y: np.ndarray, found: Judgement, color: str = COLORS[0], sample_weight: np.ndarray | None = None
+) -> None:
     """
     The same of distributions of any kind.
 
@@ -110,13 +115,15 @@ def plot_intervals(panel: Any, y: np.ndarray, found: Judgement, color: str = COL
     :param y: `N` targets.
     :param found: Their predictive distributions.
     :param color: Color of the points. (Default: blue.)
+    :param sample_weight: `N` weights by which rows count. (Default: None, the same.)
     """
     shown, mean = spread(y), found.mean
     missed = (y < found.lower) | (y > found.upper)
+    outside = float(np.average(missed, weights=sample_weight))
     panel.axline((float(y.mean()), float(y.mean())), slope=1, color=GRAY, linewidth=1, zorder=1)
     for rows, tint, label in (
-        (shown[~missed[shown]], color, f"within its 90 % interval: {percent(1 - missed.mean())}"),
-        (shown[missed[shown]], "black", f"outside: {percent(missed.mean())}"),
+        (shown[~missed[shown]], color, f"within its 90 % interval: {percent(1 - outside)}"),
+        (shown[missed[shown]], "black", f"outside: {percent(outside)}"),
     ):
         panel.errorbar(
             y[rows],
@@ -136,19 +143,26 @@ def plot_intervals(panel: Any, y: np.ndarray, found: Judgement, color: str = COL
 
 
 def plot_calibration(
-    panel: Any, y: np.ndarray, predictions: Mapping[str, Prediction], references: Mapping[str, Prediction]
+    panel: Any,
+    y: np.ndarray,
+    predictions: Mapping[str, Prediction],
+    references: Mapping[str, Prediction],
+    *,
+    sample_weight: np.ndarray | None = None,
 ) -> None:
-    """
+    r"""
     Calibration curves: the share of targets inside the central intervals, against their nominal coverage.
 
     Call it to compare several models, or for arrays; for one fitted regressor there is :func:`plot_coverage`.
 
-    The band holds 95 % of such curves, pointwise, if the intervals are right and the rows independent.
+    The band holds 95 % of such curves, pointwise, if the intervals are right and the rows independent; rows with
+    weights vary as :math:`(\sum_i w_i)^2 / \sum_i w_i^2` rows do.
 
     :param panel: A matplotlib `Axes`.
     :param y: `N` targets.
     :param predictions: Means and standard deviations (`N` each), or distributions, by name, drawn solid.
     :param references: The same, drawn dashed.
+    :param sample_weight: `N` weights by which rows count. (Default: None, the same.)
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -157,18 +171,19 @@ def plot_calibration(
         >>> panel.get_title(loc="left")
         'Calibration of central intervals'
     """
-    margin = norm.ppf(0.975) * np.sqrt(_LEVELS * (1 - _LEVELS) / len(y))
-    band = {"color": GRAY, "alpha": 0.15, "linewidth": 0, "label": f"chance alone (95 %, {len(y):,} rows)"}
+    num_rows = len(y) if sample_weight is None else sample_weight.sum() ** 2 / (sample_weight**2).sum()
+    margin = norm.ppf(0.975) * np.sqrt(_LEVELS * (1 - _LEVELS) / num_rows)
+    band = {"color": GRAY, "alpha": 0.15, "linewidth": 0, "label": f"chance alone (95 %, {num_rows:,.0f} rows)"}
     panel.fill_between(_LEVELS, _LEVELS - margin, _LEVELS + margin, **band)
     panel.axline((0, 0), slope=1, color=GRAY, linewidth=1)
     curves = [(name, pair, "-") for name, pair in predictions.items()]
     curves += [(name, pair, "--") for name, pair in references.items()]
     for (name, prediction, style), color in zip(curves, cycle(COLORS)):
-        shares = _judged(y, prediction).coverage(_LEVELS)
+        shares = _judged(y, prediction).coverage(_LEVELS, sample_weight)
         panel.plot(_LEVELS, shares, style, color=color, linewidth=1.8, label=name)
-    set_title(panel, "Calibration of central intervals", above=0)
+    set_title(panel, "Calibration of central intervals", above=(len(curves) + 2) // 2)
     panel.set(xlabel="nominal share inside", ylabel="share of test targets inside", xlim=(0, 1), ylim=(0, 1))
-    panel.legend(loc="upper left", fontsize=9, framealpha=0.9)
+    legend_above(panel)
     panel.text(0.98, 0.03, "above the line: intervals too wide\nbelow: too narrow", ha="right", **NOTE)
     panel.grid(alpha=0.25)
 

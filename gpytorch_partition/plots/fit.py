@@ -11,7 +11,7 @@ from gpytorch_partition.plots import comparison
 from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, axes, legend_above, name, percent, set_title
 
 
-def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "target") -> Any:
+def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None = None) -> Any:
     """
     Predicted against true targets, with central 90 % intervals of new observations.
 
@@ -20,7 +20,8 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "tar
     :param X: `N x D` rows, best those that the model has not seen.
     :param y: `N` targets.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
-    :param target: What the targets are, with their unit. (Default: `"target"`.)
+    :param target: What the targets are, with their unit. (Default: None, the name of y, or that of the model's
+        targets.)
     :return: The axes.
     :raises TypeError: If the model is a classifier.
     :raises ValueError: If the model has several targets, or targets do not match the rows or are NaN.
@@ -33,6 +34,7 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "tar
         >>> plot_truth(model, X, X[:, 0], ax=Figure().subplots()).get_xlabel()
         'true target'
     """
+    target = _called(model, y) if target is None else target
     (y, found), ax = _judged(model, X, y), axes(ax)
     comparison.plot_intervals(ax, y, found)
     set_title(ax, "Predictions")
@@ -56,7 +58,7 @@ def plot_coverage(model: Any, X: Any, y: Any, *, ax: Any = None, label: str = "t
     return ax
 
 
-def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = "target") -> Any:
+def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None = None) -> Any:
     """
     Residuals against predictions, each on its 90 % interval: the intervals grow where the noise does.
 
@@ -66,6 +68,7 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = 
 
     :return: The axes.
     """
+    target = _called(model, y) if target is None else target
     (y, found), ax = _judged(model, X, y), axes(ax)
     mean, low, high = found.mean, found.lower - found.mean, found.upper - found.mean
     shown, residuals = comparison.spread(mean), y - mean
@@ -84,6 +87,12 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str = 
     ax.set(xlabel=f"predicted {name(target)}", ylabel=f"true less predicted {name(target)}")
     ax.grid(alpha=0.25)
     return ax
+
+
+def _called(model: Any, y: Any) -> str:
+    """What the targets are called: a Series has a name, and a model remembers it."""
+    names = (getattr(y, "name", None), getattr(model, "target_name_", None))
+    return next((each for each in names if isinstance(each, str) and each), "target")
 
 
 def _judged(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:

@@ -268,7 +268,7 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
     shown = _around(lifetimes, posterior)
     lifetimes, values, errors = lifetimes[shown], values[shown], errors[shown]
     ax.set_xlim(edges[:-1][shown].min(), edges[1:][shown].max())
-    (line,) = other.plot(lifetimes, values, color=COLORS[1], linewidth=1.6, label="log likelihood")
+    (line,) = other.plot(lifetimes, values, ".-", color=COLORS[1], linewidth=1.6, label="log likelihood")
     other.fill_between(lifetimes, values - 2 * errors, values + 2 * errors, color=COLORS[1], alpha=0.2, linewidth=0)
     other.set_ylabel("log marginal likelihood (nats)")
     handles, _ = ax.get_legend_handles_labels()
@@ -278,9 +278,15 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
 
 
 def _around(lifetimes: np.ndarray, posterior: np.ndarray) -> np.ndarray:
-    """Which lifetimes are shown: up to half as long again, or as short, as those with a posterior probability."""
-    likely = lifetimes[posterior > _UNLIKELY]
-    return (lifetimes >= likely.min() / _MARGIN_OF_LIFETIMES) & (lifetimes <= likely.max() * _MARGIN_OF_LIFETIMES)
+    """
+    Which lifetimes are shown: up to half as long again, or as short, as those with a posterior probability, and at
+    least one on each side of these, without which one lifetime would have no line.
+    """
+    likely = np.flatnonzero(posterior > _UNLIKELY)
+    first, last = lifetimes[likely[0]], lifetimes[likely[-1]]
+    shown = (lifetimes >= first / _MARGIN_OF_LIFETIMES) & (lifetimes <= last * _MARGIN_OF_LIFETIMES)
+    shown[max(likely[0] - 1, 0) : likely[-1] + 2] = True
+    return shown
 
 
 def _positive(edges: np.ndarray, lifetimes: np.ndarray) -> np.ndarray:

@@ -44,7 +44,8 @@ def set_title(ax: Any, text: str, above: int = 1) -> None:
 
 
 def legend_above(ax: Any, num_columns: int = 2, handles: Any = None) -> None:
-    """A legend in one line above the axes, where it covers nothing."""
+    """A legend in one line above the axes, where it covers nothing: a power of ten of the numbers is on the right."""
+    ax.yaxis.set_offset_position("right")
     place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
     options = {"fontsize": 9, "frameon": False, "handletextpad": 0.4, "columnspacing": 1.2}
     ax.legend(handles=handles, ncols=num_columns, **options, **place)
