@@ -29,6 +29,7 @@ from .default_rows import default_rows
 from .diagnosis import diagnosis
 from .evidence import evidence
 from .fitted_ensembles import fitted_ensembles
+from .function_intervals import function_intervals
 from .gp_classification import gp_classification
 from .issue_bars import issue_bars
 from .kernels_and_ensembles import kernels_and_ensembles
@@ -37,6 +38,7 @@ from .machines import machines
 from .mondrian_classification import mondrian_classification
 from .mondrian_figures import mondrian_figures
 from .mondrian_speed import mondrian_speed
+from .noise_at_bound import noise_at_bound
 from .one_pass import one_pass
 from .out_of_core import out_of_core
 from .outliers import outliers
@@ -69,7 +71,8 @@ FUNCTIONS = (
         botorch_optimizers,
     ),
     kernels_and_ensembles,
-    *(diagnosis, weights_by_folds, outliers, mondrian_classification, out_of_core),
+    *(diagnosis, weights_by_folds, outliers, noise_at_bound, function_intervals),
+    *(mondrian_classification, out_of_core),
     *(machines, gp_classification, categories, fitted_ensembles, several_targets),
     dask_shards,
 )

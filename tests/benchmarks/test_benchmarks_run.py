@@ -60,6 +60,8 @@ TABLES = [
     "diagnosis_speed",
     "weights_by_folds",
     "outliers",
+    "noise_at_bound",
+    "function_intervals",
     "out_of_core",
     "out_of_core_quality",
     "mondrian_classification",
