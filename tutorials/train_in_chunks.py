@@ -4,61 +4,108 @@ Count the rows of a folder of parquet files, one file in memory at a time, and t
     python tutorials/train_in_chunks.py folder/ price
 
 Counts are saved after every file: an interrupted run goes on when the same command is given again, and files that were
-added to the folder (later by name) are counted on top. `PartitionGPRegressor().fit_chunks("folder/", "price")` is the
-same in one line, with text and holes, from the beginning.
+added to the folder are counted on top. What was counted is written beside the counts (`counts.gp.json`), and other
+targets, columns and files are refused. A tenth of each file is held out: the last file's tells how good the model is.
+`PartitionGPRegressor().fit_chunks("folder/", "price")` is one line for the same, with text and holes.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import torch
 
 from gpytorch_partition import RandomForestKernel
+from gpytorch_partition.files import replacing
 from gpytorch_partition.models import FeatureSpaceGP
 
 LEAVES, TREES = 30, 100  # in all a few thousand: pairs of leaves are counted
 
 
-def read(path, target):
-    """Points and targets of a file; all columns are numbers."""
+def read(path, target, columns=None):
+    """Names of columns, points and targets of a file; all columns are numbers."""
     table = pd.read_parquet(path)
-    return torch.tensor(table.drop(columns=target).to_numpy(float)), torch.tensor(table[target].to_numpy(float))
+    if missing := [name for name in [target, *(columns or ())] if name not in table]:
+        raise ValueError(f"{path}: no column is called {missing}; its columns are {list(table)}")
+    columns = columns or sorted(name for name in table if name != target)
+    return columns, torch.tensor(table[columns].to_numpy(float).copy()), torch.tensor(table[target].to_numpy(float))
 
 
-def new_model(path, target):
+def new_model(x, y):
     """A forest of a tenth of the first file's rows: trees that had seen all targets would make intervals too narrow."""
-    x, y = (part[::10] for part in read(path, target))
-    smallest = max(5, len(y) // LEAVES)
-    return FeatureSpaceGP(RandomForestKernel(x, y, TREES, "leaf", min_samples_leaf=smallest, random_state=0))
+    smallest = max(5, len(y[::10]) // LEAVES)
+    kernel = RandomForestKernel(x[::10], y[::10], TREES, "leaf", min_samples_leaf=smallest, random_state=0)
+    return FeatureSpaceGP(kernel)
+
+
+def resumed(counts, record, run, rows):
+    """The model that is counted so far, and the rows of its files by name, if it is of the same run."""
+    if not record.exists():
+        raise ValueError(
+            f"{counts} has no {record.name} beside it, which says what was counted: delete it and begin anew"
+        )
+    model, counted = FeatureSpaceGP.load(counts, RandomForestKernel()), json.loads(record.read_text())
+    files = counted.pop("files")
+    other = [f"{name} {counted[name]}, not {run[name]}" for name in run if counted[name] != run[name]]
+    if sum(map(num_counted, files.values())) > model.num_rows:
+        files.popitem()  # interrupted before its counts were saved
+    other += [
+        f"{name} of {files[name]:,} rows, not {rows.get(name, 0):,}" for name in files if files[name] != rows.get(name)
+    ]
+    if other or sum(map(num_counted, files.values())) != model.num_rows:
+        told = "; ".join(other) or "other rows than it says"
+        raise ValueError(f"{counts} was counted with {told}: give --counts another file, or delete it and begin anew")
+    return model, files
+
+
+def num_counted(num_rows):
+    """How many of a file's rows are counted: a tenth is held out."""
+    return num_rows - len(range(5, num_rows, 10))
+
+
+def count(args):
+    """The model of all files, which are counted one after another, and the held-out rows of the last one."""
+    files = sorted(args.folder.glob("*.parquet"))
+    if not files:
+        raise ValueError(f"expected parquet files in {args.folder}, found none")
+    columns, x, y = read(files[0], args.target)
+    run = {"folder": str(args.folder.resolve()), "target": args.target, "columns": columns}
+    record, rows = Path(f"{args.counts}.json"), {path.name: pq.read_metadata(path).num_rows for path in files}
+    model, done = resumed(args.counts, record, run, rows) if args.counts.exists() else (new_model(x, y), {})
+    for path in files:
+        if path.name in done:
+            continue
+        _, x, y = read(path, args.target, columns)
+        counted = torch.arange(len(y)) % 10 != 5
+        model.add_rows(x[counted], y[counted])
+        done[path.name] = len(y)
+        with replacing(record, "w") as file:
+            json.dump(run | {"files": done}, file)
+        model.save(args.counts)
+        print(f"{path.name}: {model.num_rows:,} rows", flush=True)
+    _, x, y = read(files[-1], args.target, columns)
+    return model, x[5::10], y[5::10]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, help="a folder of parquet files, whose columns are all numbers")
     parser.add_argument("target", help="the column to predict")
     parser.add_argument("--counts", type=Path, default=Path("counts.gp"), help="file of what is counted [counts.gp]")
     args = parser.parse_args()
     try:
-        files = sorted(args.folder.glob("*.parquet"))
-        if not files:
-            raise ValueError(f"expected parquet files in {args.folder}, found none")
-        resumes = args.counts.exists()
-        model = FeatureSpaceGP.load(args.counts, RandomForestKernel()) if resumes else new_model(files[0], args.target)
-        known = model.num_rows
-        for path in files:
-            x, y = read(path, args.target)
-            if known >= len(y):  # counted before
-                known -= len(y)
-                continue
-            model.add_rows(x, y)
-            model.save(args.counts)
-            print(f"{path.name}: {model.num_rows:,} rows", flush=True)
+        model, x, y = count(args)
+        found = model.fit()
+        model.save(args.counts)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         sys.exit(f"error: {error}")
-    found = model.fit()
-    model.save(args.counts)
+    mean, variance = model.predict(x)
+    errors, half = (mean - y).abs(), 1.645 * (variance + found.noise).sqrt()
+    rmse, share = errors.square().mean().sqrt(), (errors < half).double().mean()
+    print(f"held-out RMSE {rmse:.4g}, 90 % intervals cover {share:.2f}")
     print(
         f"outputscale {found.outputscale:.4g}, noise {found.noise:.4g}, mean {found.mean:.4g}, {model.num_rows:,} rows"
     )

@@ -1,38 +1,51 @@
 """Train one exact GP for several targets at once: `python tutorials/train_multitask.py data.csv price rent`."""
 
 import argparse
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from sklearn.model_selection import train_test_split
 
+from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.command_line.new_rows import read_new_rows
+from gpytorch_partition.command_line.roles import Roles, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
+
+
+def read(path, targets):
+    """Columns by name and N x T targets, NaN where one is missing."""
+    if len(set(targets)) < 2:
+        raise CommandError("expected two targets or more: the command fit is for one")
+    each = [read_training_data(path, Roles(name, dropped=[*{*targets} - {name}])) for name in targets]
+    print("features:", ", ".join(f"{name} ({kind.name})" for name, kind in each[0].kinds.items()))
+    rows = read_new_rows(path, each[0].kinds, None, is_required=False)  # those without the first target, too
+    y = np.full((rows.num_rows, len(targets)), np.nan)
+    for column, found in zip(y.T, each):
+        column[found.rows] = found.y
+    return rows.table, y
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", help="a CSV file; entries of targets may be missing")
+    parser.add_argument("data", type=Path, help="a CSV or parquet file; entries of targets may be missing")
     parser.add_argument("targets", nargs="+", help="two columns to predict, or more")
     parser.add_argument("--kernel", choices=("auto", "forest", "fast_cluster", "mondrian"), default="forest")
     args = parser.parse_args()
     try:
-        table = pd.read_csv(args.data)
-        rows, held_out = train_test_split(table, test_size=0.2, random_state=0)
-        features = [name for name in table if name not in args.targets]
-        model = PartitionGPRegressor(args.kernel, random_state=0).fit(
-            rows[features], rows[args.targets].to_numpy(float)
-        )
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        sys.exit(f"error: {error}")
-    mean, std = model.predict(held_out[features], return_std=True)
-    errors = np.abs(held_out[args.targets].to_numpy(float) - mean)
+        table, y = read(args.data, args.targets)
+        train, test = train_test_split(np.flatnonzero(~np.isnan(y).all(1)), test_size=0.2, random_state=0)
+        rows, held_out = ({name: column[part] for name, column in table.items()} for part in (train, test))
+        model = PartitionGPRegressor(args.kernel, random_state=0).fit(rows, y[train])
+    except (CommandError, OSError, ValueError) as error:
+        sys.exit(re.sub("--(target|drop)", "targets", f"error: {error}"))
+    mean, std = model.predict(held_out, return_std=True)
     deviations = np.sqrt(np.diag(model.target_covariance_))
     print("correlations between the targets' functions:")
-    print(
-        pd.DataFrame(model.target_covariance_ / np.outer(deviations, deviations), args.targets, args.targets).round(2)
-    )
-    for name, error, deviation in zip(args.targets, errors.T, std.T):
+    for name, line in zip(args.targets, model.target_covariance_ / np.outer(deviations, deviations)):
+        print(f"{name:>12}", *(f"{value:6.2f}" for value in line))
+    for name, error, deviation in zip(args.targets, np.abs(y[test] - mean).T, std.T):
         known = ~np.isnan(error)
         covered = 100 * (error < 1.645 * deviation)[known].mean()
         rmse = np.sqrt(np.square(error[known]).mean())

@@ -113,7 +113,7 @@ def train_exact_gp(monkeypatch, caplog):
     def run_here(*arguments):
         caplog.clear()
         monkeypatch.setattr(sys, "argv", ["train_exact_gp.py", *map(str, arguments)])
-        script.main()
+        script.main(script.parse_arguments())
         return [record.getMessage() for record in caplog.records]
 
     return run_here
@@ -148,6 +148,37 @@ class TestTrainExactGP:
                 train_exact_gp(*options, checkpoint, *more)
             assert checkpoint.read_bytes() == before
 
+    def test_changed_data_is_another_run(self, train_exact_gp, houses, tmp_path):
+        table, options = pd.read_csv(houses, sep=";"), ("price", "--method", "adam", "--steps", 1, *self.SMALL)
+        for change in (0, 1):
+            table.assign(price=table["price"] + change * (table.index == 3)).to_csv(tmp_path / "rows.csv", index=False)
+            if change:
+                with pytest.raises(SystemExit, match="is not of the run"):
+                    train_exact_gp(tmp_path / "rows.csv", *options, "--checkpoint", tmp_path / "run.pt")
+            else:
+                train_exact_gp(tmp_path / "rows.csv", *options, "--checkpoint", tmp_path / "run.pt")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (("--device", "nowhere"), "^error: .*nowhere.*$"),
+            (("--checkpoint", "run.pt"), "--checkpoint is for --method adam"),
+            (("--lifetime", 2), "--lifetime is for --kernel mondrian"),
+        ],
+    )
+    def test_options_that_cannot_be_used(self, train_exact_gp, houses, options, message):
+        with pytest.raises(SystemExit, match=message):
+            train_exact_gp(houses, "price", *options)
+
+    def test_the_width_can_be_given(self, train_exact_gp, houses, recwarn):
+        with pytest.warns(UserWarning, match="lifetime"):
+            usual = train_exact_gp(houses, "price", "--kernel", "mondrian", *self.SMALL)
+        recwarn.clear()
+        given = train_exact_gp(houses, "price", "--kernel", "mondrian", "--lifetime", 0.01, *self.SMALL)
+        assert re.search(r"log marginal likelihood \S+ nats", given[-2])
+        assert usual[-1] != given[-1]
+        assert not [each for each in recwarn if "lifetime" in str(each.message)]
+
     @pytest.mark.slow
     def test_bad_data_is_one_line(self, houses, tmp_path):
         for arguments, message in (
@@ -160,17 +191,23 @@ class TestTrainExactGP:
             assert message in error
             assert error.startswith("error: ")
             assert "Traceback" not in error
+            assert "--" not in error
 
 
 @pytest.mark.slow
 def test_several_targets(houses, tmp_path):
+    """Of a file as people have them, in which entries of either target are missing."""
     table = pd.read_csv(houses, sep=";")
-    table.loc[::5, "rent"] = None
-    table.to_csv(tmp_path / "houses.csv", index=False)
+    table.loc[::5, "rent"], table.loc[::7, "price"] = None, None
+    table.to_csv(tmp_path / "houses.csv", index=False, sep=";", decimal=",")
     status, output, error = run("train_multitask", tmp_path / "houses.csv", "price", "rent")
     assert (status, error) == (0, "")
+    assert output.startswith("features: area (number), kind (text), sold (date)\n")
     correlation = float(re.search(r"price +1\.00 +(\S+)", output)[1])
     assert correlation > 0.8
+    rmse, count = re.search(r"price: held-out RMSE (\S+), .* of (\d+)\n", output).groups()
+    assert float(rmse) < 90  # the targets' standard deviation
+    assert 25 < int(count) < 40
     assert "rent: held-out RMSE" in output
     status, _, error = run("train_multitask", houses, "price")
     assert status == 1
@@ -194,10 +231,63 @@ class TestTrainInChunks:
         first = run("train_in_chunks", tmp_path, "y", "--counts", tmp_path / "parts.gp")
         self.write(tmp_path, 2)
         rest = run("train_in_chunks", tmp_path, "y", "--counts", tmp_path / "parts.gp")
-        assert "2.parquet: 1,500 rows" in rest[1]
+        assert "2.parquet: 1,350 rows" in rest[1]
         assert "1.parquet" not in rest[1]
-        assert "1.parquet: 1,000 rows" in first[1]
-        assert rest[1].splitlines()[-1] == whole[1].splitlines()[-1]
+        assert "1.parquet: 900 rows" in first[1]
+        assert rest[1].splitlines()[-2:] == whole[1].splitlines()[-2:]
+        rmse, covered = re.search(r"held-out RMSE (\S+), 90 % intervals cover (\S+)", whole[1]).groups()
+        assert 1 < float(rmse) < 4  # the noise, and the targets' standard deviation less a bit
+        assert 0.75 < float(covered) <= 1
+
+    @pytest.fixture
+    def train(self, monkeypatch):
+        """The main function of the script in this process."""
+        pytest.importorskip("pyarrow")
+        spec = importlib.util.spec_from_file_location("train_in_chunks", TUTORIALS / "train_in_chunks.py")
+        script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(script)
+        monkeypatch.setattr(script, "TREES", 5)
+
+        def run_here(*arguments):
+            monkeypatch.setattr(sys, "argv", ["train_in_chunks.py", *map(str, arguments)])
+            script.main()
+
+        return run_here
+
+    def test_counts_of_something_else_are_refused(self, train, tmp_path):
+        folder, other, counts = tmp_path / "rows", tmp_path / "other", tmp_path / "counts.gp"
+        for each in (folder, other):
+            each.mkdir()
+            self.write(each, 0)
+        with pytest.raises(SystemExit, match=r"no column is called \['nope'\]; its columns are \['0', "):
+            train(folder, "nope", "--counts", counts)
+        train(folder, "y", "--counts", counts)
+        before = counts.read_bytes()
+        for arguments, message in (((folder, "0"), "target y, not 0"), ((other, "y"), "folder .*rows, not .*other")):
+            with pytest.raises(SystemExit, match=message):
+                train(*arguments, "--counts", counts)
+        table = pd.read_parquet(folder / "0.parquet")
+        for changed, message in (
+            (pd.concat([table, table]), "0.parquet of 500 rows, not 1,000"),
+            (table.rename(columns={"3": "three"}), "columns"),
+        ):
+            changed.to_parquet(folder / "0.parquet", index=False)
+            with pytest.raises(SystemExit, match=message):
+                train(folder, "y", "--counts", counts)
+        assert counts.read_bytes() == before
+
+    def test_columns_are_taken_by_name(self, train, tmp_path, capsys):
+        folders, found = [tmp_path / "same", tmp_path / "mixed"], []
+        for folder in folders:
+            folder.mkdir()
+            for number in range(2):
+                self.write(folder, number)
+        table = pd.read_parquet(folders[1] / "1.parquet")
+        table[list(table)[::-1]].to_parquet(folders[1] / "1.parquet")
+        for folder in folders:
+            train(folder, "y", "--counts", folder / "counts.gp")
+            found.append(capsys.readouterr().out)
+        assert found[0] == found[1]
 
     @pytest.mark.slow
     def test_bad_folders_are_one_line(self, tmp_path):
