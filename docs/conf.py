@@ -1,48 +1,88 @@
 """How Sphinx builds the site: `sphinx-build -W docs build/site`."""
 
 import inspect
+import json
 import re
+import shutil
+from pathlib import Path
 
 from docutils import nodes
+from sphinx.addnodes import desc_signature
 
 from gpytorch_partition import __version__
 
 project, author, copyright = "gpytorch_partition", "The authors of gpytorch_partition", "2026, its authors"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
 html_theme, html_title = "furo", f"gpytorch_partition {release}"
 
 myst_heading_anchors = 4  # links to headings, as on pages that show Markdown by themselves
 myst_enable_extensions = ["dollarmath"]
 
+nb_execution_mode = "off"  # notebooks show what is stored: `python -m tests.tutorials` executes them
+nb_merge_streams = True
+
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # signatures have them
+autodoc_mock_imports = ["botorch", "dask", "distributed", "pandas"]  # extras, which the reference is made without
 autodoc_default_options = {"members": True, "imported-members": True, "inherited-members": True}
 
 
 def setup(app):
-    """Tables of results and source files are handed out as they are, not made pages of the site."""
-    app.connect("source-read", _hand_out)
-    app.connect("include-read", _hand_out_included)
+    """Notebooks are pages of the site; tables of results and source files are handed out as they are."""
+    app.connect("builder-inited", _bring_notebooks)
+    app.connect("source-read", _prepare)
     app.connect("doctree-read", _fill_the_page)
+    app.connect("doctree-read", _answer_to_the_package)
     app.connect("autodoc-skip-member", _skip)
 
 
-def _hand_out(_, docname, source):
-    elsewhere = r"\]\((\.\./(?:tests|tutorials|gpytorch_partition)/[\w./-]+\.(?:md|py|ipynb))\)"
-    source[0] = re.sub(elsewhere, r"](<path:\1>)", source[0])
-    source[0] = re.sub(r"\[([^\[\]]+)\]\(\.\./[\w/]+\)", r"\1", source[0])  # a link to a folder is its text
+def _bring_notebooks(app):
+    """Copies in docs/tutorials, where Sphinx finds them: links in those of tutorials/ are right in the checkout."""
+    shutil.rmtree(Path(app.srcdir, "tutorials"), ignore_errors=True)
+    Path(app.srcdir, "tutorials").mkdir()
+    for notebook in Path(app.srcdir).parent.glob("tutorials/*.ipynb"):
+        shutil.copy2(notebook, Path(app.srcdir, "tutorials"))
 
 
-def _hand_out_included(app, _, docname, content):
-    """The same of an included page of the folder above, the changelog."""
-    content[0] = re.sub(r"\]\((tutorials/\w+\.ipynb)\)", r"](<path:../\1>)", content[0])
+def _prepare(_, docname, source):
+    source[0] = _notebook(docname, source[0]) if docname.startswith("tutorials/") else _page(source[0])
 
 
-def _fill_the_page(_, doctree):
+def _page(text):
+    text = re.sub(r"\]\(\.\./(tutorials/\w+\.ipynb)\)", r"](\1)", text)
+    text = re.sub(r"\]\((\.\./(?:tests|tutorials|gpytorch_partition)/[\w./-]+\.(?:md|py))\)", r"](<path:\1>)", text)
+    return re.sub(r"\[([^\[\]]+)\]\(\.\./[\w/]+\)", r"\1", text)  # a link to a folder is its text
+
+
+def _notebook(docname, text):
+    """Links from docs/tutorials in place of those from tutorials, and one to the notebook itself."""
+    notebook = json.loads(text)
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = _links_of_a_notebook("".join(cell["source"]))
+    notebook["cells"][-1]["source"] += f"\n- [This notebook](<path:../../{docname}.ipynb>), to run it yourself"
+    return json.dumps(notebook)
+
+
+def _links_of_a_notebook(text):
+    text = re.sub(r"\]\(\.\./docs/", "](../", text)
+    text = re.sub(r"\]\(\.\./(gpytorch_partition/[\w/]+\.py)\)", r"](<path:../../\1>)", text)
+    return re.sub(r"\]\((\w+\.py)\)", r"](<path:../../tutorials/\1>)", text)
+
+
+def _fill_the_page(app, doctree):
     """Pictures as wide as the text, and links to themselves at full size, as Sphinx makes them of a width."""
-    for picture in doctree.findall(nodes.image):
+    for picture in () if app.env.docname.startswith("tutorials/") else doctree.findall(nodes.image):
         picture.setdefault("width", "100%")
+
+
+def _answer_to_the_package(_, doctree):
+    """What two pages of the reference list is found by its name in the package on both, as pages of the source want."""
+    for signature in doctree.findall(desc_signature):
+        name = f"gpytorch_partition.{signature.get('fullname')}"
+        if name not in signature["ids"]:
+            signature["ids"].append(name)
 
 
 def _skip(_, what, name, found, *rest):

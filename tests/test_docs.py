@@ -62,8 +62,14 @@ def run(program):
     return subprocess.run([sys.executable, "-c", program], check=True, env=environment, capture_output=True, text=True)
 
 
-# Run by tests/test_adding_a_clustering.py, tests/botorch, tests/command_line and tests/distributed.
-ELSEWHERE = {"adding_a_clustering.md", "bayesian_optimization.md", "command_line.md", "distributed.md"}
+# Run by tests of their own in tests, and by tests/botorch, tests/command_line and tests/distributed.
+ELSEWHERE = {
+    "adding_a_clustering.md",
+    "bayesian_optimization.md",
+    "command_line.md",
+    "distributed.md",
+    "repeated_measurements.md",
+}
 WITH_EXAMPLES = {page.name for page in PAGES if page.parent.name == "docs" and "```python" in page.read_text()}
 
 
@@ -78,10 +84,20 @@ API = {
 }
 
 
+EXTRAS = {"gpytorch_partition.botorch": "botorch", "gpytorch_partition.distributed": "distributed"}
+
+
+def imported(module):
+    """A module of the reference, where the extra that it needs is installed."""
+    if module in EXTRAS:
+        pytest.importorskip(EXTRAS[module])
+    return importlib.import_module(module)
+
+
 @pytest.mark.parametrize("module", [each for name, each in API.items() if name != "settings"])
 def test_all_is_what_is_public(module):
     """What a module of the reference imports for users is what the site shows."""
-    found = importlib.import_module(module)
+    found = imported(module)
     own = {name for name, value in vars(found).items() if getattr(value, "__module__", "").startswith("gpytorch_part")}
     assert set(found.__all__) == {name for name in own if not name.startswith("_")}
 
@@ -98,7 +114,7 @@ def says_when(found):
 
 @pytest.mark.parametrize("module", API.values())
 def test_public_classes_say_when_to_use_them(module):
-    found = importlib.import_module(module)
+    found = imported(module)
     classes = {name: getattr(found, name) for name in found.__all__ if inspect.isclass(getattr(found, name))}
     silent = {name for name, each in classes.items() if not issubclass(each, Warning) and not says_when(each)}
     assert silent == set()
