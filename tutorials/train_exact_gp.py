@@ -34,14 +34,13 @@ def parse_arguments():
 
 
 def load(args):
-    """Standardized training rows and targets, held-out ones, and the target's standard deviation."""
+    """Standardized training rows (text as numbers, holes filled), targets, held-out ones, and the target's scale."""
     data = read_training_data(args.data, Roles(args.target))
     logging.info("\n".join(data.notes))
     encoder = TableEncoder().fit(data.table)
     x, y = torch.from_numpy(encoder.transform(data.table)), torch.from_numpy(data.y)
     chosen, held_out = train_test_split(torch.arange(len(y)), test_size=0.2, random_state=0)
-    levels = {column: len(known) for column, known in encoder.categories_.items()}
-    x = NumberView(x[chosen], levels, y[chosen])(x)  # text as numbers, holes filled: all kernels take it
+    x = NumberView(x[chosen], {name: len(known) for name, known in encoder.categories_.items()}, y[chosen])(x)
     x = ((x - x[chosen].mean(0)) / x[chosen].std(0).clamp_min(1e-12)).float().to(args.device)
     unit, y = float(y[chosen].std()), ((y - y[chosen].mean()) / y[chosen].std()).float().to(args.device)
     return x[chosen], y[chosen], x[held_out], y[held_out], unit
@@ -55,7 +54,7 @@ def train_by_adam(model, args):
         saved = list(torch.load(args.checkpoint, map_location=args.device)) if is_zipfile(args.checkpoint) else []
         if saved[-1:] != [run]:
             raise CommandError(f"{args.checkpoint} is not of the run {run}: delete it, or name another")
-        first = saved[0]
+        logging.info("going on after step %d", first := saved[0])
         model.load_state_dict(saved[1])
         optimizer.load_state_dict(saved[2])
     mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model.train())
@@ -74,8 +73,9 @@ def train_by_adam(model, args):
 def main(args):
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
     try:
-        if (args.checkpoint and args.method != "adam") or (args.lifetime and args.kernel != "mondrian"):
-            raise CommandError("--checkpoint is for --method adam, and --lifetime is for --kernel mondrian")
+        wrong = (args.checkpoint and args.method != "adam", args.lifetime and args.kernel != "mondrian", args.steps < 1)
+        if any(wrong):
+            raise CommandError("--checkpoint is for --method adam, --lifetime for --kernel mondrian, --steps from 1 on")
         x, y, new_x, new_y, unit = load(args)
         kernels = {"forest": partial(RandomForestKernel, x, y), "fast_cluster": partial(FastClusterKernel, x)}
         kernels["mondrian"] = partial(MondrianKernel, x, lifetime=args.lifetime)

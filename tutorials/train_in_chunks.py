@@ -5,11 +5,12 @@ Count the rows of a folder of parquet files, one file in memory at a time, and t
 
 Counts are saved after every file: an interrupted run goes on when the same command is given again, and files that were
 added to the folder are counted on top. What was counted is written beside the counts (`counts.gp.json`), and other
-targets, columns and files are refused. A tenth of each file is held out: the last file's tells how good the model is.
+targets, columns and files are refused. A tenth of each file is held out; that of the largest is predicted in the end.
 `PartitionGPRegressor().fit_chunks("folder/", "price")` is one line for the same, with text and holes.
 """
 
 import argparse
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -31,63 +32,74 @@ def read(path, target, columns=None):
     if missing := [name for name in [target, *(columns or ())] if name not in table]:
         raise ValueError(f"{path}: no column is called {missing}; its columns are {list(table)}")
     columns = columns or sorted(name for name in table if name != target)
+    if texts := [name for name in [*columns, target] if not pd.api.types.is_numeric_dtype(table[name])]:
+        raise ValueError(
+            f"{path}: expected numbers, got others in {texts}: PartitionGPRegressor().fit_chunks takes them"
+        )
     return columns, torch.tensor(table[columns].to_numpy(float).copy()), torch.tensor(table[target].to_numpy(float))
 
 
+def identity(path):
+    """How many rows a file has, and a digest of its bytes."""
+    with path.open("rb") as file:
+        return [pq.read_metadata(path).num_rows, hashlib.file_digest(file, "sha256").hexdigest()[:16]]
+
+
 def new_model(x, y):
-    """A forest of a tenth of the first file's rows: trees that had seen all targets would make intervals too narrow."""
+    """A forest of a tenth of a file's rows: trees that had seen all targets would make intervals too narrow."""
     smallest = max(5, len(y[::10]) // LEAVES)
     kernel = RandomForestKernel(x[::10], y[::10], TREES, "leaf", min_samples_leaf=smallest, random_state=0)
     return FeatureSpaceGP(kernel)
 
 
-def resumed(counts, record, run, rows):
-    """The model that is counted so far, and the rows of its files by name, if it is of the same run."""
-    if not record.exists():
+def resumed(counts, record, run, known):
+    """The model that is counted so far, and the identities of its files, if it is of the same run."""
+    begin_anew = "give --counts another file, or delete it and begin anew"
+    try:
+        counted = json.loads(record.read_text())
+        files = counted.pop("files")
+    except (OSError, ValueError, LookupError) as error:
         raise ValueError(
-            f"{counts} has no {record.name} beside it, which says what was counted: delete it and begin anew"
-        )
-    model, counted = FeatureSpaceGP.load(counts, RandomForestKernel()), json.loads(record.read_text())
-    files = counted.pop("files")
-    other = [f"{name} {counted[name]}, not {run[name]}" for name in run if counted[name] != run[name]]
+            f"{record} says what {counts} has counted, and cannot be read ({error}): {begin_anew}"
+        ) from None
+    model = FeatureSpaceGP.load(counts, RandomForestKernel())
     if sum(map(num_counted, files.values())) > model.num_rows:
         files.popitem()  # interrupted before its counts were saved
-    other += [
-        f"{name} of {files[name]:,} rows, not {rows.get(name, 0):,}" for name in files if files[name] != rows.get(name)
-    ]
+    other = [f"{name} {counted.get(name)}, not {run[name]}" for name in run if counted.get(name) != run[name]]
+    other += [f"another {name}" for name in files if files[name] != known.get(name)]
     if other or sum(map(num_counted, files.values())) != model.num_rows:
         told = "; ".join(other) or "other rows than it says"
-        raise ValueError(f"{counts} was counted with {told}: give --counts another file, or delete it and begin anew")
+        raise ValueError(f"{counts} was counted with {told}: {begin_anew}")
     return model, files
 
 
-def num_counted(num_rows):
+def num_counted(identity_of_file):
     """How many of a file's rows are counted: a tenth is held out."""
-    return num_rows - len(range(5, num_rows, 10))
+    return identity_of_file[0] - len(range(5, identity_of_file[0], 10))
 
 
 def count(args):
-    """The model of all files, which are counted one after another, and the held-out rows of the last one."""
-    files = sorted(args.folder.glob("*.parquet"))
-    if not files:
-        raise ValueError(f"expected parquet files in {args.folder}, found none")
-    columns, x, y = read(files[0], args.target)
+    """The model of all files, which are counted one after another, and the held-out rows of the largest one."""
+    files = {path.name: identity(path) for path in sorted(args.folder.glob("*.parquet"))}
+    largest = args.folder / max(files, key=lambda name: files[name][0], default="none")
+    if not files or files[largest.name][0] < 20:
+        raise ValueError(
+            f"expected parquet files in {args.folder}, one of them of 20 rows or more, got {len(files)} files"
+        )
+    columns, x, y = read(largest, args.target)
     run = {"folder": str(args.folder.resolve()), "target": args.target, "columns": columns}
-    record, rows = Path(f"{args.counts}.json"), {path.name: pq.read_metadata(path).num_rows for path in files}
-    model, done = resumed(args.counts, record, run, rows) if args.counts.exists() else (new_model(x, y), {})
-    for path in files:
-        if path.name in done:
-            continue
-        _, x, y = read(path, args.target, columns)
+    record, held_out = Path(f"{args.counts}.json"), (x[5::10], y[5::10])
+    model, done = resumed(args.counts, record, run, files) if args.counts.exists() else (new_model(x, y), {})
+    for name in [name for name in files if name not in done]:
+        _, x, y = read(args.folder / name, args.target, columns)
         counted = torch.arange(len(y)) % 10 != 5
         model.add_rows(x[counted], y[counted])
-        done[path.name] = len(y)
+        done[name] = files[name]
         with replacing(record, "w") as file:
             json.dump(run | {"files": done}, file)
         model.save(args.counts)
-        print(f"{path.name}: {model.num_rows:,} rows", flush=True)
-    _, x, y = read(files[-1], args.target, columns)
-    return model, x[5::10], y[5::10]
+        print(f"{name}: {model.num_rows:,} rows", flush=True)
+    return model, *held_out
 
 
 def main():

@@ -115,6 +115,7 @@ class SavedRegressor:
             "x_scale": self._columns.scale,
             "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
             "constant_columns": list(self._constant_columns),
+            "constants": None if self._constants is None else torch.from_numpy(self._constants),
         }
 
     def _state_of_rows(self: Any) -> dict[str, Any]:
@@ -156,7 +157,8 @@ class SavedRegressor:
     def _set_columns(self: Any, state: Mapping[str, Any]) -> None:
         """What the columns of X are called, and how they are read."""
         self._columns = Standardization(state["x_mean"], state["x_scale"])
-        self._constant_columns = tuple(state.get("constant_columns", ()))
+        self._constant_columns, constants = tuple(state.get("constant_columns", ())), state.get("constants")
+        self._constants = None if constants is None else constants.numpy()
         encoder = state.get("encoder")
         self.encoder_ = None if encoder is None else TableEncoder.from_state(encoder)
         if self.encoder_ is not None:

@@ -46,6 +46,7 @@ class ReadsTables:
     encoder_: TableEncoder | None = None
     categorical_features: Sequence[str | int] | None = None
     _constant_columns: tuple[str, ...] = ()  # the same in all training rows, or empty
+    _constants: np.ndarray | None = None  # what stands in such columns of the matrix; NaN in all others
     _for_new_holes = "the prediction is that of a typical value, as sure as if it were known"
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
@@ -66,13 +67,13 @@ class ReadsTables:
             if options.get("ensure_all_finite", True) is True:
                 refuse_holes(X, self._shown)
             found = validate_data(self, X, y, dtype=np.float64, reset=reset, **options)
-            self._say_what_is_constant(found[0] if isinstance(found, tuple) else found) if reset else None
-            return found
+            if isinstance(found, tuple):
+                return self._with_constants(found[0], reset), found[1]
+            return self._with_constants(found, reset)
         if not isinstance(X, Mapping):
             X = X if hasattr(X, "columns") or isinstance(X, np.ndarray) else np.array(X, dtype=object)
             validate_data(self, X, skip_check_array=True, reset=reset)
-        matrix = self._encoded(X, reset)
-        self._say_what_is_constant(matrix) if reset else None
+        matrix = self._with_constants(self._encoded(X, reset), reset)
         options = {**options, "dtype": np.float64, "ensure_all_finite": "allow-nan", "estimator": self}
         if isinstance(y, str) and y == "no_validation":
             return check_array(matrix, **options)
@@ -96,9 +97,22 @@ class ReadsTables:
             logger.info("%s", message)
         return matrix
 
+    def _with_constants(self, matrix: np.ndarray, reset: bool) -> np.ndarray:
+        """
+        The matrix, without holes where all training rows have the same: there a new level or no cell says nothing.
+
+        Columns are found, and told, in training rows (`reset`).
+        """
+        if reset:
+            self._say_what_is_constant(matrix)
+        elif self._constants is not None:
+            matrix = np.where(np.isnan(matrix), self._constants, matrix)
+        return matrix
+
     def _say_what_is_constant(self, matrix: np.ndarray) -> None:
         """Find the columns that are the same in all training rows, or empty, and name them in the log."""
         is_constant = (matrix == matrix[:1]).all(0) | np.isnan(matrix).all(0)
+        self._constants = np.where(is_constant, matrix[0], np.nan) if is_constant.any() and len(matrix) > 1 else None
         if self.encoder_ is None:
             names = getattr(self, "feature_names_in_", [f"x{number}" for number in range(matrix.shape[1])])
             constant = np.flatnonzero(is_constant)

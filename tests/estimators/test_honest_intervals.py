@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -119,6 +120,21 @@ class TestMissingCells:
         samples = model.sample_y(rows, 4000)
         np.testing.assert_allclose(samples.mean(1), mean, atol=0.15)
         np.testing.assert_allclose(samples.std(1), std, rtol=0.1)
+
+
+@pytest.mark.parametrize("kernel", ["forest", "mondrian", matern])
+@pytest.mark.parametrize(("constant", "other"), [("x", "new"), ("x", None), (1.0, None)])
+def test_another_cell_in_a_column_that_was_the_same_in_all_rows_changes_nothing(kernel, constant, other):
+    """A level that `fit` has not seen is a new hole, of which rows with usual holes would get other means."""
+    frame, y, new, _ = holes(0, "random")
+    model = PartitionGPRegressor(kernel, num_partitions=20, random_state=0).fit(frame.assign(constant=constant), y)
+    model = model if callable(kernel) else PartitionGPRegressor.from_state(model.to_state())
+    mean, std = model.predict(new.assign(constant=constant), return_std=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other_mean, other_std = model.predict(new.assign(constant=other), return_std=True)
+    np.testing.assert_array_equal(other_mean, mean)
+    np.testing.assert_array_equal(other_std, std)
 
 
 def test_completions_are_the_cells_of_the_nearest_rows_that_know_them():

@@ -136,7 +136,8 @@ class TestTrainExactGP:
         whole = train_exact_gp(*options, tmp_path / "whole.pt", "--steps", 6)
         first = train_exact_gp(*options, tmp_path / "parts.pt", "--steps", 3)
         rest = train_exact_gp(*options, tmp_path / "parts.pt", "--steps", 6)
-        assert [*first[1:4], *rest[1:]] == whole[1:]
+        assert rest[1] == "going on after step 3"
+        assert [*first[1:4], *rest[2:]] == whole[1:]
 
     def test_checkpoints_that_are_of_nothing_or_of_another_run(self, train_exact_gp, houses, tmp_path):
         (tmp_path / "notes.txt").write_text("buy milk")
@@ -163,7 +164,8 @@ class TestTrainExactGP:
         [
             (("--device", "nowhere"), "^error: .*nowhere.*$"),
             (("--checkpoint", "run.pt"), "--checkpoint is for --method adam"),
-            (("--lifetime", 2), "--lifetime is for --kernel mondrian"),
+            (("--lifetime", 2), "--lifetime for --kernel mondrian"),
+            (("--method", "adam", "--steps", 0), "--steps from 1 on"),
         ],
     )
     def test_options_that_cannot_be_used(self, train_exact_gp, houses, options, message):
@@ -268,13 +270,31 @@ class TestTrainInChunks:
                 train(*arguments, "--counts", counts)
         table = pd.read_parquet(folder / "0.parquet")
         for changed, message in (
-            (pd.concat([table, table]), "0.parquet of 500 rows, not 1,000"),
+            (pd.concat([table, table]), "another 0.parquet"),
+            (table.assign(y=100 * table["y"]), "another 0.parquet"),
             (table.rename(columns={"3": "three"}), "columns"),
         ):
             changed.to_parquet(folder / "0.parquet", index=False)
             with pytest.raises(SystemExit, match=message):
                 train(folder, "y", "--counts", counts)
         assert counts.read_bytes() == before
+
+    def test_what_cannot_be_read_is_named(self, train, tmp_path):
+        folder, counts = tmp_path / "rows", tmp_path / "counts.gp"
+        folder.mkdir()
+        self.write(folder, 0)
+        pd.read_parquet(folder / "0.parquet").head(3).to_parquet(folder / "1.parquet")  # from which none is held out
+        train(folder, "y", "--counts", counts)
+        Path(f"{counts}.json").write_text("")
+        with pytest.raises(SystemExit, match="counts.gp.json says what .*counts.gp has counted, and cannot be read"):
+            train(folder, "y", "--counts", counts)
+        counts.unlink()
+        pd.read_parquet(folder / "1.parquet").assign(**{"2": "x"}).to_parquet(folder / "1.parquet")
+        with pytest.raises(SystemExit, match=r"1.parquet: expected numbers, got others in \['2'\]"):
+            train(folder, "y", "--counts", counts)
+        (folder / "0.parquet").unlink()
+        with pytest.raises(SystemExit, match="one of them of 20 rows or more, got 1 files"):
+            train(folder, "y", "--counts", counts)
 
     def test_columns_are_taken_by_name(self, train, tmp_path, capsys):
         folders, found = [tmp_path / "same", tmp_path / "mixed"], []
