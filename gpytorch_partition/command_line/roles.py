@@ -121,12 +121,12 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
     rows = np.flatnonzero(has_target & counted_rows(weights, len(has_target)))
     if len(rows) < FEWEST_TRAINING_ROWS:
         raise_problems(path, [f"{len(rows)} rows have a weight above 0, but learning takes {FEWEST_TRAINING_ROWS}"])
-    num_rows, rows = len(rows), _without_copies(rows, columns, target, weights)
+    num_rows, rows = len(rows), _without_copies(rows, columns, target)
     reasons = {name: reason for name in columns if (reason := _reason_against(name, columns, rows))}
     features = {name: column for name, column in columns.items() if name not in reasons}
     if not features:
         raise_problems(path, ["; ".join(["no column is left to learn from", *reasons.values()])])
-    rows = _without_copies(rows, features, target, weights)  # of which a counter may have told apart
+    rows = _without_copies(rows, features, target)  # of which a counter may have told apart
     ids = raw.texts(roles.id) if roles.id is not None else None
     return TrainingData(
         {name: column.values[rows] for name, column in features.items()},
@@ -262,12 +262,12 @@ def _rows_left_out(raw: RawTable, name: str, target: Column) -> list[str]:
     return [f"{number:,} row{'s' * (number > 1)} without a target ({name!r}) left out: {raw.places(missing)}"]
 
 
-def _without_copies(rows: np.ndarray, columns: dict[str, Column], target: Column, weights: Column | None) -> np.ndarray:
+def _without_copies(rows: np.ndarray, columns: dict[str, Column], target: Column) -> np.ndarray:
     """Those of some rows that are no copies of others, where copies matter."""
     if not columns:
         return rows
     cells = np.column_stack([_codes(column.values[rows]) for column in columns.values()])
-    kept = rows_without_copies(cells, target.values[rows], None if weights is None else weights.values[rows])
+    kept = rows_without_copies(cells, target.values[rows])
     return rows if kept is None else rows[kept]
 
 

@@ -17,8 +17,7 @@ class LeavesOutCopies:
         self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None, *, are_classes: bool = False
     ) -> tuple[np.ndarray, np.ndarray, RowWeights | None]:
         """Rows, targets and weights, each row once where copies would pass for rows without noise."""
-        values = None if weights is None else weights.values.numpy()
-        rows = rows_without_copies(X, y, values, are_classes=are_classes)
+        rows = rows_without_copies(X, y, are_classes=are_classes)
         if rows is None:
             return X, y, weights
         warn_of_copies(len(X) - len(rows), len(X))

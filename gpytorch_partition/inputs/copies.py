@@ -12,26 +12,25 @@ from gpytorch_partition.callers import level_of_caller
 _FEWEST = 0.01  # share of the rows that are copies, from which on they count
 _AGREEING = 0.9  # share of the rows with the cells of an earlier one that have its target, too
 _DISTINCT = 0.1  # share of the rows, or of the targets, that are distinct: others are tables of few levels
-_GOLDEN = 0.6180339887498949
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: a factor that spreads bits (Knuth 1973, 6.4)
+_HALF = np.uint64(32)  # bits
 
 
-def rows_without_copies(
-    x: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, *, are_classes: bool = False
-) -> NDArray[np.int64] | None:
+def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = False) -> NDArray[np.int64] | None:
     """
     The numbers of the rows that are no copies of earlier ones; None for all rows, and where copies do not matter.
 
-    A copy has the cells, the target and the weight of another row. Tables that were joined or appended twice have some,
-    and a row that is predicted from its copy seems to have no noise. They matter from a hundredth of the rows on, where
-    nine tenths of the rows with equal cells have equal targets: others are repeated measurements, which tell what the
-    noise is. In tables of few distinct rows or targets equal rows are to be expected, and all count. Classes, of which
-    there are few, agree by chance: their copies matter where no rows with equal cells have different ones.
+    A copy has the cells and the target of another row, whatever its weight. Tables that were joined or appended twice
+    have some, and a row that is predicted from its copy seems to have no noise. They matter from a hundredth of the
+    rows on, where nine tenths of the rows with equal cells have equal targets: others are repeated measurements, which
+    tell what the noise is. In tables of few distinct rows or targets equal rows are to be expected, and all count.
+    Classes, of which there are few, agree by chance: their copies matter where no rows with equal cells have different
+    ones.
 
     Costs a sort of one number for each row.
 
     :param x: `N x D` cells; NaN is a missing one, as good as another.
     :param y: `N` targets, or `N x T`.
-    :param weights: `N` weights. (Default: None, 1.)
     :param are_classes: Whether targets are numbers of classes. (Default: no.)
 
     Example:
@@ -44,8 +43,7 @@ def rows_without_copies(
         True
     """
     like_x = _first_like(x)
-    whole = np.column_stack([like_x, y] if weights is None else [like_x, y, weights])
-    like_all = _first_like(whole)
+    like_all = _first_like(np.column_stack([like_x, y]))
     numbers = np.arange(len(x))
     repeats, copies = int((like_x != numbers).sum()), int((like_all != numbers).sum())
     distinct, agreeing = len(x) - repeats, 1.0 if are_classes else _AGREEING
@@ -72,10 +70,20 @@ def warn_of_copies(num_copies: int, num_rows: int) -> None:
 
 def _first_like(cells: np.ndarray) -> NDArray[np.int64]:
     """The number of the first row that has the same cells, for each row (`N`)."""
-    cells = np.where(np.isnan(cells), _GOLDEN, cells)
-    keys = np.zeros(len(cells))
-    for number, column in enumerate(cells.T):  # the same sum for the same cells
-        keys += column * (1 + _GOLDEN * number % 1)
-    _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+    _, first, which = np.unique(_keys(cells), return_index=True, return_inverse=True)
     found = first[which]
-    return np.where((cells[found] == cells).all(1), found, np.arange(len(cells)))
+    same = np.ones(len(cells), dtype=bool)
+    for column in cells.T:
+        other = column[found]
+        same &= (column == other) | (np.isnan(column) & np.isnan(other))
+    return np.where(same, found, np.arange(len(cells)))
+
+
+def _keys(cells: np.ndarray) -> NDArray[np.uint64]:
+    """A number for each row (`N`), the same for the same cells: of their bits, so that no large one hides others."""
+    keys = np.zeros(len(cells), dtype=np.uint64)
+    for column in cells.T:
+        numbers = np.where(np.isnan(column), np.nan, column.astype(np.float64) + 0.0)  # one NaN, one zero
+        keys = (keys ^ numbers.view(np.uint64)) * _ODD
+        keys ^= keys >> _HALF
+    return keys
