@@ -107,6 +107,8 @@ def _model_sources(model: Any) -> Iterator[_Source]:
 def _sources(kernel: Kernel, see: Callable[[Tensor], Tensor], columns: Tensor | None) -> Iterator[_Source]:
     """The partition kernels that a kernel is made of."""
     own = kernel.columns.numbers if isinstance(kernel, PartitionKernel) else kernel.active_dims
+    if isinstance(kernel, ScaleKernel) and kernel.base_kernel.active_dims is not None:
+        own = None  # a copy of those of its base kernel, which selects them
     if isinstance(kernel, PartitionKernel) and not isinstance(kernel, PartitionMixtureKernel):
         selected = columns[own] if columns is not None and own.numel() else columns
         yield _Source(kernel, see, selected)

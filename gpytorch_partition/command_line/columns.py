@@ -14,13 +14,14 @@ from gpytorch_partition.command_line.errors import listed
 from gpytorch_partition.command_line.raw_table import Cells, RawTable
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.tables import date_texts as dates
-from gpytorch_partition.tables.cells import MARKS, explains
+from gpytorch_partition.tables.cells import FEWEST_EXPLAINED, MARKS, explains
 
 NUMBER, DATE, TEXT, CATEGORY = "number", "date", "text", "category"
 
 _FIRST_INEXACT = 2**53  # the next whole number is not one of float64
 _CANONICAL = re.compile(r"[+-]?((0|[1-9]\d*)(\.\d*)?|\.\d+)")  # without zeros in front and exponents
 _PADDED = re.compile(r"0+[1-9]\d*")
+_DAY = re.compile(r"(19|20)\d{2}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])")
 _ROWS_TRIED = 2_000  # rows by which the decimal mark is recognized
 
 
@@ -223,12 +224,20 @@ def _numbers_of(
 
 
 def _as_names(name: str, found: Collection[str]) -> list[str]:
-    """A note where numbers are written as names of things are, such as places by their post codes."""
+    """A note where numbers are written as names of things are, such as places by their post codes, or as dates are."""
+    if len(found) >= FEWEST_EXPLAINED and all(map(_is_day, found)):
+        day = next(iter(found))
+        return [f"column {name!r}: if {day!r} is a date, write {day[:4]}-{day[4:6]}-{day[6:]}: it is read as a number"]
     first = next((text for text in found if _PADDED.fullmatch(text)), None)
     return [
         f"column {name!r}: {first!r} has zeros in front, as names of things have: name the column in --categorical if "
         "its numbers are no quantities"
     ] * (first is not None)
+
+
+def _is_day(text: str) -> bool:
+    """Whether a number has the digits of a day, as 20240203."""
+    return _DAY.fullmatch(text) is not None
 
 
 def _dates_of(name: str, cells: list[str], texts: list[str]) -> Column | None:
@@ -240,7 +249,9 @@ def _dates_of(name: str, cells: list[str], texts: list[str]) -> Column | None:
         column.notes.append(_told_of_order(name, found.notation, "could be month-day-year as well"))
     if found.notation == dates.TIMES:
         text, hours = next(iter(found.values.items()))
-        column.notes.append(f"column {name!r} holds times of day, taken as hours ({text!r} is {hours:.6g})")
+        column.notes.append(
+            f"column {name!r} holds times of day or durations, taken as hours ({text!r} is {hours:.6g})"
+        )
     return column
 
 

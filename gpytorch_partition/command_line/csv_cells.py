@@ -256,6 +256,8 @@ def _fitting(records: list[Record], width: int, delimiter: str) -> tuple[list[Re
             fitting.append((line, cells))
             continue
         advice = f"put quotes around cells with {delimiter!r}" if len(cells) > width else "write empty cells as well"
+        if len(cells) == 1:
+            advice = f"delete the line if it is a comment ({cells[0].strip()[:40]!r}), or write empty cells as well"
         got = counted(len(cells), "cell")
         problems.append(f"line {line:,}: expected {width} cells as in the header, got {got}; {advice}")
     return fitting, problems

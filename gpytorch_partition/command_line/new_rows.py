@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +73,17 @@ def read_new_rows(
     return NewRows({name: column.values for name, column in columns.items()}, len(raw.lines), ids, notes)
 
 
+def _spelled_otherwise(new: Collection[str], seen: Sequence[str]) -> str:
+    """Those of the new categories that only differ in case or spaces from one that was seen, if any."""
+    known = {_without_case(text): text for text in seen}
+    pairs = [f"{text!r} as {known[_without_case(text)]!r}" for text in sorted(new) if _without_case(text) in known]
+    return f"; they had {', '.join(pairs[:5])}" if pairs else ""
+
+
+def _without_case(text: str) -> str:
+    return "".join(text.split()).casefold()
+
+
 def unseen_levels(table: Table, levels: Mapping[str, list[str]]) -> list[str]:
     """
     Notes about categories that the training rows did not have; a `UserWarning` where a column has no others.
@@ -86,6 +97,7 @@ def unseen_levels(table: Table, levels: Mapping[str, list[str]]) -> list[str]:
         new = [value for value in table[name] if value not in known]
         given = sum(value is not None for value in table[name])
         told = f"the training rows did not have {listed(sorted(set(new))[:5])}: taken for missing cells"
+        told += _spelled_otherwise(set(new), seen)
         if new and len(new) == given:
             warnings.warn(
                 f"column {name!r} has no category that the model knows (such as {listed(seen[:5])}): {told} (all "

@@ -23,7 +23,7 @@ _SCALES = ("k", "m", "b", "t", "bn", "mn", "mio", "mrd", "tsd", "thousand", "mil
 _WRITTEN = re.compile(
     rf"(?P<sign>[+-]?)(?:(?P<code>{_CURRENCIES})(?=[{_SPACES}]))?(?P<before>[{_SIGNS}]*)(?P<later>[+-]?)"
     rf"(?P<digits>[.,]?\d+(?:[.,'\u2019{_SPACES}]\d+)*[.,]?(?:[eE][+-]?\d+)?)"
-    rf"(?P<behind>[{_SIGNS}]*)(?:(?<=[{_SPACES}])(?P<letters>(?:[^\W\d_]|°)[^\d\s()]{{0,11}}(?:(?<=m)[23])?))?"
+    rf"(?P<behind>[{_SIGNS}]*)(?:(?<=[{_SPACES}])(?P<letters>(?:[^\W\d_]|°)[^\d\s()]{{0,11}}(?:(?<=m)[23]|[{_SPACES}][^\W\d_]{{1,11}}[23]?)?))?"
 )
 _IN_BRACKETS = re.compile(r"([^\d()+-]*)\(([^()+-]*\d[^()+-]*)\)([^\d()+-]*)")  # negative, as accountants write it
 _LONGEST = 100  # characters of a number that is not one of programs
@@ -97,9 +97,10 @@ def parsed_numbers(texts: Sequence[str], marks: Sequence[str] = (POINT,), unit: 
     """
     Those texts that are numbers, by the notation in which most are.
 
-    A unit is a sign (`$`, `%`), the code of a currency, or letters behind a space. A column has one: that of half of
-    the numbers at least, or a sign of money if no number has another unit. Numbers without a unit are of this one too,
-    numbers with another are none. Numbers in brackets are negative where the other texts are numbers.
+    A unit is a sign (`$`, `%`), the code of a currency, or one or two words behind a space (`5 kg`, `900 sq ft`). A
+    column has one: that of half of the numbers at least, or a sign of money if no number has another unit. Numbers
+    without a unit are of this one too, numbers with another are none. Numbers in brackets are negative where the other
+    texts are numbers.
 
     :param texts: Distinct texts.
     :param marks: The notations that are tried first, and win a draw. (Default: that of programs.)

@@ -180,7 +180,7 @@ def _add_budget(command: ArgumentParser) -> None:
 
 
 def _add_quiet(command: ArgumentParser) -> None:
-    command.add_argument("--quiet", action="store_true", help="no notes and no progress on standard error")
+    command.add_argument("--quiet", action="store_true", help="no notes, no progress and, of fit, no summary")
 
 
 def _add_size_and_seed(command: ArgumentParser) -> None:

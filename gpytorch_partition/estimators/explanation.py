@@ -194,7 +194,9 @@ class Explanation(NamesColumns, BaseEstimator):
         if self._has_several:
             names = self.target_names_.tolist()
             raise ValueError(
-                f"expected a model of one target, got one of {len(names)}: judge each by a model of its own"
+                f"expected a model of one target, got one of {len(names)}: their predictions are Gaussian, so that the "
+                "log densities of target number t are scipy.stats.norm.logpdf(y[:, t], mean[:, t], std[:, t]), and its "
+                "ends are predict(X, quantiles=(0.05, 0.95))"
             )
         y = np.asarray(y, dtype=np.float64)
         num_rows = len(next(iter(X.values())) if isinstance(X, Mapping) else X)

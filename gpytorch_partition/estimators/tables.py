@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _REMEDIES = Remedies(
     words="leave these rows out, X[keep] and y[keep] with keep = pandas.to_numeric(y, errors='coerce').notna()",
-    units="take off what is beside the number, y.str.strip({0!r}).str.replace(',', '.').astype(float)",
+    units="take off what is beside the number, y.str.strip({0!r}){1}.astype(float)",
     commas="write decimal points for commas, y.str.replace(',', '.').astype(float)",
     classes="PartitionGPClassifier and PartitionSVC learn classes",
 )

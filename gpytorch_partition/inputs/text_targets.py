@@ -18,7 +18,8 @@ class Remedies(NamedTuple):
     What to do about cells that are no numbers, in the words of a command or of Python.
 
     :param words: About a few words among numbers.
-    :param units: About numbers with units; `{0!r}` stands for what is beside a number.
+    :param units: About numbers with units; `{0!r}` stands for what is beside a number, `{1}` for how pandas makes the
+        digits those of programs.
     :param commas: About decimal commas.
     :param classes: About words that come again and again.
     """
@@ -81,9 +82,18 @@ def _mended(texts: Sequence[str], remedies: Remedies) -> Iterator[str]:
     if any(_kind_of(text) == "words" for text in texts):
         yield remedies.words
     if units := [text for text in texts if _kind_of(text) == "units"]:
-        yield remedies.units.format(re.sub(r"[+-]?\d[\d.,' ]*(?<! )", "", units[0]))
+        yield remedies.units.format(re.sub(r"[+-]?\d[\d.,' ]*(?<! )", "", units[0]), _conversion(units))
     if any(_kind_of(text) == "commas" for text in texts):
         yield remedies.commas
+
+
+def _conversion(texts: Sequence[str]) -> str:
+    """The calls of pandas that make the digits of numbers those of programs, by their last mark."""
+    marks = [mark for text in texts for mark in re.findall(r"[.,](?=\d{1,2}(?!\d))|[.,](?=\d{4})", text)[-1:]]
+    decimal = max(set(marks), key=marks.count) if marks else "."
+    groups = "," if decimal == "." else "."
+    calls = [f".str.replace({groups!r}, '')"] * any(groups in text for text in texts)
+    return "".join(calls + [".str.replace(',', '.')"] * (decimal == ","))
 
 
 def _kind_of(text: str) -> str:

@@ -44,6 +44,9 @@ class RandomBinningKernel(PartitionKernel):
         True
     """
 
+    # Whether the grids have the lengthscale by the median distance, which nobody has chosen.
+    has_usual_lengthscale = False
+
     def __init__(
         self,
         train_x: Tensor | None = None,
@@ -63,6 +66,7 @@ class RandomBinningKernel(PartitionKernel):
             )
         super().__init__(partition, batch_shape=batch_shape, active_dims=active_dims)
         self._remember(train_x)
+        self.has_usual_lengthscale = train_x is not None and lengthscale is None
 
     @property
     def lengthscale(self) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.numbers import checked_positive
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
 from gpytorch_partition.lifetimes.cut_by_cut import along_cuts
 from gpytorch_partition.lifetimes.one_lifetime import (
@@ -39,6 +39,7 @@ _MOST_CELLS = 10_000  # cells at the longest lifetime with which the regression 
 _LARGEST_SHARE = 0.1  # posterior probability of a lifetime from which on neighbours of it are tried ...
 _SMALLEST_STEP = 1e-3  # ... as long as they are further away than this, in the logarithm
 _NEARLY = 0.8  # share of the longest lifetime from which on a longer one may be better ...
+_NEAR_THE_USUAL = 0.4  # ... and of the usual one, at which trees end whose max_lifetime nobody gave ...
 _CLEARLY = 3.0  # ... if the likelihood is so many nats larger than that of the shortest: chance makes 1 or 2
 _NEGLIGIBLE = 1e-4  # posterior probability of a lifetime below which averages leave it out
 
@@ -48,8 +49,9 @@ class LifetimeSweep:
     """
     The results of :func:`lifetime_sweep`, for L lifetimes in ascending order.
 
-    Use it to see how sure the width of a Mondrian kernel is (:meth:`posterior`, :meth:`plot`), and to predict by the
-    average over all widths in place of the best alone (:meth:`predict`).
+    Use it to see how sure the width of these trees is (:meth:`posterior`, :meth:`plot`), and to predict by the average
+    over all widths in place of the best alone (:meth:`predict`). Other trees, drawn by another `random_state`, have
+    other best widths, and more so where columns have few distinct values: sweep a few of them to see how much.
 
     :param lifetimes: `L`, in units of 1/x.
     :param log_marginal_likelihood: `L`, in nats, of all rows together.
@@ -224,17 +226,21 @@ def lifetime_sweep(
         else:
             sweep = _on_grid(data, _at_lifetimes(data, held_out, chosen))
     if lifetimes is None:
-        _warn_if_longest(sweep)  # first: where warnings are errors, the kernel stays as it is
+        _warn_if_longest(
+            sweep, kernel.has_usual_lifetime and kernel.lifetime == kernel.max_lifetime
+        )  # first: where warnings are errors, the kernel stays as it is
     kernel.lifetime = sweep.best_lifetime
     return sweep
 
 
-def _warn_if_longest(sweep: LifetimeSweep) -> None:
-    """Say that the trees may have too few cuts, if the likelihood rises to their end."""
+def _warn_if_longest(sweep: LifetimeSweep, is_usual: bool) -> None:
+    """Say that the trees may have too few cuts, if the likelihood rises to their end, or near the usual one."""
     longest, values = float(sweep.lifetimes[-1]), sweep.log_marginal_likelihood
-    if sweep.best_lifetime > _NEARLY * longest and float(values.max() - values[0]) > _CLEARLY:
+    nearly = _NEAR_THE_USUAL if is_usual else _NEARLY
+    if sweep.best_lifetime > nearly * longest and float(values.max() - values[0]) > _CLEARLY:
         found = f"the best lifetime, {sweep.best_lifetime:.3g}, is about the longest that the trees have, {longest:.3g}"
-        warnings.warn(f"{found}: build the kernel with a longer max_lifetime", stacklevel=level_of_caller())
+        longer = f", such as {LONGER * longest:.3g}" * is_usual
+        warnings.warn(f"{found}: build the kernel with a longer max_lifetime{longer}", stacklevel=level_of_caller())
 
 
 Found = dict[float, tuple[LifetimeResult, float | None]]  # by lifetime: the result and the error of held-out rows
@@ -378,7 +384,10 @@ def _checked_lifetimes(kernel: MondrianKernel, lifetimes: Any) -> list[float] | 
 
 def _check(kernel: Any, x: Tensor, y: Tensor, outputscale: float | None, noise: float | None, validation: Any) -> None:
     if not isinstance(kernel, MondrianKernel):
-        raise TypeError(f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}")
+        raise TypeError(
+            f"only the trees of a MondrianKernel have a lifetime, got a {type(kernel).__name__}: give the "
+            "MondrianKernel itself where it is within another kernel, such as kernel.base_kernel of a ScaleKernel"
+        )
     if validation is not None and not (isinstance(validation, Sequence) and len(validation) == 2):
         raise ValueError(f"expected validation as points and targets, (x, y), got {type(validation).__name__}")
     pairs = [(x, y)] if validation is None else [(x, y), validation]

@@ -50,7 +50,8 @@ class GroupPartition(Partition):
         if not is_whole.all():
             raise ValueError(
                 f"{type(self).__name__} expected whole numbers, the codes of categories, got {float(x[~is_whole][0])}: "
-                "give columns of codes that are not standardized, such as OrdinalEncoder of scikit-learn returns. "
+                "give columns of codes that are not standardized, such as scikit-learn's OrdinalEncoder("
+                "handle_unknown='use_encoded_value', unknown_value=-1) returns, whose -1 is a new group. "
                 "Estimators standardize columns for functions and classes: give them an instance, kernel=GroupKernel("
                 "columns)"
             )

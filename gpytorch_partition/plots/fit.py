@@ -109,8 +109,9 @@ def _judged(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
     mean, std = model.predict(X, return_std=True)
     if mean.ndim > 1:
         raise ValueError(
-            f"expected a model of one target, got one of {mean.shape[1]}: draw one of them by plot_predictions or "
-            "plot_calibration of gpytorch_partition.plots, with y[:, t], mean[:, t] and std[:, t]"
+            f"expected a model of one target, got one of {mean.shape[1]}: draw target number t, of the rows where "
+            "it is known, by plots.plot_calibration(axes, y[:, t], {'model': (mean[:, t], std[:, t])}, {}) or by "
+            "plots.plot_predictions(axes, y[:, t], mean[:, t], std[:, t]), with mean and std of predict"
         )
     if y.shape != mean.shape or np.isnan(y).any():
         raise ValueError(

@@ -56,6 +56,7 @@ _NUMERIC = {
     for order, first, second in ((DAY_FIRST, "day", "month"), (MONTH_FIRST, "month", "day"))
 }
 _OF_DAY = _pattern(_CLOCK)
+_DURATION = _pattern(r"(\d{1,4}):([0-5]\d)(?::([0-5]\d))?")
 _MONTH = "|".join(_MONTHS)
 _BEGINS_LIKE = _pattern(rf"\d{{1,4}}(?:st|nd|rd|th)?(?:[-/., :]+\d|{_GAP}(?:Q|{_MONTH}))|{_WEEKDAY}|{_MONTH}|Q[1-4]")
 _YEARS_OF_MONTHS = range(1500, 2201)  # of dates without a day, which numbers of things look like
@@ -120,12 +121,16 @@ def parsed_dates(texts: Sequence[str], order: str) -> DateTexts:
 
 def parsed_times(texts: Sequence[str]) -> dict[str, float]:
     """
-    Those texts that are times of day, as hours.
+    Those texts that are times of day, or durations, as hours.
 
     :param texts: Distinct texts.
+
+    Example:
+        >>> parsed_times(["13:45", "100:30", "1:75"])
+        {'13:45': 13.75, '100:30': 100.5}
     """
-    times = ((text, _time_of_day(text)) for text in texts)
-    return {text: hours_of(found) for text, found in times if found is not None}
+    hours = ((text, _hours(text)) for text in texts)
+    return {text: found for text, found in hours if found is not None}
 
 
 def written_as(texts: Sequence[str], notation: str) -> dict[str, datetime] | dict[str, float]:
@@ -212,6 +217,13 @@ def _in_utc(moment: datetime, zone: str) -> datetime:
         return moment
     offset = datetime.strptime(zone.replace(":", ""), "%z").tzinfo
     return moment.replace(tzinfo=offset).astimezone(UTC).replace(tzinfo=None)
+
+
+def _hours(text: str) -> float | None:
+    if (found := _time_of_day(text)) is not None:
+        return hours_of(found)
+    match = _DURATION.fullmatch(text)
+    return None if match is None else sum(int(part or 0) / 60**power for power, part in enumerate(match.groups()))
 
 
 def _time_of_day(text: str) -> time | None:

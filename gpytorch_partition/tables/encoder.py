@@ -47,6 +47,7 @@ _CALENDAR = ("month", "day_of_year", "weekday", "hour")  # names of the calendar
 _MOST_CATEGORIES_SAID = 5
 _WRITTEN_NUMBER = re.compile(
     r"\(?[+\u2212-]?\s*[$€£¥]?\s*[+\u2212-]?(\d+|\d{1,3}([., '\u2019\u00a0\u202f]\d{3})+)([.,]\d+)?\s*[%$€£¥]?\)?"
+    r"(?P<unit>[ \u00a0\u202f][^\W\d_][^\d\s()]{0,11}[23]?)?"
 )
 
 
@@ -606,16 +607,24 @@ def _learned_as_read(name: str, cells: Cells, table: list[Cells]) -> _Column:
 
 
 def _misread(name: str, levels: list[Level]) -> str:
-    """What is wrong where numbers came as text, as pandas reads them beside other texts."""
-    others = [str(level) for level in levels if not _looks_like_a_number(level)]
-    if len(levels) - len(others) < FEWEST_EXPLAINED or not explains(len(levels) - len(others), len(levels)):
+    """What is wrong where numbers came as text, as pandas reads them beside other texts, or with a unit."""
+    numbers = [str(level) for level in levels if _looks_like_a_number(level)]
+    units = {_unit_of(number) for number in numbers} - {""}
+    if len(numbers) < FEWEST_EXPLAINED or not explains(len(numbers), len(levels)) or len(units) > 1:
         return ""
+    others = [str(level) for level in levels if not _looks_like_a_number(level)]
     beside = f" beside {names_of(others[:_MOST_CATEGORIES_SAID])}" if others else ""
     return (
         f"column {name!r} holds numbers as text{beside}: taken as {len(levels)} categories. If they are numbers, "
-        "convert the column by pd.to_numeric(..., errors='coerce') after decimal commas are points and percent signs "
-        "are off; if they are names, by .astype('category'), or name it in categorical_features of PartitionGPRegressor"
+        "convert the column by pd.to_numeric(..., errors='coerce') after decimal commas are points and "
+        f"{names_of([*units]) if units else 'percent'} signs are off; if they are names, by .astype('category'), or "
+        "name it in categorical_features of PartitionGPRegressor"
     )
+
+
+def _unit_of(number: str) -> str:
+    found = _WRITTEN_NUMBER.fullmatch(number.strip())
+    return "" if found is None else (found["unit"] or "").strip()
 
 
 def _looks_like_a_number(level: Level) -> bool:

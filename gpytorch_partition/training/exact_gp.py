@@ -21,10 +21,12 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMe
 from gpytorch_partition.inference.feature_space.feature_space import measure_of
 from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
+from gpytorch_partition.kernels.random_binning_kernel import RandomBinningKernel
 from gpytorch_partition.operators.direct import MOST_ROWS
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
+    check_likelihood,
     maximize_marginal_likelihood,
     values_at_bounds,
     warn_about,
@@ -39,7 +41,6 @@ from gpytorch_partition.training.unsaid import METHOD, WIDTH, is_said
 METHODS = ("auto", "dense", "feature_space", "cluster_space", "krylov", "l-bfgs")
 
 _MOST_SECONDS = 120.0  # that an exact method may take where Lanczos steps do not suffice
-_LONGER = 30  # lifetimes of a Mondrian kernel that are worth a try, over the usual one
 
 
 @in_own_context
@@ -86,17 +87,18 @@ def fit_exact_gp(
         drawn for up to 1,000 clusters if their matrix takes no more products.)
     :param max_iterations: L-BFGS iterations at most, if L-BFGS is used.
     :return: The likelihood reached, the method, and the values at a bound of their constraint (with a warning each).
-    :raises ValueError: If the method is unknown, `num_probes` or `max_iterations` is no whole number from 1, a training
-        target is NaN or infinite, or training inputs hold NaN.
+    :raises ValueError: If the likelihood is not the model's own, the method is unknown, `num_probes` or
+        `max_iterations` is no whole number from 1, a training target is NaN or infinite, or training inputs hold NaN.
 
     The width of a :class:`~gpytorch_partition.MondrianKernel`, one over its lifetime, stays as it is: choose it first
     by :func:`~gpytorch_partition.lifetime_sweep`, with trees that have longer lifetimes than the usual one
-    (`max_lifetime`). A `UserWarning` says so where it was never chosen.
+    (`max_lifetime`). So does the lengthscale of a :class:`~gpytorch_partition.RandomBinningKernel`. A `UserWarning`
+    says so where it was never chosen.
 
     Example:
         >>> import torch
         >>> from gpytorch.likelihoods import GaussianLikelihood
-        >>> from gpytorch_partition import MondrianKernel
+        >>> from gpytorch_partition import LONGER, MondrianKernel
         >>> from gpytorch_partition.models import PartitionGP
         >>> generator = torch.Generator().manual_seed(0)
         >>> x = torch.rand(200, 1, generator=generator)
@@ -114,6 +116,7 @@ def fit_exact_gp(
         raise ValueError("expected finite training targets, got NaN or infinity: drop these rows")
     if any(bool(torch.isnan(inputs).any()) for inputs in model.train_inputs):
         raise ValueError("GPyTorch cannot train on inputs that hold NaN: give the model encode_missing(train_x)")
+    check_likelihood(model, likelihood)
     _say_width(model)
     if method == "l-bfgs":
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
@@ -131,12 +134,20 @@ def fit_exact_gp(
 
 
 def _say_width(model: ExactGP) -> None:
-    """Say that a Mondrian kernel has a width that is not trained, where nobody has chosen it."""
+    """Say that a kernel has a width that is not trained, where nobody has chosen it."""
+    grids = [each for each in model.modules() if isinstance(each, RandomBinningKernel) and each.has_usual_lengthscale]
+    if grids and is_said(WIDTH):
+        warnings.warn(
+            "the lengthscale of a RandomBinningKernel (by the median distance of its rows) stays as it is: build it "
+            "with another lengthscale; or take a GammaMondrianKernel, whose lengthscale is trained, or a "
+            "MondrianKernel, whose width lifetime_sweep chooses",
+            stacklevel=level_of_caller(),
+        )
     usual = [each for each in model.modules() if isinstance(each, MondrianKernel) and each.has_usual_lifetime]
     if usual and is_said(WIDTH):
         lifetime, longest = usual[0].lifetime, usual[0].max_lifetime
         trees = (
-            f"build it as MondrianKernel(train_x, max_lifetime={_LONGER * lifetime:.3g}), so that it has others, and "
+            f"build it as MondrianKernel(train_x, max_lifetime={LONGER * lifetime:.3g}), so that it has others, and "
         )
         said = (
             f"the lifetime of a MondrianKernel ({lifetime:.3g}, by the median distance of its rows) stays as it is: "

@@ -81,7 +81,8 @@ def maximize_marginal_likelihood(
     :param likelihood: The model's likelihood.
     :param max_iterations: L-BFGS iterations at most.
     :return: The likelihood reached, and the values at a bound of their constraint.
-    :raises ValueError: If no parameter requires a gradient, or `max_iterations` is no whole number from 1.
+    :raises ValueError: If the likelihood is not the model's own, no parameter requires a gradient, or `max_iterations`
+        is no whole number from 1.
     :raises FloatingPointError: If the likelihood is not a number, with the hyperparameters that make it so.
 
     A :class:`~sklearn.exceptions.ConvergenceWarning` is given for each value at a bound, with what that means, and if
@@ -101,6 +102,7 @@ def maximize_marginal_likelihood(
         (True, 0.1)
     """
     checked_count(max_iterations, "iterations", "max_iterations")
+    check_likelihood(model, likelihood)
     objective = _Objective(model, likelihood)
     with unchanged_by_errors(model, likelihood):
         found = _minimum(objective, max_iterations)
@@ -112,6 +114,15 @@ def maximize_marginal_likelihood(
         )
         warn_about(fit)
     return fit
+
+
+def check_likelihood(model: ExactGP, likelihood: Likelihood) -> None:
+    """Refuse a likelihood that the model does not predict with: its noise would be trained in vain."""
+    if likelihood is not model.likelihood:
+        raise ValueError(
+            f"expected the model's own likelihood, model.likelihood, got another {type(likelihood).__name__}: the "
+            "model would go on predicting with the noise that it has"
+        )
 
 
 def _minimum(objective: _Objective, max_iterations: int) -> Any:

@@ -155,6 +155,12 @@ KERNELS = {
     "forest": lambda x, y: ScaleKernel(RandomForestKernel(x, y[:, 0], 20, random_state=0)),
     "sampled heights": lambda x, y: RandomForestKernel(x, y[:, 0], 20, heights="sampled", random_state=0),
     "active columns": lambda x, y: RandomForestKernel(x, y[:, 0], 20, random_state=0, active_dims=(1, 0)),
+    "scaled active columns": lambda x, y: ScaleKernel(
+        RandomForestKernel(x, y[:, 0], 20, random_state=0, active_dims=(1, 0))
+    ),
+    "active columns of a sum": lambda x, y: ScaleKernel(
+        RandomForestKernel(x, y[:, 0], 20, random_state=0) + ConstantKernel(), active_dims=(0, 1, 2)
+    ),
     "Mondrian": lambda x, y: ScaleKernel(MondrianKernel(x, 20, random_state=0)),
     "fast cluster": lambda x, y: StandardizedKernel(
         FastClusterKernel((x - x.mean(0)) / x.std(0), 20, random_state=0), x

@@ -192,6 +192,7 @@ class TestNumbers:
             (["5 EUR", "1.000,50 EUR"], [5, 1000.5]),
             (["5 kg", "-1\u00a0234.5\u00a0kg", "0"], [5, -1234.5, 0]),
             (["120,5 m²", "80 m²"], [120.5, 80]),
+            (["1,033 sq ft", "950 sq ft"], [1033, 950]),
             (["1", "", "NA", "NaN", "null", "None", "#N/A", "?", "-", "2"], [1, *[np.nan] * 8, 2]),
         ],
     )
@@ -208,6 +209,7 @@ class TestNumbers:
             ["zone 5", "zone 6"],
             ["007 X", "008 X"],
             ["5 kg", "6 g"],
+            ["5 Main St", "6 Oak St"],
             ["5 EUR", "6 USD"],
             ["$5", "€6", "£7"],
             ["5 %", "€6"],
@@ -240,6 +242,14 @@ class TestNumbers:
         assert "--categorical" in note
         assert not column_of("04623", kind=Kind(NUMBER)).notes  # of new rows it is known
         assert not column_of("0", "00", "0.5", "0.05").notes
+
+    def test_numbers_that_look_like_days_are_told(self):
+        column = column_of(*(f"202301{day}" for day in range(10, 31)))
+        assert column.values[0] == 20230110
+        assert column.notes == [
+            "column 'a': if '20230110' is a date, write 2023-01-10: it is read as a number",
+        ]
+        assert not column_of(*(f"202301{day}" for day in range(20, 41))).notes  # there is no 32nd of January
 
     def test_signs_are_units_too_but_only_their_absence_may_differ(self):
         kind = column_of("$5", *map(str, range(6, 20))).kind
@@ -351,9 +361,9 @@ class TestDates:
     def test_times_of_day_are_hours_and_said(self):
         column = column_of(*(f"{hour}:30" for hour in range(20)), "late")
         assert column.values[:2].tolist() == [0.5, 1.5]
-        assert "holds times of day, taken as hours ('0:30' is 0.5)" in column.notes[1]
-        again = column_of("6:15", kind=column.kind)
-        assert (again.values.tolist(), again.notes) == ([6.25], [])
+        assert "holds times of day or durations, taken as hours ('0:30' is 0.5)" in column.notes[1]
+        again = column_of("6:15", "100:45", kind=column.kind)  # a duration too
+        assert (again.values.tolist(), again.notes) == ([6.25, 100.75], [])
 
     @pytest.mark.parametrize(
         "cells", [["31.02.2024"], ["31.12.2024", "12/31/2024"], ["2024-13-01"], ["0815-1", "4711-01"]]
@@ -481,7 +491,10 @@ class TestProblems:
             ("a,y\n" + rows(20) + "1,inf\n", "column 'y' is infinite in line 22"),
             ("a,y\n" + rows(20) + "1e200,3\n", "expected column 'a' in units"),
             ("a,a,y\n" + rows(20, "1,2,{i}"), "more than one column is named 'a': rename"),
-            ("a,y\n" + rows(20) + "1\n", "line 22: expected 2 cells as in the header, got 1 cell; write empty cells"),
+            (
+                "a,y\n" + rows(20) + "1\n",
+                "line 22: expected 2 cells as in the header, got 1 cell; delete the line if it is",
+            ),
             ("Sales\na,y\n" + rows(20), "a line of 1 cell, but 21 of the 21 lines below have 2: if"),
             ("a,y\n" + rows(20) + "1,2,3\n", "line 22: expected 2 cells as in the header, got 3 cells; put quotes"),
         ],
@@ -635,7 +648,7 @@ def test_a_column_of_unknown_categories_is_warned_of():
         assert unseen_levels(table, levels) == []
     table["a"][0] = "x"
     assert unseen_levels(table, levels) == [
-        "column 'a': the training rows did not have 'Y': taken for missing cells (1 in all)"
+        "column 'a': the training rows did not have 'Y': taken for missing cells; they had 'Y' as 'y' (1 in all)"
     ]
 
 

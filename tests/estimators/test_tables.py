@@ -249,7 +249,12 @@ def test_holes_that_no_training_row_has_are_said(machine, kernel):
             lambda y: [*y[:-2], "cancelled", "6,0"],
             r"2 of \d+ .*'cancelled' \(row .*\(row \d+\): leave these.*; write dec",
         ),
-        (lambda y: [f"{each:.1f} min" for each in y], r"off what is beside the number, y.str.strip\(' min'\).str.rep"),
+        (lambda y: [f"{each:.1f} min" for each in y], r"off what is beside the number, y.str.strip\(' min'\).astype"),
+        (
+            lambda y: [f"{10 + each:.0f}.000,50 €" for each in y],
+            r"y.str.strip\(' €'\).str.replace\('.', ''\).str.replace\(',', '.'\).astype\(float\)",
+        ),
+        (lambda y: [f"${each:.0f},000.50" for each in y], r"y.str.strip\('\$'\).str.replace\(',', ''\).astype"),
         (lambda y: [f"{each:.0f},5" for each in y], r"numbers, such as '0,5' \(row 0\) and .*: write decimal points"),
         (
             lambda y: np.array([y, ["n.d.", *y[1:]]], dtype=object).T,

@@ -113,9 +113,10 @@ def test_sizes_of_codes_are_for_those_who_look_for_them(caplog):
 
 
 class TestWarningsPointToTheCaller:
+    @pytest.mark.parametrize("unit", ["", " km", "%"])
     @pytest.mark.parametrize("machine", [forest(), PartitionGPClassifier("forest", 10, random_state=0)])
-    def test_of_columns_that_were_misread(self, machine):
-        frame = FRAME.assign(day=np.arange(N).astype(str))
+    def test_of_columns_that_were_misread(self, machine, unit):
+        frame = FRAME.assign(day=[f"{row}.5{unit}" for row in range(N)])
         with pytest.warns(MisreadColumnWarning) as told:
             machine.fit(frame, np.sign(Y - Y.mean()))
         assert {warning.filename for warning in told} == {__file__}

@@ -295,6 +295,12 @@ class TestRefinement:
             lifetime_sweep(kernel, X, Y)
         assert kernel.lifetime == before
 
+    def test_trees_of_the_usual_length_end_near_the_best(self):
+        """Nobody gave them a max_lifetime: the best is within the grid, but where the trees end is by chance."""
+        with pytest.warns(UserWarning, match="longer max_lifetime, such as"):
+            sweep = lifetime_sweep(MondrianKernel(X, 50, random_state=2), X, Y)
+        assert sweep.best_lifetime < 0.8 * float(sweep.lifetimes[-1])
+
     @pytest.mark.parametrize("seed", range(4))
     def test_pure_noise_needs_no_longer_trees(self, recwarn, seed):
         """Every lifetime is as likely as another: that the longest is the best by rounding or chance says nothing."""

@@ -76,7 +76,7 @@ def test_quarters_and_times_of_day(read, tmp_path):
         ["Feb 30, 2024"],
         ["May", "June"],
         ["Jan 10"],
-        ["25:00"],
+        ["25:60"],
         ["R-2024"],
         ["0815-1", "4711-01"],  # numbers of things
         ["Feb 4711"],

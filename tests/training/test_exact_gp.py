@@ -25,6 +25,7 @@ from gpytorch_partition import (
     FastClusterKernel,
     IterativeKernel,
     MondrianKernel,
+    RandomBinningKernel,
     RandomForestKernel,
     fit_exact_gp,
     lifetime_sweep,
@@ -740,6 +741,14 @@ def test_an_error_during_the_search_leaves_the_values_as_they_were():
         assert torch.equal(value, before[name]), name
 
 
+@pytest.mark.parametrize("train", [fit_exact_gp, maximize_marginal_likelihood])
+def test_another_likelihood_than_the_models_own_is_refused(train):
+    x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model = PartitionGP(x, x.sum(-1).sin(), GaussianLikelihood(), FastClusterKernel(x, 10, random_state=0))
+    with pytest.raises(ValueError, match="expected the model's own likelihood"):
+        train(model, GaussianLikelihood())
+
+
 class TestWidths:
     """A Mondrian kernel's lifetime is not trained, which is said where nobody has chosen it."""
 
@@ -753,6 +762,14 @@ class TestWidths:
     def kernel(**kwargs):
         x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         return MondrianKernel(x, 10, random_state=0, **kwargs)
+
+    def test_of_grids_never_chosen(self, recwarn):
+        x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        with pytest.warns(UserWarning, match="the lengthscale of a RandomBinningKernel .* GammaMondrianKernel"):
+            self.fit(RandomBinningKernel(x, 10, random_state=0))
+        recwarn.clear()
+        self.fit(RandomBinningKernel(x, 10, lengthscale=0.5, random_state=0))
+        assert not [each for each in recwarn if "lengthscale" in str(each.message)]
 
     def test_never_chosen(self):
         for kernel in (self.kernel(), self.kernel(max_lifetime=50.0), self.kernel() + self.kernel()):
