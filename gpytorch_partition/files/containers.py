@@ -32,13 +32,19 @@ _PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"x\x01", b"x\x5
 
 
 class DamagedFileError(ValueError):
-    """A file is not of the format that it should be, or its content was changed after it was written."""
+    """
+    A file is not of the format that it should be, or its content was changed after it was written.
+
+    One uses it in an `except`, where a damaged file is to be told from one that is not there.
+    """
 
 
 @dataclass(frozen=True)
 class FileFormat:
     """
     A kind of files, and its versions.
+
+    Use it to save states of your own as this package saves its models: tensors and plain values, with a digest.
 
     Writing takes the size of the file in time, reading too, for the digest. No code in a file is run.
 
