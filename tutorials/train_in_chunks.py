@@ -36,6 +36,8 @@ def read(path, target, columns=None):
         raise ValueError(
             f"{path}: expected numbers, got others in {texts}: PartitionGPRegressor().fit_chunks takes them"
         )
+    if num_missing := int(table[target].isna().sum()):
+        raise ValueError(f"{path}: {num_missing:,} of {len(table):,} targets are missing: leave these rows out")
     return columns, torch.tensor(table[columns].to_numpy(float).copy()), torch.tensor(table[target].to_numpy(float))
 
 

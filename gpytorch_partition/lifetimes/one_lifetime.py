@@ -77,15 +77,21 @@ class SweepData(NamedTuple):
             self.regression, outputscale=found.outputscale, noise=found.noise, mean=found.mean, squares=squares
         )
 
-    def predict(self, lifetime: float, regression: Regression, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictive means and latent variances of the exact process at a lifetime."""
+    def model(self) -> PartitionGP:
+        """An exact process of the training rows, for :meth:`predict`, whose trees are grown for its points once."""
         likelihood = GaussianLikelihood()
-        residuals = self.y - regression.mean
-        model = PartitionGP(self.x, residuals.to(self.x), likelihood, self.kernel.cut(lifetime)).eval()
+        model = PartitionGP(self.x, self.y.to(self.x), likelihood, self.kernel.cut(self.kernel.lifetime))
         likelihood.noise_covar.raw_noise_constraint.lower_bound.fill_(0)
-        likelihood.noise, model.covar_module.outputscale = regression.noise, regression.outputscale
+        return model
+
+    def predict(self, model: PartitionGP, lifetime: float, regression: Regression, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Predictive means and latent variances of the exact process at a lifetime, to which a model is set."""
+        model.train()  # forgets what it solved at another lifetime
+        model.set_train_data(targets=(self.y - regression.mean).to(self.x), strict=True)
+        cast(MondrianKernel, model.covar_module.base_kernel).lifetime = lifetime
+        model.likelihood.noise, model.covar_module.outputscale = regression.noise, regression.outputscale
         with torch.no_grad(), settings.iterative():
-            predicted = model(x)
+            predicted = model.eval()(x)
             return predicted.mean.double() + self.mean + regression.mean, predicted.variance
 
 

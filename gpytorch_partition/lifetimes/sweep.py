@@ -112,7 +112,8 @@ class LifetimeSweep:
         chosen = weights.nonzero().squeeze(-1).tolist()
         weights = weights[chosen] / weights.sum()
         parts = [(float(self.lifetimes[number]), self._regression(number)) for number in chosen]
-        moments = [self._data.predict(*part, x) for part in progress(parts, "averaging lifetimes")]
+        model = self._data.model()
+        moments = [self._data.predict(model, *part, x) for part in progress(parts, "averaging lifetimes")]
         means, variances = (torch.stack(parts).double() for parts in zip(*moments))
         mean = weights @ means
         return mean, weights @ (variances + (means - mean).square())

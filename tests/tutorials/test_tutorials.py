@@ -283,7 +283,8 @@ class TestTrainInChunks:
         folder, counts = tmp_path / "rows", tmp_path / "counts.gp"
         folder.mkdir()
         self.write(folder, 0)
-        pd.read_parquet(folder / "0.parquet").head(3).to_parquet(folder / "1.parquet")  # from which none is held out
+        table = pd.read_parquet(folder / "0.parquet")
+        table.head(3).to_parquet(folder / "1.parquet")  # from which none is held out
         train(folder, "y", "--counts", counts)
         Path(f"{counts}.json").write_text("")
         with pytest.raises(SystemExit, match="counts.gp.json says what .*counts.gp has counted, and cannot be read"):
@@ -291,6 +292,9 @@ class TestTrainInChunks:
         counts.unlink()
         pd.read_parquet(folder / "1.parquet").assign(**{"2": "x"}).to_parquet(folder / "1.parquet")
         with pytest.raises(SystemExit, match=r"1.parquet: expected numbers, got others in \['2'\]"):
+            train(folder, "y", "--counts", counts)
+        pd.read_parquet(folder / "0.parquet").replace({"y": {table["y"][3]: None}}).to_parquet(folder / "0.parquet")
+        with pytest.raises(SystemExit, match="0.parquet: 1 of 500 targets are missing"):
             train(folder, "y", "--counts", counts)
         (folder / "0.parquet").unlink()
         with pytest.raises(SystemExit, match="one of them of 20 rows or more, got 1 files"):
