@@ -17,7 +17,9 @@ LEVELS = (TEXT, CATEGORY, ORDERED)  # kinds of columns whose cells are names
 LEFT_OUT = (EMPTY, ID)  # kinds of columns that tell nothing about other rows
 
 # Texts that stand for missing cells beside numbers or dates, in lower case.
-MARKS = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat", "?", "-", "--", ".", "k.a.", "k. a."})
+MARKS = frozenset(
+    {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat", "?", "-", "--", ".", "k.a.", "k. a."}
+)
 FEWEST_EXPLAINED = (
     20  # distinct numbers or dates, among which a few other texts are marks of missing cells or mistakes,
 )
