@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from gpytorch_partition.command_line.columns import (
 from gpytorch_partition.command_line.errors import listed, raise_problems
 from gpytorch_partition.command_line.raw_table import RawTable
 from gpytorch_partition.command_line.roles import Table, infinite_cells, missing_names
+from gpytorch_partition.command_line.spellings import spelled_otherwise
 from gpytorch_partition.command_line.tables import read_table
 
 
@@ -73,17 +74,6 @@ def read_new_rows(
     return NewRows({name: column.values for name, column in columns.items()}, len(raw.lines), ids, notes)
 
 
-def _spelled_otherwise(new: Collection[str], seen: Sequence[str]) -> str:
-    """Those of the new categories that only differ in case or spaces from one that was seen, if any."""
-    known = {_without_case(text): text for text in seen}
-    pairs = [f"{text!r} as {known[_without_case(text)]!r}" for text in sorted(new) if _without_case(text) in known]
-    return f"; they had {', '.join(pairs[:5])}" if pairs else ""
-
-
-def _without_case(text: str) -> str:
-    return "".join(text.split()).casefold()
-
-
 def unseen_levels(table: Table, levels: Mapping[str, list[str]]) -> list[str]:
     """
     Notes about categories that the training rows did not have; a `UserWarning` where a column has no others.
@@ -97,7 +87,7 @@ def unseen_levels(table: Table, levels: Mapping[str, list[str]]) -> list[str]:
         new = [value for value in table[name] if value not in known]
         given = sum(value is not None for value in table[name])
         told = f"the training rows did not have {listed(sorted(set(new))[:5])}: taken for missing cells"
-        told += _spelled_otherwise(set(new), seen)
+        told += spelled_otherwise(set(new), seen)
         if new and len(new) == given:
             warnings.warn(
                 f"column {name!r} has no category that the model knows (such as {listed(seen[:5])}): {told} (all "

@@ -27,6 +27,7 @@ from gpytorch_partition.command_line.columns import (
 from gpytorch_partition.command_line.errors import listed, raise_problems
 from gpytorch_partition.command_line.numbers import FLAGS, hint_of_numbers
 from gpytorch_partition.command_line.raw_table import RawTable
+from gpytorch_partition.command_line.spellings import spelling_notes
 from gpytorch_partition.command_line.tables import read_table
 from gpytorch_partition.command_line.weights import counted_rows, weight_column, weight_notes, wrong_weights
 from gpytorch_partition.estimators.machine import check_magnitudes
@@ -296,6 +297,7 @@ def _notes(columns: dict[str, Column]) -> list[str]:
         texts = [] if columns[name].kind.name == CATEGORY else sorted(set(columns[name].values) - {None})
         if hint := hint_of_numbers(texts) or hint_of_dates(texts):
             notes.append(f"column {name!r} is text of {number:,} categories{hint}")
+        notes += spelling_notes(name, columns[name].values.tolist())
     if flags := [name for name, column in columns.items() if column.kind.notation == FLAGS]:
         notes.append(f"{FLAGS} (or yes and no), taken as 1 and 0: {listed(flags)}")
     if dates := [name for name, column in columns.items() if column.kind.name == DATE]:

@@ -21,6 +21,7 @@ from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.new_rows import read_new_rows, unseen_levels
 from gpytorch_partition.command_line.numbers import decimal_mark
 from gpytorch_partition.command_line.roles import Roles, read_training_data
+from gpytorch_partition.command_line.spellings import spelling_notes
 from gpytorch_partition.command_line.tables import read_table, write_table
 
 
@@ -638,6 +639,15 @@ class TestParquet:
         monkeypatch.setattr(parquet, "find_spec", lambda name: None if name == "pyarrow" else real(name))
         with pytest.raises(CommandError, match=r'pip install "gpytorch_partition\[tables\]", or give a CSV file'):
             read_table(path)
+
+
+def test_categories_that_may_be_misspelled_are_told():
+    cells = ["München"] * 60 + ["münchen"] * 9 + ["Muenchen"] * 3 + [None]
+    case, rare = spelling_notes("town", cells)
+    assert case.endswith("differ in case or spaces only: 'München', 'münchen'")
+    assert "1 of 3 categories have 8 rows or fewer ('Muenchen')" in rare
+    assert spelling_notes("town", ["Rome"] * 60 + ["Oslo"] * 9) == []
+    assert spelling_notes("street", [f"street {row // 4}" for row in range(400)]) == []  # all are rare
 
 
 def test_a_column_of_unknown_categories_is_warned_of():
