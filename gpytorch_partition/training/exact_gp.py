@@ -98,7 +98,7 @@ def fit_exact_gp(
     Example:
         >>> import torch
         >>> from gpytorch.likelihoods import GaussianLikelihood
-        >>> from gpytorch_partition import LONGER, MondrianKernel
+        >>> from gpytorch_partition import MondrianKernel
         >>> from gpytorch_partition.models import PartitionGP
         >>> generator = torch.Generator().manual_seed(0)
         >>> x = torch.rand(200, 1, generator=generator)

@@ -56,7 +56,7 @@ def apartments() -> bytes:
                 "Objekt": f"W-{number:05d}",
                 "Stadt": town,
                 "Baujahr": f"{built:%d.%m.%Y}",
-                "Größe": holes(random, german(size), 0.05, "k. A."),
+                "Größe": holes(random, german(size), 0.05, "fehlt"),
                 "Balkon": holes(random, random.choice(["ja", "nein"]), 0.3),
                 "Miete": holes(random, german(rent), 0.03),
             }
@@ -215,7 +215,7 @@ CASES = [
         apartments,
         ["--target", "Miete"],
         160,
-        [NO_ID, "rows without a target ('Miete')", "'k. A.' among its numbers", "decimal commas"],
+        [NO_ID, "rows without a target ('Miete')", "'fehlt' among its numbers", "decimal commas"],
     ),
     Case("sales.csv.gz", sales, ["--target", "revenue"], 180, ["units ('15%' is 15)"]),
     Case("survey.csv", survey, ["--target", "income"], 150, ["not UTF-8", "always 'FR'", "without a target"]),
