@@ -20,10 +20,11 @@ _CURRENCIES = (
     "TWD|UAH|USD|ZAR"
 )
 _SCALES = ("k", "m", "b", "t", "bn", "mn", "mio", "mrd", "tsd", "thousand", "million", "billion", "trillion")
+_UNIT = rf"(?:[^\W\d_]|°)[^\d\s()]{{0,11}}(?:(?<=m)[23]|[{_SPACES}][^\W\d_]{{1,11}}[23]?)?"  # kg, m2, sq ft
 _WRITTEN = re.compile(
     rf"(?P<sign>[+-]?)(?:(?P<code>{_CURRENCIES})(?=[{_SPACES}]))?(?P<before>[{_SIGNS}]*)(?P<later>[+-]?)"
     rf"(?P<digits>[.,]?\d+(?:[.,'\u2019{_SPACES}]\d+)*[.,]?(?:[eE][+-]?\d+)?)"
-    rf"(?P<behind>[{_SIGNS}]*)(?:(?<=[{_SPACES}])(?P<letters>(?:[^\W\d_]|°)[^\d\s()]{{0,11}}(?:(?<=m)[23]|[{_SPACES}][^\W\d_]{{1,11}}[23]?)?))?"
+    rf"(?P<behind>[{_SIGNS}]*)(?:(?<=[{_SPACES}])(?P<letters>{_UNIT}))?"
 )
 _IN_BRACKETS = re.compile(r"([^\d()+-]*)\(([^()+-]*\d[^()+-]*)\)([^\d()+-]*)")  # negative, as accountants write it
 _LONGEST = 100  # characters of a number that is not one of programs

@@ -43,9 +43,9 @@ def spelling_notes(name: str, cells: Sequence[str | None]) -> list[str]:
     for text in sorted(counts):
         together[_without_case(text)].append(text)
     same = [text for texts in together.values() if len(texts) > 1 for text in texts]
-    notes = (
-        [f"column {name!r}: categories that differ in case or spaces only: {listed(same[:_MOST_SAID])}"] if same else []
-    )
+    notes = []
+    if same:
+        notes.append(f"column {name!r}: categories that differ in case or spaces only: {listed(same[:_MOST_SAID])}")
     rare = sorted(text for text, count in counts.items() if count <= _RARE)
     if rare and max(counts.values()) >= _COMMON:
         notes.append(

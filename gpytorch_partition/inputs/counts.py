@@ -22,9 +22,10 @@ def checked_count(number: Any, things: str, name: str) -> int:
         3
     """
     if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < 1:
-        given = f"an array of shape {tuple(number.shape)}" if getattr(number, "ndim", 0) else repr(number)
-        hint = "; a kernel that is built on rows alone takes no targets" * hasattr(number, "ndim")
-        raise ValueError(f"expected a number of {things}, 1 or more, got {name}={given}{hint}")
+        given = repr(number)
+        if getattr(number, "ndim", 0):
+            given = f"an array of shape {tuple(number.shape)} (a kernel that is built on rows alone takes no targets)"
+        raise ValueError(f"expected a number of {things}, 1 or more, got {name}={given}")
     return int(number)
 
 
