@@ -315,6 +315,7 @@ class TestTrainInChunks:
 
     @pytest.mark.slow
     def test_bad_folders_are_one_line(self, tmp_path):
+        pytest.importorskip("pyarrow")
         status, _, error = run("train_in_chunks", tmp_path, "y")
         assert status == 1
         assert error.startswith("error: expected parquet files")
