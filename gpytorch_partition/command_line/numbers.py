@@ -7,24 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from gpytorch_partition.tables.cells import explains
+from gpytorch_partition.tables.cells import SPACES, UNIT, explains
 
 POINT, COMMA, THOUSANDS = "decimal points", "decimal commas", "thousands commas"
 FLAGS = "true and false"
 
-_SPACES = " \u00a0\u202f"
 _MONEY = "$€£¥"
-_SIGNS = f"{_MONEY}%{_SPACES}"  # in front of a number or behind it
+_SIGNS = f"{_MONEY}%{SPACES}"  # in front of a number or behind it
 _CURRENCIES = (
     "AUD|BRL|CAD|CHF|CNY|CZK|DKK|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KRW|MXN|MYR|NOK|NZD|PHP|PLN|RON|RUB|SEK|SGD|THB|TRY|"
     "TWD|UAH|USD|ZAR"
 )
 _SCALES = ("k", "m", "b", "t", "bn", "mn", "mio", "mrd", "tsd", "thousand", "million", "billion", "trillion")
-_UNIT = rf"(?:[^\W\d_]|°)[^\d\s()]{{0,11}}(?:(?<=m)[23]|[{_SPACES}][^\W\d_]{{1,11}}[23]?)?"  # kg, m2, sq ft
 _WRITTEN = re.compile(
-    rf"(?P<sign>[+-]?)(?:(?P<code>{_CURRENCIES})(?=[{_SPACES}]))?(?P<before>[{_SIGNS}]*)(?P<later>[+-]?)"
-    rf"(?P<digits>[.,]?\d+(?:[.,'\u2019{_SPACES}]\d+)*[.,]?(?:[eE][+-]?\d+)?)"
-    rf"(?P<behind>[{_SIGNS}]*)(?:(?<=[{_SPACES}])(?P<letters>{_UNIT}))?"
+    rf"(?P<sign>[+-]?)(?:(?P<code>{_CURRENCIES})(?=[{SPACES}]))?(?P<before>[{_SIGNS}]*)(?P<later>[+-]?)"
+    rf"(?P<digits>[.,]?\d+(?:[.,'\u2019{SPACES}]\d+)*[.,]?(?:[eE][+-]?\d+)?)"
+    rf"(?P<behind>[{_SIGNS}]*)(?:(?<=[{SPACES}])(?P<letters>{UNIT}))?"
 )
 _IN_BRACKETS = re.compile(r"([^\d()+-]*)\(([^()+-]*\d[^()+-]*)\)([^\d()+-]*)")  # negative, as accountants write it
 _LONGEST = 100  # characters of a number that is not one of programs

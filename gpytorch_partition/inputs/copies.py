@@ -32,6 +32,7 @@ def rows_without_copies(x: np.ndarray, y: np.ndarray, *, are_classes: bool = Fal
     :param x: `N x D` cells; NaN is a missing one, as good as another.
     :param y: `N` targets, or `N x T`.
     :param are_classes: Whether targets are numbers of classes. (Default: no.)
+    :return: Their numbers, ascending.
 
     Example:
         >>> x, y = np.arange(40.0)[:, None], np.arange(40.0)

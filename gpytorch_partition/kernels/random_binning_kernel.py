@@ -44,8 +44,8 @@ class RandomBinningKernel(PartitionKernel):
         True
     """
 
-    # Whether the grids have the lengthscale by the median distance, which nobody has chosen.
     has_usual_lengthscale = False
+    """Whether nobody has chosen the lengthscale: it is the one by the median distance."""
 
     def __init__(
         self,

@@ -20,10 +20,12 @@ LEFT_OUT = (EMPTY, ID)  # kinds of columns that tell nothing about other rows
 MARKS = frozenset(
     {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat", "?", "-", "--", ".", "k.a.", "k. a."}
 )
-FEWEST_EXPLAINED = (
-    20  # distinct numbers or dates, among which a few other texts are marks of missing cells or mistakes,
-)
-_EXPLAINED_PER_TEXT = 10  # if there are at least so many distinct ones for each of them
+# Distinct numbers or dates, among which a few other texts are marks of missing cells or mistakes ...
+FEWEST_EXPLAINED = 20
+_EXPLAINED_PER_TEXT = 10  # ... if there are at least so many distinct ones for each of them
+
+SPACES = " \u00a0\u202f"  # within numbers, and between a number and its unit
+UNIT = rf"(?:[^\W\d_]|°)[^\d\s()]{{0,11}}(?:(?<=m)[23]|[{SPACES}][^\W\d_]{{1,11}}[23]?)?"  # kg, m2, sq ft
 
 Level = str | int | float | bool
 

@@ -28,7 +28,9 @@ from gpytorch_partition.tables.cells import (
     LEVELS,
     NUMBERS,
     ORDERED,
+    SPACES,
     TEXT,
+    UNIT,
     Cells,
     Level,
     explains,
@@ -47,7 +49,7 @@ _CALENDAR = ("month", "day_of_year", "weekday", "hour")  # names of the calendar
 _MOST_CATEGORIES_SAID = 5
 _WRITTEN_NUMBER = re.compile(
     r"\(?[+\u2212-]?\s*[$€£¥]?\s*[+\u2212-]?(\d+|\d{1,3}([., '\u2019\u00a0\u202f]\d{3})+)([.,]\d+)?\s*[%$€£¥]?\)?"
-    r"(?P<unit>[ \u00a0\u202f][^\W\d_][^\d\s()]{0,11}[23]?)?"
+    rf"(?:[{SPACES}](?P<unit>{UNIT}))?"
 )
 
 
@@ -624,7 +626,7 @@ def _misread(name: str, levels: list[Level]) -> str:
 
 def _unit_of(number: str) -> str:
     found = _WRITTEN_NUMBER.fullmatch(number.strip())
-    return "" if found is None else (found["unit"] or "").strip()
+    return "" if found is None else found["unit"] or ""
 
 
 def _looks_like_a_number(level: Level) -> bool:

@@ -117,7 +117,13 @@ def maximize_marginal_likelihood(
 
 
 def check_likelihood(model: ExactGP, likelihood: Likelihood) -> None:
-    """Refuse a likelihood that the model does not predict with: its noise would be trained in vain."""
+    """
+    Refuse a likelihood that the model does not predict with: its noise would be trained in vain.
+
+    :param model: The model.
+    :param likelihood: What was given as its likelihood.
+    :raises ValueError: If it is another object.
+    """
     if likelihood is not model.likelihood:
         raise ValueError(
             f"expected the model's own likelihood, model.likelihood, got another {type(likelihood).__name__}: the "

@@ -155,9 +155,6 @@ KERNELS = {
     "forest": lambda x, y: ScaleKernel(RandomForestKernel(x, y[:, 0], 20, random_state=0)),
     "sampled heights": lambda x, y: RandomForestKernel(x, y[:, 0], 20, heights="sampled", random_state=0),
     "active columns": lambda x, y: RandomForestKernel(x, y[:, 0], 20, random_state=0, active_dims=(1, 0)),
-    "scaled active columns": lambda x, y: ScaleKernel(
-        RandomForestKernel(x, y[:, 0], 20, random_state=0, active_dims=(1, 0))
-    ),
     "active columns of a sum": lambda x, y: ScaleKernel(
         RandomForestKernel(x, y[:, 0], 20, random_state=0) + ConstantKernel(), active_dims=(0, 1, 2)
     ),
@@ -347,7 +344,8 @@ def test_what_cannot_be_used_is_refused(improvement, change, message):
 
 def test_other_kernels_are_refused():
     x, y = mixed_rows()
-    for kernel in (MaternKernel(), KERNELS["forest"](x, y) + MaternKernel()):
+    some_columns = ScaleKernel(MaternKernel(active_dims=(1, 2)))  # whose active_dims the ScaleKernel has as well
+    for kernel in (MaternKernel(), KERNELS["forest"](x, y) + MaternKernel(), some_columns):
         with pytest.raises(TypeError, match="got a MaternKernel.*optimize_acqf_mixed_alternating"):
             optimize_acqf_cells(PosteriorMean(gp(kernel, x, y)), MIXED)
     with pytest.raises(TypeError, match="with a model"):
