@@ -52,8 +52,8 @@ class Result(NamedTuple):
 
 class Scores(NamedTuple):
     """
-    A line of the table: RMSE in units of the target, NLPD in nats per row, coverage as a share, each with its standard
-    error over the test rows, and seconds.
+    A line of the table: RMSE, CRPS and the score of 90 % intervals in units of the target, NLPD in nats per row,
+    coverage as a share, each with its standard error over the test rows, and seconds.
     """
 
     model: str
@@ -61,6 +61,10 @@ class Scores(NamedTuple):
     rmse_error: float
     nlpd: float
     nlpd_error: float
+    crps: float
+    crps_error: float
+    interval_score_90: float
+    interval_score_90_error: float
     coverage_90: float
     coverage_90_error: float
     seconds: float
@@ -182,6 +186,8 @@ def _scores(name: str, result: Result, split: Split) -> Scores:
         rmse,
         error / (2 * rmse) if rmse > 0 else 0.0,
         *mean_and_error(-found.log_density - math.log(unit), weights),
+        *mean_and_error(found.crps, weights),
+        *mean_and_error(found.interval_score, weights),
         *mean_and_error((found.level <= 0.9).astype(float), weights),
         result.seconds,
     )
@@ -190,13 +196,15 @@ def _scores(name: str, result: Result, split: Split) -> Scores:
 def _print_head(data: TrainingData, split: Split) -> None:
     num_train, num_test = len(split.train_y), len(split.test_y)
     print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows, {len(data.table)} columns\n")
-    print(f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'90 %':>7}{'':7}{'seconds':>9}", flush=True)
+    print(f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}", end="")
+    print(f"{'90 %':>7}{'':7}{'seconds':>9}", flush=True)
 
 
 def _print_line(line: Scores) -> None:
     error = _written(line.rmse_error, 4 if line.rmse_error >= 100 else 2)
     print(f"{TITLES[line.model]:<22}{_written(line.rmse, 4):>10} +- {error:<6}", end="")
     print(f"{line.nlpd:>9.3f} +- {line.nlpd_error:<5.3f}", end="")
+    print(f"{_written(line.crps, 4):>10}{_written(line.interval_score_90, 4):>10}", end="")
     print(f"{100 * line.coverage_90:>7.1f} +- {100 * line.coverage_90_error:<3.1f}{line.seconds:>9.1f}", flush=True)
 
 
@@ -210,11 +218,14 @@ def _print_foot(split: Split, names: Container[str]) -> None:
     print(
         f"\nRMSE: root mean squared error in units of the target, whose standard deviation is {deviation}.\n"
         "NLPD: mean negative log predictive density of the targets divided by their standard deviation, nats per row.\n"
+        "CRPS: mean continuous ranked probability score, in units of the target, 0 at best.\n"
+        "interval: mean score of the 90 % interval, its width and 20 times what a target is outside by, same units.\n"
         "90 %: percentage of test rows within the central 90 % interval (90 is right). Seconds: fit and predictions.\n"
-        "+-: standard error over the test rows. All models predict the same ones, so differences vary less."
+        "+-: standard error over the test rows, in table.csv for CRPS and interval too. All models predict the same\n"
+        "rows, so differences vary less."
     )
     if split.test_weights is not None:
-        print("All three are averages over test rows by their weights, which divide the variance of each row's noise.")
+        print("All scores are averages over test rows by their weights, which divide the variance of each row's noise.")
     if "random_forest" not in names:
         return
     same = "the same for every row" if split.test_weights is None else "divided by the root of the row's weight"

@@ -176,9 +176,10 @@ class Explanation(NamesColumns, BaseEstimator):
             of an observation is divided by its weight. Scores are not averaged by them: `coverage()` and
             `numpy.average` take weights. (Default: None, 1.)
         :return: Means, standard deviations, ends of 90 % intervals, log densities in nats, and the levels of central
-            intervals, by which `coverage()` counts. The mean log density with the sign changed is the NLPD in the unit
-            of the targets; `summary()` and `compare` print that of targets in standard deviations (of the training
-            targets), which is less by the logarithm of that deviation: `-log_density.mean() - log(y_train.std())`.
+            intervals, by which `coverage()` counts; CRPS and interval scores in the unit of the targets, 0 at best (log
+            densities of targets with few values have no best). The mean log density with the sign changed is the NLPD
+            in the unit of the targets; `summary()` and `compare` print that of targets in standard deviations (of the
+            training targets), which is less by the log of that deviation: `-log_density.mean() - log(y_train.std())`.
         :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 

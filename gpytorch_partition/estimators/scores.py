@@ -22,6 +22,9 @@ class Judgement(NamedTuple):
         of targets in standard deviations: `-(log_density.mean() + log(std))` with that of the training targets.
     :param level: The probabilities of the least central intervals that hold the targets: a target is inside the
         central interval of probability p if its level is p or less.
+    :param crps: Continuous ranked probability scores of the targets, in their unit: the absolute error of a
+        prediction without deviation, 0 at best. The log density has no best where targets have few values.
+    :param interval_score: Interval scores of the 90 % intervals, as :func:`interval_score`.
     """
 
     mean: np.ndarray
@@ -30,6 +33,8 @@ class Judgement(NamedTuple):
     upper: np.ndarray
     log_density: np.ndarray
     level: np.ndarray
+    crps: np.ndarray
+    interval_score: np.ndarray
 
     @classmethod
     def gaussian(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Judgement:
@@ -44,8 +49,10 @@ class Judgement(NamedTuple):
             >>> Judgement.gaussian(np.array([1.645]), np.zeros(1), np.ones(1)).level.round(3)
             array([0.9])
         """
-        level = 1 - 2 * norm.sf(np.abs(y - mean) / std)
-        return cls(mean, std, mean - _END * std, mean + _END * std, norm.logpdf(y, mean, std), level)
+        distance, ends = np.abs(y - mean) / std, (mean - _END * std, mean + _END * std)
+        level = 1 - 2 * norm.sf(distance)
+        crps = std * (distance * level + 2 * norm.pdf(distance) - np.pi**-0.5)
+        return cls(mean, std, *ends, norm.logpdf(y, mean, std), level, crps, interval_score(y, *ends))
 
     def coverage(self, level: float | np.ndarray = 0.9, sample_weight: np.ndarray | None = None) -> np.ndarray:
         """
@@ -57,6 +64,24 @@ class Judgement(NamedTuple):
         """
         inside = self.level[:, None] <= np.atleast_1d(_checked_level(level))
         return np.average(inside, axis=0, weights=sample_weight).reshape(np.shape(level))
+
+
+def interval_score(y: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """
+    The width of 90 % intervals plus 20 times what targets are outside by, in units of the targets; less is better.
+
+    Gneiting & Raftery (2007), Strictly proper scoring rules, eq. 43: the best ends are the quantiles .05 and .95.
+
+    :param y: `N` targets.
+    :param lower: `N` lower ends.
+    :param upper: `N` upper ends.
+    :return: `N` scores.
+
+    Example:
+        >>> interval_score(np.array([0.5, 1.5]), np.zeros(2), np.ones(2))
+        array([ 1., 11.])
+    """
+    return upper - lower + 20 * (np.maximum(lower - y, 0) + np.maximum(y - upper, 0))
 
 
 def mean_and_error(values: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[float, float]:

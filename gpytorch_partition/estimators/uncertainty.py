@@ -13,10 +13,15 @@ from scipy.stats import norm
 from torch import Tensor
 from torch.distributions import StudentT
 
-from gpytorch_partition.estimators.scores import Judgement, of_percentages
+from gpytorch_partition.estimators.scores import Judgement, interval_score, of_percentages
 from gpytorch_partition.likelihoods import StudentTNoise, student_t_noise
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
-from gpytorch_partition.likelihoods.scale_mixture import log_densities, student_levels, student_quantiles
+from gpytorch_partition.likelihoods.scale_mixture import (
+    log_densities,
+    student_crps,
+    student_levels,
+    student_quantiles,
+)
 from gpytorch_partition.models.counted_gp import CountedGP, CountedPosterior
 
 
@@ -118,11 +123,11 @@ def _heavy_tailed(
 ) -> Judgement:
     """Those of Gaussian functions with these means and variances (`N` each) and Student-t noise of these variances."""
     errors, scales, df = y - mean, noise * float((heavy.df - 2) / heavy.df), float(heavy.df)
-    ends = student_quantiles(mean, function, scales, df, np.array([0.05, 0.95]))
+    ends = student_quantiles(mean, function, scales, df, np.array([0.05, 0.95])).T
     first, second, third = map(torch.from_numpy, (errors, function, scales))
     densities = log_densities(first, second, third, df).numpy()
-    levels = student_levels(errors, function, scales, df)
-    return Judgement(mean, np.sqrt(function + noise), ends[:, 0], ends[:, 1], densities, levels)
+    levels, crps = student_levels(errors, function, scales, df), student_crps(errors, function, scales, df)
+    return Judgement(mean, np.sqrt(function + noise), *ends, densities, levels, crps, interval_score(y, *ends))
 
 
 def checked_quantiles(quantiles: Any) -> np.ndarray:

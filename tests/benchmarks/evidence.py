@@ -14,7 +14,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+
+from gpytorch_partition.estimators.scores import Judgement
 
 from .measure import timed
 from .methods import attempted
@@ -37,7 +38,6 @@ from .report import Options, Row, Table, again
 
 DEFAULT = "default"
 NUM_SPLITS, NUM_SPLITS_OF_LARGE, LARGE = 5, 2, 20_000
-INTERVAL = norm.ppf(0.95)
 
 
 def evidence(options: Options) -> Iterator[Table]:
@@ -101,12 +101,14 @@ def _baselines(options: Options) -> dict[str, Predict]:
 
 def _scored(predict: Predict, split: Split) -> Row:
     (mean, std), seconds = timed(lambda: predict(split))
-    error = split.test_y - mean
+    found = Judgement.gaussian(split.test_y, mean, std)
     return {
         "N": len(split.y),
         "D": split.x.shape[1],
-        "RMSE": float(np.sqrt(np.mean(error**2))),
-        "NLPD": float(-norm.logpdf(error, scale=std).mean()),
-        "coverage": float(np.mean(np.abs(error) <= INTERVAL * std)),
+        "RMSE": float(np.sqrt(np.mean((split.test_y - mean) ** 2))),
+        "NLPD": float(-found.log_density.mean()),
+        "CRPS": float(found.crps.mean()),
+        "interval score": float(found.interval_score.mean()),
+        "coverage": float(found.coverage()),
         "seconds": seconds,
     }

@@ -270,6 +270,9 @@ class TestCompare:
             assert float(row["nlpd"]) == pytest.approx(-norm(mean / unit, std / unit).logpdf(y / unit).mean())
             assert float(row["coverage_90"]) == coverage(y, mean, std)
             assert f"{float(row['nlpd']):.3f}" in printed
+            found = Judgement.gaussian(y, mean, std)
+            assert float(row["crps"]) == pytest.approx(found.crps.mean())
+            assert float(row["interval_score_90"]) == pytest.approx(found.interval_score.mean())
         assert (folder / "here/there/plot.png").stat().st_size > 10_000
 
     def test_rows_have_weights(self, folder, capsys):
@@ -295,7 +298,7 @@ class TestCompare:
                 one, other = (column(table, f"{name}_{kind}") for table in (found, others))
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
         for one, other in zip(read("1/table.csv"), read("100/table.csv")):
-            for score in ("rmse", "nlpd", "coverage_90"):
+            for score in ("rmse", "nlpd", "crps", "interval_score_90", "coverage_90"):
                 assert float(one[score]) == pytest.approx(float(other[score]), rel=1e-4)
         own, heavy = column(found, "weight"), column(found, "weight") > 1
         np.testing.assert_array_equal(own, weights[column(found, "row").astype(int)])
@@ -349,15 +352,17 @@ class TestCompare:
         y, mean, std = (column(predictions, name) for name in ("target", "mondrian_mean", "mondrian_std"))
         rows = column(predictions, "row").astype(int)
         own = weights[rows] if weight else np.ones(len(rows))
-        random, found = np.random.RandomState(0), []
+        random, found, judged = np.random.RandomState(0), [], Judgement.gaussian(y, mean, std)
         for _ in range(3000):
             some = random.randint(len(y), size=len(y))
             inside = np.abs(y - mean)[some] < 1.6448536 * std[some]
             densities = norm.logpdf(y[some], mean[some], std[some])
-            squared = np.average((y - mean)[some] ** 2, weights=own[some])
-            found.append([squared**0.5, *(np.average(each, weights=own[some]) for each in (densities, inside))])
+            squared, scores = (y - mean)[some] ** 2, (judged.crps[some], judged.interval_score[some])
+            means = [np.average(each, weights=own[some]) for each in (squared, densities, *scores, inside)]
+            found.append([means[0] ** 0.5, *means[1:]])
         (line, *_) = read("compare/table.csv")
-        errors = [float(line[name]) for name in ("rmse_error", "nlpd_error", "coverage_90_error")]
+        names = ("rmse", "nlpd", "crps", "interval_score_90", "coverage_90")
+        errors = [float(line[f"{name}_error"]) for name in names]
         np.testing.assert_allclose(errors, np.std(found, axis=0), rtol=0.1)
         assert f"+- {errors[1]:.3f}" in capsys.readouterr().out
 

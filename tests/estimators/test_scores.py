@@ -1,10 +1,12 @@
-"""Coverage and hits against counts."""
+"""Coverage and hits against counts, scores of distributions against integrals."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.stats import norm
+from sklearn.metrics import mean_pinball_loss
 
 from gpytorch_partition.estimators.scores import Judgement, coverage, hit_curve
 
@@ -28,6 +30,23 @@ def test_levels_are_shares(level):
     for count in (lambda: coverage(Y, MEAN, STD, level), lambda: Judgement.gaussian(Y, MEAN, STD).coverage(level)):
         with pytest.raises(ValueError, match=remedy):
             count()
+
+
+def test_crps_of_gaussians_is_the_integral():
+    """Of the squared difference between the distribution function and the target's step (eq. 20)."""
+    found = Judgement.gaussian(Y, MEAN, STD)
+    for row in range(5):
+        below, _ = quad(lambda t, row=row: norm.cdf(t, MEAN[row], STD[row]) ** 2, -20, Y[row])
+        above, _ = quad(lambda t, row=row: norm.sf(t, MEAN[row], STD[row]) ** 2, Y[row], 20)
+        assert found.crps[row] == pytest.approx(below + above, abs=1e-7)
+    far = Judgement.gaussian(np.array([1e6]), np.zeros(1), np.ones(1))
+    assert far.crps == pytest.approx(1e6 - np.pi**-0.5)
+
+
+def test_interval_scores_are_pinball_losses_of_both_ends():
+    found = Judgement.gaussian(Y, MEAN, STD)
+    losses = [mean_pinball_loss(Y, end, alpha=level) for end, level in ((found.lower, 0.05), (found.upper, 0.95))]
+    assert found.interval_score.mean() == pytest.approx(20 * sum(losses))
 
 
 class TestHitCurve:

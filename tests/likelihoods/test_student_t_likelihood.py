@@ -8,7 +8,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods.noise_models import HomoskedasticNoise
-from scipy.integrate import quad
+from scipy.integrate import quad, trapezoid
 from scipy.optimize import brentq
 from scipy.stats import norm, t
 
@@ -19,7 +19,12 @@ from gpytorch_partition.likelihoods import (
     StudentTNoise,
     student_t_noise,
 )
-from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, log_densities, student_quantiles
+from gpytorch_partition.likelihoods.scale_mixture import (
+    expected_precisions,
+    log_densities,
+    student_crps,
+    student_quantiles,
+)
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.training.heavy_tails import fit_heavy_tails
 
@@ -44,6 +49,20 @@ def test_densities_are_those_of_the_convolution(error, variance, scale, df):
     noise = t(df, scale=np.sqrt(scale))
     expected = integral(lambda f: noise.pdf(error - f), variance)
     assert float(log_densities(*tensors(error, variance, scale), df).exp()) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(("error", "variance", "scale", "df"), CASES)
+def test_crps_is_the_squared_distance_between_distribution_functions(error, variance, scale, df):
+    """Which differ by F below the observation and by 1 - F above it, where F is a sum over function values."""
+    unit, units = np.sqrt(variance + scale), np.linspace(-8, 8, 801)
+    steps, shares = np.sinh(np.linspace(0, 9, 800)) * unit, norm.pdf(units) / norm.pdf(units).sum()
+    expected = 0.0
+    for side in (-1, 1):
+        places = side * (np.sqrt(variance) * units - error) - steps[:, None]
+        beyond = t.cdf(places, df, scale=np.sqrt(scale)) @ shares
+        expected += trapezoid(beyond**2, steps)
+    found = student_crps(*(np.array([number]) for number in (error, variance, scale)), df)
+    assert found == pytest.approx(expected, abs=2e-4 * unit)
 
 
 @pytest.mark.parametrize(("error", "variance", "scale", "df"), CASES)

@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 from gpytorch_partition import plots
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.scores import Judgement
+from gpytorch_partition.estimators.scores import Judgement, interval_score
 from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
 from gpytorch_partition.presets import Options
 
@@ -119,6 +119,12 @@ def test_judgements_are_those_of_the_distribution_itself(fitted):
             assert below == pytest.approx(0.05, abs=1e-3)
     _, ends = fitted.predict(NEW, quantiles=(0.05, 0.95))
     np.testing.assert_allclose(np.stack([found.lower, found.upper], 1), ends, rtol=1e-6)
+    levels = np.arange(0.005, 1, 0.01)
+    _, quantiles = fitted.predict(NEW, quantiles=levels)
+    below = y[:, None] < quantiles
+    losses = 2 * (levels - below) * (y[:, None] - quantiles)  # of which the CRPS is the mean over all levels
+    np.testing.assert_allclose(found.crps, losses.mean(1), rtol=0.02)
+    np.testing.assert_allclose(found.interval_score, interval_score(y, *ends.T), rtol=1e-6)
     inside = (y > ends[:, 0]) & (y < ends[:, 1])
     assert abs(found.coverage() - inside.mean()) <= 1 / 400
     ax = plots.plot_residuals(fitted, NEW, y, ax=Figure().subplots())
