@@ -123,11 +123,12 @@ def _heavy_tailed(
 ) -> Judgement:
     """Those of Gaussian functions with these means and variances (`N` each) and Student-t noise of these variances."""
     errors, scales, df = y - mean, noise * float((heavy.df - 2) / heavy.df), float(heavy.df)
-    ends = student_quantiles(mean, function, scales, df, np.array([0.05, 0.95])).T
+    lower, upper = student_quantiles(mean, function, scales, df, np.array([0.05, 0.95])).T
     first, second, third = map(torch.from_numpy, (errors, function, scales))
     densities = log_densities(first, second, third, df).numpy()
     levels, crps = student_levels(errors, function, scales, df), student_crps(errors, function, scales, df)
-    return Judgement(mean, np.sqrt(function + noise), *ends, densities, levels, crps, interval_score(y, *ends))
+    widths = interval_score(y, lower, upper)
+    return Judgement(mean, np.sqrt(function + noise), lower, upper, densities, levels, crps, widths)
 
 
 def checked_quantiles(quantiles: Any) -> np.ndarray:

@@ -17,7 +17,7 @@ from .report import Bar, Row, Table
 Means = dict[str, dict[str, Row]]  # the mean row of each method on each set
 
 BOTH = ("random forest", "histogram boosting")
-SCORES = ("NLPD", "RMSE", "coverage", "seconds")
+SCORES = ("NLPD", "RMSE", "coverage", "seconds", "CRPS")  # rows of earlier versions have no CRPS
 CLOSE, SAME_ERROR = 0.02, 1.01
 # Training rows of a set that has 1,000, of which a tenth are test rows.
 MANY_ROWS = 900
@@ -37,7 +37,7 @@ def ranked(rows: list[Row], own: str, others: list[str]) -> Iterator[Table]:
         return
     yield Table("evidence_sets", "Negative log predictive density, means of splits", _by_set(means, [own, *others]))
     ranks = _ranks(means, [own, *others])
-    yield Table("evidence_ranks", "Over the sets", _summaries(means, ranks, own), picture=_picture(means, ranks, own))
+    yield Table("evidence_ranks", "Over the sets", _summaries(means, ranks), picture=_picture(means, ranks, own))
     yield Table("evidence_bars", f"{own.capitalize()} against the bars", _bars(means, ranks, own))
     variants = dict.fromkeys(row["method"] for row in rows if row["method"].startswith(f"{own} "))
     if losses := [_loss(rows, own, variant) for variant in variants]:
@@ -61,7 +61,11 @@ def _means(rows: list[Row], methods: list[str]) -> Means:
 
 
 def _mean(rows: list[Row]) -> Row:
-    return {"N": rows[0]["N"], "splits": len(rows), **{score: fmean(row[score] for row in rows) for score in SCORES}}
+    return {"N": rows[0]["N"], "splits": len(rows), **_scores(rows)}
+
+
+def _scores(rows: list[Row]) -> Row:
+    return {score: fmean(row[score] for row in rows) for score in SCORES if all(score in row for row in rows)}
 
 
 def _by_set(means: Means, methods: list[str]) -> list[Row]:
@@ -74,14 +78,19 @@ def _by_set(means: Means, methods: list[str]) -> list[Row]:
     ]
 
 
-def _ranks(means: Means, methods: list[str]) -> dict[str, float]:
-    """Mean ranks by density; what has no figure comes last, those that are equal share their ranks."""
-    per_set = [rankdata([found.get(method, {}).get("NLPD", inf) for method in methods]) for found in means.values()]
+def _ranks(means: Means, methods: list[str], score: str = "NLPD") -> dict[str, float]:
+    """Mean ranks by a score; what has no figure comes last, those that are equal share their ranks."""
+    per_set = [rankdata([found.get(method, {}).get(score, inf) for method in methods]) for found in means.values()]
     return {method: float(fmean(column)) for method, column in zip(methods, zip(*per_set))}
 
 
-def _summaries(means: Means, ranks: dict[str, float], own: str) -> list[Row]:
-    rows = [_summary(means, method) | {"mean rank of the NLPD": ranks[method]} for method in ranks]
+def _summaries(means: Means, ranks: dict[str, float]) -> list[Row]:
+    scored = {name: of_set for name, of_set in means.items() if all("CRPS" in mean for mean in of_set.values())}
+    by_crps = _ranks(scored, list(ranks), "CRPS")
+    rows = [
+        _summary(means, method) | {"mean rank of the NLPD": rank, "mean rank of the CRPS": by_crps.get(method)}
+        for method, rank in ranks.items()
+    ]
     return sorted(rows, key=lambda row: row["mean rank of the NLPD"])
 
 

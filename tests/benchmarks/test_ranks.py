@@ -52,6 +52,13 @@ def test_mean_ranks_and_what_is_close_to_the_best():
     assert found["default"]["mean coverage"] == pytest.approx(0.85)
 
 
+def test_ranks_by_crps_are_over_sets_that_have_it():
+    rows = [each | {"CRPS": -each["NLPD"]} if each["data"] == "a" and "NLPD" in each else each for each in ROWS]
+    found = {each["method"]: each["mean rank of the CRPS"] for each in tables(rows)["evidence_ranks"].rows}
+    assert found == {"default": 3.0, "random forest": 2.0, "histogram boosting": 1.0}
+    assert tables()["evidence_ranks"].rows[0]["mean rank of the CRPS"] is None
+
+
 def test_a_method_without_a_figure_comes_last():
     rows = [row for row in ROWS if (row["data"], row["method"]) != ("b", "random forest")]
     found = {row["method"]: row for row in tables(rows)["evidence_ranks"].rows}
