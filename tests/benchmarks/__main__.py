@@ -9,12 +9,16 @@ Measure, print Markdown, and write it down as Markdown and CSV.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
+
+import torch
+from threadpoolctl import threadpool_limits
 
 from .botorch_optimizers import botorch_optimizers
 from .budgets import budgets
@@ -31,6 +35,7 @@ from .evidence import evidence
 from .fitted_ensembles import fitted_ensembles
 from .function_intervals import function_intervals
 from .gp_classification import gp_classification
+from .honest import FIGURES, honest
 from .issue_bars import issue_bars
 from .kernels_and_ensembles import kernels_and_ensembles
 from .labelling import labelling
@@ -51,6 +56,7 @@ from .scaling import scaling
 from .semi_supervised import semi_supervised
 from .several_targets import several_targets
 from .sizes import sizes
+from .table_sets import MOST_SMALL
 from .tasks import tasks
 from .training import training
 from .weights_by_folds import weights_by_folds
@@ -61,6 +67,7 @@ FUNCTIONS = (
     *(clusterings, clustering_maps, semi_supervised),
     *(
         evidence,
+        honest,
         default_cost,
         default_rows,
         budgets,
@@ -86,7 +93,10 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := set(parsed.names) - set(BENCHMARKS):
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: choose from {', '.join(BENCHMARKS)}")
     size = Size.SMOKE if parsed.smoke else Size.QUICK if parsed.quick else Size.FULL
-    options = Options(size, parsed.data, parsed.output if parsed.resume else None)
+    resumed = parsed.output if parsed.resume else None
+    options = Options(size, parsed.data, resumed, tuple(parsed.sets), parsed.small, parsed.store)
+    if parsed.threads:
+        _limit_threads(parsed.threads)
     warnings.simplefilter("ignore")
     report = Report(parsed.output, options)
     bars: list[Bar] = []
@@ -106,6 +116,13 @@ def main(arguments: list[str] | None = None) -> int:
     return bool(failed)
 
 
+def _limit_threads(number: int) -> None:
+    """Of libraries that are loaded, and of those that will be."""
+    os.environ["OMP_NUM_THREADS"] = str(number)
+    torch.set_num_threads(number)
+    threadpool_limits(number)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m tests.benchmarks", description=__doc__.strip().splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)}")
@@ -118,6 +135,18 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="leave out rows of `sizes`, `evidence`, `papers` and `botorch_optimizers` that are there already, "
         "whatever version measured them",
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of each library (default: the libraries')")
+    honest = parser.add_argument_group("of honest, whose folder has index.json and splits.npz")
+    honest.add_argument("--sets", nargs="+", metavar="SET", default=(), help="names of sets (default: all)")
+    honest.add_argument("--small", action="store_true", help=f"sets of at most {MOST_SMALL:,} training rows")
+    honest.add_argument(
+        "--store",
+        type=Path,
+        nargs="?",
+        const=FIGURES,
+        metavar="FILE",
+        help="write the figures that tests/quality guards (default: into its figures.json)",
     )
     return parser
 

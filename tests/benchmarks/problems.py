@@ -34,10 +34,15 @@ def friedman_chunk(number: int, num_rows: int) -> tuple[Tensor, Tensor]:
     return (x - 0.5) * 12**0.5, (y - 14.4) / 5
 
 
+def read_arrays(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """X and y of an NPZ file, float64."""
+    with np.load(path, allow_pickle=False) as file:
+        return file["X"].astype(float), file["y"].astype(float)
+
+
 def read(folder: Path, name: str, num_rows: int) -> tuple[Tensor, Tensor]:
     """At most so many random rows of NAME.npz (arrays X and y), standardized."""
-    with np.load(folder / f"{name}.npz", allow_pickle=False) as file:
-        X, y = file["X"], file["y"]
+    X, y = read_arrays(folder / f"{name}.npz")
     chosen = np.random.default_rng(0).permutation(len(y))[:num_rows]
     return standardized(X[chosen], y[chosen])
 

@@ -31,6 +31,9 @@ class Options:
     size: Size = Size.FULL
     data: Path | None = None
     resumed: Path | None = None  # folder of an earlier run, whose rows need not be measured again
+    sets: tuple[str, ...] = ()  # of `honest`; none: all
+    small: bool = False  # of `honest`: small sets alone
+    stored: Path | None = None  # where `honest` writes figures
 
     def pick(self, full: Value, quick: Value, smoke: Value) -> Value:
         """The value for the size that is measured."""

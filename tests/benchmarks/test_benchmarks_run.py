@@ -30,6 +30,7 @@ TABLES = [
     "evidence_ranks",
     "evidence_bars",
     "evidence_ingredients",
+    *("honest", "honest_classes", "honest_summary"),
     "default_cost",
     "default_rows",
     "budgets",
