@@ -15,6 +15,7 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options as ModelOptions
 
 from .measure import timed
+from .problems import read_arrays
 from .report import Options, Row, Table
 
 _MOST_COLUMNS = 20  # one-hot columns of a category; rarer levels share one
@@ -189,9 +190,9 @@ def _flights(options: Options, number: int) -> Problem:
 
 def _shared(options: Options, name: str, num_columns: int, text: dict[int, str], number: int) -> Problem:
     assert options.data is not None
-    with np.load(options.data / f"{name}.npz") as file:
-        some = np.random.RandomState(4).permutation(len(file["y"]))[:number]
-        X, y = file["X"][some, :num_columns].astype(np.float64), file["y"][some]
+    X, y = read_arrays(options.data / f"{name}.npz")
+    some = np.random.RandomState(4).permutation(len(y))[:number]
+    X, y = X[some, :num_columns], y[some]
     columns = {
         text.get(column, f"x{column}"): _names(text[column], np.unique(values, return_inverse=True)[1])
         if column in text

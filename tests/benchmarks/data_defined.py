@@ -18,6 +18,7 @@ from gpytorch_partition import GroupKernel, MembershipKernel, RandomForestKernel
 from gpytorch_partition.models import PartitionGP
 
 from .measure import held_gib, in_own_process, medians, peak_gib, timed
+from .problems import read_arrays
 from .report import Options, Row, Table
 
 POINTS, VARIANCES = 1_000, 16
@@ -139,9 +140,9 @@ def _words(folder: Path, num_rows: int) -> list[Row]:
 
 def _sample(path: Path, num_rows: int) -> tuple[Tensor, Tensor]:
     """Random rows as they are, and targets of mean 0 and standard deviation 1 (float64)."""
-    with np.load(path, allow_pickle=False) as file:
-        chosen = np.random.default_rng(0).permutation(len(file["y"]))[:num_rows]
-        x, y = (torch.from_numpy(file[name][chosen].astype(np.float64)) for name in ("X", "y"))
+    X, targets = read_arrays(path)
+    chosen = np.random.default_rng(0).permutation(len(targets))[:num_rows]
+    x, y = torch.from_numpy(X[chosen]), torch.from_numpy(targets[chosen])
     return x, (y - y.mean()) / y.std()
 
 

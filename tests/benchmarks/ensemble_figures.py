@@ -20,6 +20,7 @@ from gpytorch_partition.estimators import PartitionKernelPCA
 from gpytorch_partition.models.spectral import spectral_truncation
 
 from . import ensemble_pictures as pictures
+from .problems import read_arrays
 from .report import Options, Row, Table
 
 GAUSSIAN, PLAIN, CENTRED = "Gaussian, h = 1", "as it is", "centred"
@@ -104,8 +105,8 @@ def spam(options: Options) -> tuple[str, np.ndarray, np.ndarray, int]:
     if options.data is None:
         X, y = load_breast_cancer(return_X_y=True)
         return "scikit-learn's breast cancer set (no --data)", X, y.astype(int), 190
-    with np.load(options.data / "spambase.npz", allow_pickle=False) as file:
-        return "spambase", file["X"], file["y"].astype(int), 1536
+    X, y = read_arrays(options.data / "spambase.npz")
+    return "spambase", X, y.astype(int), 1536
 
 
 def split_of(X: np.ndarray, y: np.ndarray, num_train: int) -> tuple[np.ndarray, ...]:

@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from gpytorch_partition.estimators import PartitionGPClassifier
 
 from .measure import in_own_process, peak_gib
+from .problems import read_arrays
 from .report import Options, Row, Table
 
 _BINS = 15  # of the calibration error, with as many rows in each
@@ -78,8 +79,7 @@ def _sets(options: Options) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     if options.data is None:
         return {"moons": make_moons(5_000, noise=0.4, random_state=0), **found}
     for name, num_classes in STORED.items():
-        with np.load(options.data / f"{name}.npz", allow_pickle=False) as file:
-            X, y = file["X"].astype(float), file["y"]
+        X, y = read_arrays(options.data / f"{name}.npz")
         cuts = np.quantile(y, np.arange(1, num_classes) / num_classes) if num_classes else None
         title = f"{name}, cut into {num_classes}" if num_classes else name
         found[title] = X, y.astype(int) if cuts is None else np.searchsorted(cuts, y, side="right")

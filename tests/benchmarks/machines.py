@@ -34,7 +34,7 @@ from gpytorch_partition.estimators import (
 )
 
 from .measure import in_own_process, in_this_process, peak_gib, timed
-from .problems import friedman
+from .problems import friedman, read_arrays
 from .report import Options, Row, Table
 
 COSTS = [0.1, 1.0, 10.0, 100.0]
@@ -227,8 +227,7 @@ def _classes(options: Options, name: str) -> tuple[np.ndarray, np.ndarray, str]:
         X, y = load_breast_cancer(return_X_y=True) if name == "spambase" else make_moons(600, noise=0.3, random_state=0)
         name = "breast cancer" if name == "spambase" else "two moons"
     else:
-        with np.load(options.data / f"{name}.npz", allow_pickle=False) as file:
-            X, y = file["X"].astype(float), file["y"]
+        X, y = read_arrays(options.data / f"{name}.npz")
     order = np.random.default_rng(0).permutation(len(y))
     X = X[order][:, X.std(0) > 0]
     return (X - X.mean(0)) / X.std(0), y[order].astype(int), name
@@ -256,8 +255,8 @@ def _picture(options: Options) -> Table:
 def _regression(options: Options) -> tuple[np.ndarray, np.ndarray, str]:
     if options.data is None:
         return *load_diabetes(return_X_y=True), "diabetes"
-    with np.load(options.data / "bodyfat.npz", allow_pickle=False) as file:
-        return file["X"][:, 1:], file["y"], "bodyfat"  # the first column gives the target away
+    X, y = read_arrays(options.data / "bodyfat.npz")
+    return X[:, 1:], y, "bodyfat"  # the first column gives the target away
 
 
 def _drawn(panels: list[tuple[np.ndarray, np.ndarray, str, np.ndarray]]) -> Any:

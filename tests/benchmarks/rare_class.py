@@ -18,6 +18,7 @@ from gpytorch_partition.estimators import LAGORanker, PartitionGPRegressor, Part
 
 from . import ensemble_pictures as pictures
 from .measure import timed
+from .problems import read_arrays
 from .report import Options, Row, Table
 
 _MOST_ROWS = 12_000
@@ -154,14 +155,9 @@ def clumps(num_rows: int, num_rare: int, seed: int = 0) -> Problem:
     return Problem(X, np.arange(num_rows) < num_rare)
 
 
-def _read(options: Options, name: str) -> tuple[np.ndarray, np.ndarray]:
-    with np.load(options.data / f"{name}.npz", allow_pickle=False) as file:
-        return file["X"].astype(float), file["y"].astype(float)
-
-
 def _few(options: Options, name: str, number: int) -> Problem:
     """A set of two classes with so few rows of the second."""
-    X, y = _read(options, name)
+    X, y = read_arrays(options.data / f"{name}.npz")
     kept = np.random.default_rng(0).permutation(np.flatnonzero(y == 1))[:number]
     rows = np.sort(np.concatenate([np.flatnonzero(y == 0), kept]))
     return Problem(X[rows], y[rows] == 1)
@@ -169,7 +165,7 @@ def _few(options: Options, name: str, number: int) -> Problem:
 
 def _beyond(options: Options, name: str, is_rare: Callable[[np.ndarray], np.ndarray]) -> Problem:
     """A regression set whose rows with extreme targets are rare."""
-    X, y = _read(options, name)
+    X, y = read_arrays(options.data / f"{name}.npz")
     return Problem(X, is_rare(y))
 
 

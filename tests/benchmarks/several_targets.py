@@ -13,6 +13,7 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.presets import Options as ModelOptions
 
 from .measure import in_own_process, peak_gib, timed
+from .problems import read_arrays
 from .report import Options, Row, Table
 
 _INTERVAL = 1.645  # standard deviations on either side, 90 %
@@ -59,8 +60,7 @@ def _problems(options: Options) -> dict[str, Problem]:
     if options.data is None:
         return found
     for name, (columns, omitted) in _TARGETS.items():
-        with np.load(options.data / f"{name}.npz", allow_pickle=False) as file:
-            x, y = file["X"].astype(float), file["y"].astype(float)
+        x, y = read_arrays(options.data / f"{name}.npz")
         some = np.random.default_rng(1).permutation(len(y))[: options.pick(_MOST_ROWS, 300, 80)]
         targets = np.column_stack([y, x[:, columns]])
         found[name] = Problem(np.delete(x, [*columns, *omitted], 1)[some], targets[some])
