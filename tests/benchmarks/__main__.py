@@ -92,6 +92,8 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     if unknown := set(parsed.names) - set(BENCHMARKS):
         parser.error(f"no benchmark is called {', '.join(sorted(unknown))}: choose from {', '.join(BENCHMARKS)}")
+    if parsed.store and (parsed.sets or not parsed.small):
+        parser.error("--store writes the figures of all small sets over others: give --small, and no --sets")
     size = Size.SMOKE if parsed.smoke else Size.QUICK if parsed.quick else Size.FULL
     resumed = parsed.output if parsed.resume else None
     options = Options(size, parsed.data, resumed, tuple(parsed.sets), parsed.small, parsed.store)

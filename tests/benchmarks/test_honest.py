@@ -82,6 +82,9 @@ def test_the_command_writes_tables_and_figures(folder, capsys):
         "rooms": ["NLPD", "90 % by quantiles"],
     }
     assert "| rooms | 40 | 20 |" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*command, "--sets", "rooms"])
+    assert "give --small, and no --sets" in capsys.readouterr().err
 
 
 def test_failed_sets_are_not_stored(tmp_path):
