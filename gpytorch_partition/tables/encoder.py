@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -41,6 +42,7 @@ from gpytorch_partition.tables.cells import (
 from gpytorch_partition.tables.date_texts import ISO, NOTATIONS, TIMES, hint_of_dates
 from gpytorch_partition.tables.dated_cells import as_dates, as_dates_of_fit
 from gpytorch_partition.tables.ids import are_ids
+from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +93,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
       hour that vary in `fit`, on the clock of their time zone. Text is dates, or times of day, if all cells are (or all
       but a few among many, which are missing then): :mod:`gpytorch_partition.tables.date_texts` knows the formats. A
       warning says so where day and month could be the other way round; new rows are read in the order of `fit`.
+    - Where there are more than ten levels, one that a single row has is a missing cell: trees would split that row off
+      by its own target, and learn nothing for the new levels of other rows, which are missing cells as well.
     - A missing cell (None, NaN, NA, NaT) is NaN, and so is a level that `fit` did not see, which the log (level INFO)
       says once. A column of which every cell is missing is left out.
     - A column of as many different texts as rows (20 or more; copies of rows do not count) is taken for an id, and left
@@ -465,9 +469,17 @@ def _learned(name: str, cells: Cells) -> _Column:
         varying = tuple(part for part in _CALENDAR if len(np.unique(parts[part][~np.isnan(parts[part])])) > 1)
         return _Column(name, DATES, parts=varying, zone=cells.zone, notation=cells.notation)
     levels = cells.levels
-    if levels is None and cells.kind in (TEXT, CATEGORY):
-        levels = sorted(set(cells.values.tolist()) - {None})
+    if cells.kind in (TEXT, CATEGORY):
+        levels = _levels_to_learn(cells)
     return _Column(name, cells.kind, levels, notation=cells.notation)
+
+
+def _levels_to_learn(cells: Cells) -> list[Level]:
+    """All levels; of more than ten, those of several rows, so that a level of one row is what a new level will be."""
+    counts = Counter(cell for cell in cells.values.tolist() if cell is not None)
+    levels = sorted(counts) if cells.levels is None else cells.levels
+    common = [level for level in levels if counts[level] > 1]
+    return common if common and len(counts) > MOST_ONE_HOT else levels
 
 
 def _check_finite(name: str, values: np.ndarray) -> None:
@@ -575,7 +587,7 @@ def _said_of_unseen(column: _Column, cells: Cells, block: np.ndarray) -> list[st
         return []
     unseen = sorted(set(map(str, new)))
     some = names_of(unseen[:_MOST_CATEGORIES_SAID]) + (", ..." if len(unseen) > _MOST_CATEGORIES_SAID else "")
-    return [f"column {column.name!r}: fit did not see {some}: taken for missing cells ({len(new):,} in all)"]
+    return [f"column {column.name!r}: fit did not learn {some}: taken for missing cells ({len(new):,} in all)"]
 
 
 def _said_of_id(name: str, levels: list[Level]) -> str:

@@ -47,7 +47,7 @@ def test_it_predicts_files_as_the_command_does(folder, caplog):
     with caplog.at_level(logging.INFO, "gpytorch_partition"):
         mean, ends = saved.regressor.predict(saved.read("new.csv"), quantiles=(0.05, 0.95))
     np.testing.assert_array_equal(np.column_stack([mean, ends]), expected)
-    assert "column 'town': fit did not see 'Oslo'" in caplog.text
+    assert "column 'town': fit did not learn 'Oslo'" in caplog.text
     assert saved.regressor.summary().num_rows == 60
 
 

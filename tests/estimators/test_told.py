@@ -90,7 +90,7 @@ class TestNewLevels:
         with caplog.at_level(logging.INFO, "gpytorch_partition"):
             model.predict(new)
             model.predict(new[::-1])  # the same levels, as often
-        said = "column 'town': fit did not see 'Oslo', 'Rome': taken for missing cells (3 in all)"
+        said = "column 'town': fit did not learn 'Oslo', 'Rome': taken for missing cells (3 in all)"
         assert [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO] == [said]
 
     def test_known_levels_and_missing_cells_are_none(self, caplog):
@@ -103,7 +103,7 @@ class TestNewLevels:
         encoder = TableEncoder.from_state(TableEncoder().fit(FRAME).to_state())
         with caplog.at_level(logging.INFO, "gpytorch_partition"):
             encoder.transform(FRAME.assign(region="there"))
-        assert f"'region': fit did not see 'there': taken for missing cells ({N} in all)" in caplog.text
+        assert f"'region': fit did not learn 'there': taken for missing cells ({N} in all)" in caplog.text
 
 
 def test_sizes_of_codes_are_for_those_who_look_for_them(caplog):

@@ -345,3 +345,14 @@ def test_numbers_beyond_float64():
         TableEncoder().fit({"a": np.array([10**400, 1], dtype=object)})
     with pytest.raises(ValueError, match="tell such numbers apart"):
         TableEncoder(["a"]).fit({"a": np.array([2**53, 2**53 + 1])})
+
+
+def test_of_many_levels_one_of_a_single_row_is_as_a_new_one():
+    many = np.array([f"town {i // 2}" for i in range(24)] + ["alone"])
+    encoder = TableEncoder()
+    codes = encoder.fit_transform({"town": many})[:, 0]
+    assert np.isnan(codes[-1])
+    assert "alone" not in encoder.categories_[0]
+    np.testing.assert_array_equal(codes[:-1], encoder.transform({"town": many[:-1]})[:, 0])
+    few = np.array(["a"] * 5 + ["b"] * 5 + ["alone"])
+    assert "alone" in TableEncoder().fit({"town": few}).categories_[0]
