@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpytorch.kernels import Kernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.utils.memoize import cached
 from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, SumLinearOperator
 from torch import Tensor
-from torch.nn import Module
 
 from gpytorch_partition.composition.claims import claim
-from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, involves_partitions
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
@@ -62,13 +59,4 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
         return self.evaluate_kernel().zero_mean_mvn_samples(num_samples)
 
 
-def contains_partition_kernel(kernel: Module) -> bool:
-    """Whether a kernel, or a model, is one of this package's kernels, or contains one."""
-    return any(isinstance(module, ClusterKernel) for module in kernel.modules())
-
-
-def _own_lazy_covariance(x1: Tensor, x2: Tensor, kernel: Kernel, **kwargs: Any) -> LazyPartitionCovariance | None:
-    return object.__new__(LazyPartitionCovariance) if contains_partition_kernel(kernel) else None
-
-
-claim(LazyEvaluatedKernelTensor, _own_lazy_covariance)
+claim(LazyEvaluatedKernelTensor, LazyPartitionCovariance)
