@@ -19,6 +19,7 @@ from torch.distributions import Distribution
 from torch.nn import Module
 
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
 from gpytorch_partition.operators.guards import involves_partitions
 
 
@@ -39,7 +40,7 @@ def is_concerned(argument: Any) -> bool:
         return involves_partitions(argument)
     # A module whose constructor is not through yet has no modules.
     has_modules = isinstance(argument, Module) and "_modules" in vars(argument)
-    return has_modules and any(isinstance(module, ClusterKernel) for module in argument.modules())
+    return has_modules and any(isinstance(module, ClusterKernel | IterativeKernel) for module in argument.modules())
 
 
 def claim(foreign: type, own: Callable[..., Any]) -> None:

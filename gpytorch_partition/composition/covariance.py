@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpytorch.kernels import Kernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.utils.memoize import cached
 from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, SumLinearOperator
@@ -13,6 +14,7 @@ from gpytorch_partition.composition.claims import claim
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, involves_partitions
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.settings import eager_kernels
 
 
 class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
@@ -25,7 +27,8 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
     @cached(name="structured_kernel")
     def evaluate_kernel(self) -> LinearOperator:
         """The covariance operator; a sum with a partition operator as a :class:`PartitionSumLinearOperator`."""
-        covariance = super().evaluate_kernel()
+        with eager_kernels():
+            covariance = super().evaluate_kernel()
         is_sum = isinstance(covariance, SumLinearOperator) and not isinstance(covariance, AddedDiagLinearOperator)
         if is_sum and involves_partitions(covariance):
             covariance = PartitionSumLinearOperator(*structured_terms(covariance))
@@ -57,6 +60,17 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
         """Samples of the evaluated covariance (`num_samples x *batch x N`)."""
         return self.evaluate_kernel().zero_mean_mvn_samples(num_samples)
+
+
+def lazy_covariance(kernel: Kernel, x: Tensor) -> LazyEvaluatedKernelTensor:
+    """
+    The covariance of points, evaluated when it is used, also while another thread evaluates a kernel.
+
+    :param kernel: Any kernel.
+    :param x: `*batch x N x D` points.
+    """
+    points = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
+    return LazyEvaluatedKernelTensor(points, points, kernel=kernel)
 
 
 claim(LazyEvaluatedKernelTensor, LazyPartitionCovariance)

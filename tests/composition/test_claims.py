@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import subprocess
+import sys
 
 import gpytorch
 import pytest
@@ -22,6 +24,37 @@ from linear_operator.operators import (
 from gpytorch_partition.composition import claims
 
 EYE = torch.eye(3)
+
+# Prints the attributes of the hosts' modules and classes that an import changes; submodules are new ones of modules.
+CHANGES = """
+import sys
+import gpytorch, linear_operator, sklearn.base, torch
+
+HOSTS = ("gpytorch", "linear_operator", "torch", "sklearn")
+
+def attributes():
+    modules = [module for name, module in sorted(sys.modules.items()) if name.partition(".")[0] in HOSTS]
+    classes = {each for module in modules for each in list(vars(module).values()) if isinstance(each, type)}
+    return {owner: dict(vars(owner)) for owner in [*modules, *classes]}
+
+before = attributes()
+import gpytorch_partition
+after = attributes()
+for owner, known in before.items():
+    for name, value in after[owner].items():
+        if known.get(name, None if isinstance(owner, type) else value) is not value:
+            print(owner.__name__, name)
+"""
+CLAIMED = {
+    "AddedDiagLinearOperator",
+    "DefaultPredictionStrategy",
+    "LazyEvaluatedKernelTensor",
+    "LeaveOneOutPseudoLikelihood",
+    "MulLinearOperator",
+    "MultitaskKernel",
+    "MultivariateNormal",
+    "ProductKernel",
+}
 
 
 class OwnNormal(MultivariateNormal):
@@ -97,3 +130,8 @@ def test_a_module_under_construction_holds_nothing():
     assert not claims.is_concerned(object.__new__(DiagLinearOperator))
     assert not claims.is_concerned(object.__new__(MultivariateNormal))
     assert not claims.is_concerned(gpytorch.models.GP())
+
+
+def test_the_import_changes_the_construction_of_these_classes_and_nothing_else():
+    found = subprocess.run([sys.executable, "-c", CHANGES], capture_output=True, text=True, check=True)
+    assert sorted(found.stdout.splitlines()) == [f"{name} __new__" for name in sorted(CLAIMED)]
