@@ -142,6 +142,7 @@ _OTHER_KERNELS: dict[str, Callable[[], kernels.Kernel]] = {
     "ArcKernel": lambda: kernels.ArcKernel(kernels.RBFKernel()),
     "ConstantKernel": kernels.ConstantKernel,
     "CylindricalKernel": lambda: kernels.CylindricalKernel(3, kernels.RBFKernel()),
+    "GridKernel": lambda: kernels.GridKernel(kernels.RBFKernel(), [torch.linspace(0, 1, 4), torch.linspace(0, 1, 3)]),
     "HammingIMQKernel": lambda: kernels.HammingIMQKernel(2),
     "GridInterpolationKernel": lambda: kernels.GridInterpolationKernel(
         kernels.RBFKernel(), 8, 2, grid_bounds=[(0.0, 1.0)] * 2
@@ -152,6 +153,7 @@ _OTHER_KERNELS: dict[str, Callable[[], kernels.Kernel]] = {
     "NewtonGirardAdditiveKernel": lambda: kernels.NewtonGirardAdditiveKernel(kernels.RBFKernel(), 2),
     "PiecewisePolynomialKernel": lambda: kernels.PiecewisePolynomialKernel(q=2),
     "PolynomialKernel": lambda: kernels.PolynomialKernel(2),
+    "PolynomialKernelGrad": lambda: kernels.PolynomialKernelGrad(2),
     "ProductKernel": lambda: kernels.RBFKernel() * kernels.MaternKernel(),
     "ProductStructureKernel": lambda: kernels.ProductStructureKernel(kernels.RBFKernel(), 2),
     "RFFKernel": lambda: kernels.RFFKernel(num_samples=4),
@@ -165,7 +167,7 @@ _PLAIN_KERNELS = (
 )
 KERNELS = {**{kind.__name__: kind for kind in _PLAIN_KERNELS}, **_OTHER_KERNELS}
 ASKED_OF_KERNELS: dict[str, Callable[[Any], Any]] = {
-    "covariance": lambda kernel: kernel(X),
+    "covariance": lambda kernel: kernel(kernel.full_grid if hasattr(kernel, "full_grid") else X),
     "cross-covariance": lambda kernel: kernel(X, NEW),
     "variances": lambda kernel: kernel(X, diag=True),
     "+ noise": lambda kernel: kernel(X).add_diagonal(torch.tensor(0.1)).logdet(),
@@ -322,6 +324,6 @@ def digest(call: Call) -> str:
 
 
 if __name__ == "__main__":
-    if os.environ.get("IMPORTED"):
-        import_module(os.environ["IMPORTED"])
+    if package := os.environ.get("IMPORTED"):
+        import_module(package)
     print(json.dumps({name: digest(call) for name, call in calls()}))

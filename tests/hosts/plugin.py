@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-if os.environ["IMPORTED"]:
-    import_module(os.environ["IMPORTED"])
+if package := os.environ.get("IMPORTED"):
+    import_module(package)
 
 
 @pytest.hookimpl(tryfirst=True)
