@@ -69,7 +69,8 @@ def claim(foreign: type, own: Callable[..., Any]) -> None:
         replaced = None
         if cls is foreign and any(map(is_concerned, (*args, *kwargs.values()))):
             replaced = object.__new__(own) if isinstance(own, type) else own(*args, **kwargs)
-        return _new(super(foreign, cls).__new__, cls, args, kwargs) if replaced is None else replaced
+        inherited = super(foreign, cls).__new__  # type: ignore[arg-type]
+        return _new(inherited, cls, args, kwargs) if replaced is None else replaced
 
     foreign.__new__ = construct  # type: ignore[method-assign, assignment]
 

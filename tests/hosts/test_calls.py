@@ -11,8 +11,8 @@ from tests.hosts.calls import KERNELS, OPERATORS, calls, digest
 def test_every_operator_and_kernel_is_called():
     operators = {name.removesuffix("LinearOperator") for name in lo.__all__ if name.endswith("LinearOperator")}
     assert operators - set(OPERATORS) == {"", "Block", "KeOps"}  # base classes, and what needs another package
-    other = {"Kernel", "MultiDeviceKernel", "DistributionalInputKernel", "GaussianSymmetrizedKLKernel"}  # other inputs
-    assert {name for name in kernels.__all__ if name != "keops"} - set(KERNELS) == other
+    other_inputs = {"DistributionalInputKernel", "GaussianSymmetrizedKLKernel", "IndexKernel"}
+    assert set(kernels.__all__) - set(KERNELS) == {"Kernel", "keops", "MultiDeviceKernel"} | other_inputs
 
 
 def test_calls_have_names_of_their_own_and_most_give_numbers():
