@@ -67,9 +67,10 @@ def lazy_covariance(kernel: Kernel, x: Tensor) -> LazyEvaluatedKernelTensor:
     The covariance of points, evaluated when it is used, also while another thread evaluates a kernel.
 
     :param kernel: Any kernel.
-    :param x: `*batch x N x D` points.
+    :param x: `*batch x N x D` points, or `N` of one column.
     """
-    points = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
+    points = x.unsqueeze(-1) if x.dim() == 1 else x
+    points = points if kernel.active_dims is None else points.index_select(-1, kernel.active_dims)
     return LazyEvaluatedKernelTensor(points, points, kernel=kernel)
 
 
