@@ -60,7 +60,7 @@ def _unpack(folder: Path) -> None:
 
 def _outcomes(folder: Path, imported: bool) -> dict[str, str]:
     """The outcome of each test, on two processes."""
-    report, tests = folder / "report.xml", [f"tests_of_{host}" for host in HOSTS]
+    report, tests = folder / f"report_{imported}.xml", [f"tests_of_{host}" for host in HOSTS]
     options = ["-q", "-n", "2", "-p", "tests.hosts.plugin", "-p", "no:cacheprovider", f"--junitxml={report}"]
     command = [sys.executable, "-m", "pytest", *options, "--tb=line", "--disable-warnings", *tests]
     subprocess.run(command, cwd=folder, env=_environment(imported), check=False)
