@@ -8,17 +8,19 @@ ever. Nothing here can change that. What is safe:
 - Settings of this package with a value (:class:`preconditioner`, :class:`probe_seed`, ...) are local to the thread (and
   to the asyncio task) that enters them. A new thread begins with the defaults, as do those in which PyTorch computes
   gradients on a GPU; `contextvars.copy_context().run(...)` takes the settings of its parent along.
-- :class:`iterative` and :class:`no_debug`, which are about GPyTorch's, are local to the thread that is inside too. So
-  are contexts of the same settings of GPyTorch that are entered inside them. A new thread enters them itself.
-- Contexts that GPyTorch enters by itself, as it evaluates kernels and predicts, are local to its thread
-  (:mod:`gpytorch_partition.thread_settings`).
+- :class:`iterative` and :class:`no_debug`, which set GPyTorch's, are counted: the first thread to enter sets them, the
+  last one to leave restores them. Meanwhile they hold in all threads.
+- Estimators and models of this package count what GPyTorch enters by itself as they evaluate kernels and predict
+  (:class:`eager_kernels`, :class:`predictions`).
 
-What is not: contexts of `gpytorch.settings` and `linear_operator.settings` that you enter elsewhere, in threads that
-overlap. Enter them once, around all threads.
+What is not: contexts of `gpytorch.settings` and `linear_operator.settings` in threads that overlap, your own and those
+that GPyTorch enters in models of other classes. Enter them once, around all threads.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, ClassVar
@@ -26,8 +28,6 @@ from typing import Any, ClassVar
 import gpytorch
 import linear_operator
 from linear_operator.settings import _value_context
-
-from gpytorch_partition.thread_settings import hold, is_held, is_inside, localized, release
 
 PRECONDITIONERS = ("nystrom", "partition", "none")
 VARIANCES = ("auto", "feature_space", "factor", "conjugate_gradients", "samples")
@@ -60,7 +60,7 @@ class _local_value(_value_context):  # noqa: N801
         self._leave(own[-1:])
 
     def __del__(self) -> None:
-        self._leave(list(getattr(self, "_marks", ())))  # as of :class:`_local`
+        self._leave(list(getattr(self, "_marks", ())))  # as of :class:`_counted`
 
     def _leave(self, marks: list[object]) -> None:
         for mark in marks:
@@ -221,35 +221,82 @@ class predictive_variances(_local_value):  # noqa: N801
         super().__init__(value)
 
 
-class _local:  # noqa: N801
-    """Values for settings of GPyTorch that hold in the thread (and asyncio task) that is inside, in any order."""
+_LOCK = threading.RLock()
+_KINDS: list[type[_counted]] = []  # of counted contexts; the values of each hide those of the ones before
+if hasattr(os, "register_at_fork"):  # where a thread may hold the lock as the process is forked
+    os.register_at_fork(after_in_child=_LOCK._at_fork_reinit)  # type: ignore[attr-defined]
 
-    _values: ClassVar[dict[Any, Any]]
+
+class _counted:  # noqa: N801
+    """Values of GPyTorch's settings that the first to enter sets and the last to leave restores, in any thread."""
+
+    _marks: ClassVar[set[object]]  # one for each time that somebody is inside
+    _before: ClassVar[dict[Any, Any]]  # what the settings are outside; empty where nobody is inside
+
+    def __init_subclass__(cls) -> None:
+        cls._marks, cls._before = set(), {}
+        _KINDS.append(cls)
 
     def __init__(self) -> None:
-        self._marks: list[object] = []
+        self._own: list[object] = []
+
+    @classmethod
+    def _values(cls) -> dict[Any, Any]:
+        """The values inside, by setting."""
+        raise NotImplementedError
 
     def __enter__(self) -> Any:
-        # Inside itself it changes nothing, so that values given in between still hold.
-        self._marks.append(hold({} if is_inside(type(self)) else self._values, type(self)))
+        mark = object()
+        self._own.append(mark)
+        with _LOCK:
+            is_first = not self._marks
+            self._marks.add(mark)
+            for setting, value in self._values().items() if is_first else ():
+                self._before[setting] = self._read(setting)
+                self._write(setting, value)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if own := [mark for mark in self._marks if is_held(mark)]:
-            self._leave(own[-1])
-
-    def _leave(self, mark: object) -> None:
-        release(mark)
-        self._marks.remove(mark)
+        self._leave(self._own[-1:])
 
     def __del__(self) -> None:
-        for mark in list(self._marks):  # left where an interruption came before the first line of `__exit__`
-            self._leave(mark)
+        self._leave(list(getattr(self, "_own", ())))  # an interruption came before the first line of `__exit__`
+
+    def _leave(self, marks: list[object]) -> None:
+        with _LOCK:
+            for mark in marks:
+                if self._marks == {mark}:
+                    for setting, value in self._before.items():
+                        self._write(setting, value)
+                    self._before.clear()
+                self._marks.discard(mark)
+                self._own.remove(mark)
+
+    @classmethod
+    def _read(cls, setting: Any) -> Any:
+        kind = cls._hiding(setting)
+        return kind._before[setting] if kind else getattr(setting, _attribute(setting))
+
+    @classmethod
+    def _write(cls, setting: Any, value: Any) -> None:
+        if kind := cls._hiding(setting):
+            kind._before[setting] = value
+        else:
+            setattr(setting, _attribute(setting), value)
+
+    @classmethod
+    def _hiding(cls, setting: Any) -> type[_counted] | None:
+        """The kind that somebody is inside and whose value hides that of this one."""
+        return next((kind for kind in _KINDS[_KINDS.index(cls) + 1 :] if setting in kind._before), None)
 
 
-class iterative(_local):  # noqa: N801
+def _attribute(setting: Any) -> str:
+    return "_state" if hasattr(setting, "_state") else "_global_value"
+
+
+class iterative(_counted):  # noqa: N801
     r"""
     Dense algebra up to 2,000 rows (GPyTorch: 800), and above it iterative solvers, also where BoTorch is imported.
 
@@ -264,8 +311,9 @@ class iterative(_local):  # noqa: N801
       (:mod:`gpytorch_partition.operators.accuracy`);
     - joint covariances of more than 512 training and test rows stay lazy, whatever BoTorch has set.
 
-    These settings of GPyTorch are global to the process elsewhere; inside, they belong to the thread: others see
-    nothing of them, and a thread that is started inside is outside, until it enters the context itself.
+    These settings of GPyTorch are global to the process, not local to a thread. Threads that train at once may all
+    enter this context: the first sets the values and the last restores those from before, and meanwhile they hold in
+    threads outside as well. GPyTorch's own contexts are not counted: give them around all threads.
 
     Settings given inside the context override these, also inside functions that enter the context again: entering it
     inside itself changes nothing.
@@ -277,21 +325,23 @@ class iterative(_local):  # noqa: N801
         0.001
     """
 
-    _values: ClassVar[dict[Any, Any]] = {
-        localized(linear_operator.settings._fast_covar_root_decomposition): True,
-        localized(linear_operator.settings._fast_log_prob): True,
-        localized(linear_operator.settings._fast_solves): True,
-        localized(linear_operator.settings.max_cholesky_size): 2000,
-        localized(linear_operator.settings.cg_tolerance): 1e-2,
-        localized(linear_operator.settings.max_lanczos_quadrature_iterations): 100,
-        localized(gpytorch.settings.eval_cg_tolerance): 1e-4,
-        localized(gpytorch.settings.max_eager_kernel_size): 512,
-    }
+    @classmethod
+    def _values(cls) -> dict[Any, Any]:
+        return {
+            linear_operator.settings._fast_covar_root_decomposition: True,
+            linear_operator.settings._fast_log_prob: True,
+            linear_operator.settings._fast_solves: True,
+            linear_operator.settings.max_cholesky_size: 2000,
+            linear_operator.settings.cg_tolerance: 1e-2,
+            linear_operator.settings.max_lanczos_quadrature_iterations: 100,
+            gpytorch.settings.eval_cg_tolerance: 1e-4,
+            gpytorch.settings.max_eager_kernel_size: 512,
+        }
 
 
-class no_debug(_local):  # noqa: N801
+class no_debug(_counted):  # noqa: N801
     """
-    `gpytorch.settings.debug(False)`, local to a thread as :class:`iterative` is.
+    `gpytorch.settings.debug(False)`, counted as :class:`iterative` is.
 
     Use it around code that predicts at training inputs on purpose, which GPyTorch warns of.
 
@@ -301,7 +351,52 @@ class no_debug(_local):  # noqa: N801
         False
     """
 
-    _values: ClassVar[dict[Any, Any]] = {localized(gpytorch.settings.debug): False}
+    @classmethod
+    def _values(cls) -> dict[Any, Any]:
+        return {gpytorch.settings.debug: False}
+
+
+class eager_kernels(_counted):  # noqa: N801
+    """
+    `gpytorch.settings.lazily_evaluate_kernels(False)`, counted as :class:`iterative` is.
+
+    Use it around what evaluates kernels, at once or later: GPyTorch enters this setting for each of them, and restores
+    what it finds as it does.
+
+    Example:
+        >>> import torch
+        >>> with eager_kernels():
+        ...     type(gpytorch.kernels.RBFKernel()(torch.ones(2, 1))).__name__
+        'DenseLinearOperator'
+    """
+
+    @classmethod
+    def _values(cls) -> dict[Any, Any]:
+        return {gpytorch.settings.lazily_evaluate_kernels: False}
+
+
+class predictions(_counted):  # noqa: N801
+    """
+    `cg_tolerance(eval_cg_tolerance.value())`, which GPyTorch enters for each prediction, counted as :class:`iterative`.
+
+    Use it around predictions. Threads that train meanwhile read :meth:`tolerance_outside`.
+
+    Example:
+        >>> with iterative(), predictions():
+        ...     linear_operator.settings.cg_tolerance.value(), predictions.tolerance_outside()
+        (0.0001, 0.01)
+    """
+
+    @classmethod
+    def _values(cls) -> dict[Any, Any]:
+        return {linear_operator.settings.cg_tolerance: gpytorch.settings.eval_cg_tolerance.value()}
+
+    @classmethod
+    def tolerance_outside(cls) -> float:
+        """The `cg_tolerance` that holds where nothing is predicted."""
+        setting = linear_operator.settings.cg_tolerance
+        with _LOCK:
+            return cls._before.get(setting, setting.value())
 
 
 __all__ = [

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import _thread
 import threading
-from contextlib import nullcontext
 
 import gpytorch
 import linear_operator
@@ -22,6 +20,7 @@ WATCHED = {
     "eval_cg_tolerance": gpytorch.settings.eval_cg_tolerance.value,
     "max_eager_kernel_size": gpytorch.settings.max_eager_kernel_size.value,
     "debug": gpytorch.settings.debug.on,
+    "lazily_evaluate_kernels": gpytorch.settings.lazily_evaluate_kernels.on,
 }
 
 
@@ -72,9 +71,9 @@ def threads():
         thread.stop()
 
 
-@pytest.mark.parametrize("context", [settings.iterative, settings.no_debug])
+@pytest.mark.parametrize("context", [settings.iterative, settings.no_debug, settings.eager_kernels])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first out first", "last out first"])
-def test_threads_that_overlap_are_inside_for_themselves(threads, context, order):
+def test_threads_that_overlap_share_the_settings_and_the_last_restores_them(threads, context, order):
     before = _watched()
     with context():
         inside = _watched()
@@ -84,9 +83,7 @@ def test_threads_that_overlap_are_inside_for_themselves(threads, context, order)
         thread.do(entered.__enter__)
     for number in order:
         assert threads[number].do(_watched) == inside
-        assert _watched() == before
         threads[number].do(lambda number=number: contexts[number].__exit__(None, None, None))
-        assert threads[number].do(_watched) == before
     assert _watched() == before
 
 
@@ -98,56 +95,30 @@ def test_an_inner_override_ends_where_it_should(threads):
     inner = threads[0].do(lambda: tolerance(1e-3))
     threads[0].do(inner.__enter__)
     with settings.iterative():
-        assert tolerance.value() == 1e-2
-    assert threads[0].do(_nested) == 1e-3
-    assert threads[1].do(_nested) == 1e-2
+        assert tolerance.value() == 1e-3
     threads[0].do(lambda: inner.__exit__(None, None, None))
-    assert threads[0].do(tolerance.value) == 1e-2
-    assert tolerance.value() == before["cg_tolerance"]
+    assert tolerance.value() == 1e-2
     threads[0].do(lambda: outer.__exit__(None, None, None))
     assert threads[1].do(tolerance.value) == 1e-2
     threads[1].do(lambda: other.__exit__(None, None, None))
     assert _watched() == before
 
 
-def _nested():
-    with settings.iterative():
-        return linear_operator.settings.cg_tolerance.value()
-
-
-def test_contexts_of_gpytorch_inside_belong_to_the_thread_and_outside_to_the_process(threads):
-    size, solves = linear_operator.settings.max_cholesky_size, linear_operator.settings.fast_computations
-    with size(5), solves(solves=False):
-        assert (threads[0].do(size.value), threads[0].do(solves.solves.on)) == (5, False)
-        with settings.iterative():
-            assert (size.value(), solves.solves.on()) == (2000, True)
-            with size(7), solves(solves=False):
-                assert (size.value(), solves.solves.on(), solves.solves.off()) == (7, False, True)
-                assert (threads[0].do(size.value), threads[0].do(solves.solves.on)) == (5, False)
-            assert (size.value(), solves.solves.on()) == (2000, True)
-            size._set_value(9)
-            assert (size.value(), threads[0].do(size.value)) == (9, 5)
-        assert (size.value(), solves.solves.on()) == (5, False)
-    assert (size.value(), solves.solves.on()) == (800, True)
-
-
-def test_threads_that_python_does_not_know_see_the_newest():
-    # PyTorch computes gradients on a GPU in such threads.
-    found, done = [], threading.Event()
-
-    def look():
-        found.append(_watched())
-        done.set()
-
-    before = _watched()
-    for context, wanted in ((settings.iterative(), 1e-3), (nullcontext(), before["cg_tolerance"])):
-        with context, linear_operator.settings.cg_tolerance(wanted):
-            _thread.start_new_thread(look, ())
-            assert done.wait(60)
-            done.clear()
-    assert found[0]["max_cholesky_size"] == 2000
-    assert found[0]["cg_tolerance"] == 1e-3
-    assert found[1] == before
+@pytest.mark.parametrize("first_in", [0, 1], ids=["predictions first", "iterative first"])
+@pytest.mark.parametrize("first_out", [0, 1], ids=["predictions first", "iterative first"])
+def test_predictions_hide_other_tolerances_but_from_training(threads, first_in, first_out):
+    before, tolerance = _watched(), linear_operator.settings.cg_tolerance
+    contexts = settings.predictions(), settings.iterative()
+    for number in (first_in, 1 - first_in):
+        threads[number].do(contexts[number].__enter__)
+    wanted = 1e-4 if first_in else before["eval_cg_tolerance"]
+    assert (tolerance.value(), settings.predictions.tolerance_outside()) == (wanted, 1e-2)
+    threads[first_out].do(lambda: contexts[first_out].__exit__(None, None, None))
+    left = wanted if first_out else 1e-2
+    outside = before["cg_tolerance"] if first_out else 1e-2
+    assert (tolerance.value(), settings.predictions.tolerance_outside()) == (left, outside)
+    threads[1 - first_out].do(lambda: contexts[1 - first_out].__exit__(None, None, None))
+    assert _watched() == before
 
 
 def test_a_context_whose_exit_is_interrupted_ends_when_it_is_forgotten():

@@ -3,8 +3,9 @@ How classes of GPyTorch and linear_operator learn of partition kernels: the one 
 
 `RBFKernel() + RandomForestKernel(...)` and the likes never ask the forest: GPyTorch looks up neither a reflected `+`
 of a kernel or an operator, nor the prediction strategy of a term. It solved such sums with tolerances and Lanczos roots
-under which variances were 25 to 700 % off. So a few of these classes, when they are constructed around a partition
-kernel or its operator, become a subclass of this package. Constructed around anything else, they are what they were.
+under which variances were 25 to 700 % off. So a few of these classes, when they are constructed around a kernel or an
+operator of this package, become a subclass of it. Constructed around anything else, they are what they were: no code
+of this package has a say.
 """
 
 from __future__ import annotations
@@ -13,29 +14,66 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from linear_operator.operators import LinearOperator
+from torch.distributions import Distribution
+from torch.nn import Module
 
-def claim(foreign: type, replacement: Callable[..., Any]) -> None:
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
+from gpytorch_partition.kernels.iterative_kernel import IterativeKernel
+from gpytorch_partition.operators.guards import involves_partitions
+
+
+def is_concerned(argument: Any) -> bool:
     """
-    Let a function decide what the construction of a class gives.
-
-    :param foreign: A class without a `__new__` of its own. Its subclasses are not concerned.
-    :param replacement: Gets the arguments of the construction. It returns what takes the place of the new object,
-        uninitialized if it is of a subclass, or None for an object as it was.
+    Whether an argument is, or holds, a kernel or an operator of this package: in a model, a sum or a distribution.
 
     Example:
-        >>> class Sum:
-        ...     def __init__(self, *terms): self.terms = terms
-        >>> class OwnSum(Sum): pass
-        >>> claim(Sum, lambda *terms: object.__new__(OwnSum) if "own" in terms else None)
-        >>> type(Sum("own", "other")).__name__, type(Sum("other")).__name__
-        ('OwnSum', 'Sum')
+        >>> import torch, gpytorch
+        >>> from gpytorch_partition import PartitionKernel
+        >>> kernel = gpytorch.kernels.RBFKernel() + PartitionKernel(lambda x: x.long())
+        >>> is_concerned(kernel), is_concerned(gpytorch.kernels.RBFKernel()), is_concerned(torch.eye(3))
+        (True, False, False)
+    """
+    if isinstance(argument, Distribution):
+        argument = vars(argument).get("_covar")
+    if isinstance(argument, LinearOperator):
+        return involves_partitions(argument)
+    # A module whose constructor is not through yet has no modules.
+    has_modules = isinstance(argument, Module) and "_modules" in vars(argument)
+    return has_modules and any(isinstance(module, ClusterKernel | IterativeKernel) for module in argument.modules())
+
+
+def claim(foreign: type, own: Callable[..., Any]) -> None:
+    """
+    Have a class of GPyTorch become one of this package where it is constructed around what is this package's.
+
+    :param foreign: A class without a `__new__` of its own. Its subclasses are not concerned.
+    :param own: A subclass of it; or a function of the arguments of the construction, asked only if one of them is
+        concerned (:func:`is_concerned`), that returns what takes the place of the new object, or None for an object as
+        it was.
+
+    Example:
+        >>> from gpytorch_partition import PartitionKernel
+        >>> class Owner:
+        ...     def __init__(self, kernel): self.kernel = kernel
+        >>> class PartitionOwner(Owner): pass
+        >>> claim(Owner, PartitionOwner)
+        >>> type(Owner(PartitionKernel(lambda x: x.long()))).__name__, type(Owner("another")).__name__
+        ('PartitionOwner', 'Owner')
     """
 
-    # The signature of the class stays that of its `__init__`.
+    # The signature of the class stays that of its `__init__`; static, as `instance.__new__(type(instance))` has it.
+    @staticmethod  # type: ignore[misc]
     @wraps(foreign.__init__)  # type: ignore[misc]
     def construct(cls: type, *args: Any, **kwargs: Any) -> Any:
-        is_concerned = cls is foreign and (args or kwargs)
-        replaced = replacement(*args, **kwargs) if is_concerned else None
-        return object.__new__(cls) if replaced is None else replaced
+        replaced = None
+        if cls is foreign and any(map(is_concerned, (*args, *kwargs.values()))):
+            replaced = object.__new__(own) if isinstance(own, type) else own(*args, **kwargs)
+        inherited = super(foreign, cls).__new__  # type: ignore[arg-type]
+        return _new(inherited, cls, args, kwargs) if replaced is None else replaced
 
     foreign.__new__ = construct  # type: ignore[method-assign, assignment]
+
+
+def _new(inherited: Callable[..., Any], cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return inherited(cls) if inherited is object.__new__ else inherited(cls, *args, **kwargs)

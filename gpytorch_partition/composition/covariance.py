@@ -9,13 +9,12 @@ from gpytorch.lazy import LazyEvaluatedKernelTensor
 from gpytorch.utils.memoize import cached
 from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, SumLinearOperator
 from torch import Tensor
-from torch.nn import Module
 
 from gpytorch_partition.composition.claims import claim
-from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import CovarianceOperator, involves_partitions
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
+from gpytorch_partition.settings import eager_kernels
 
 
 class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
@@ -28,7 +27,8 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
     @cached(name="structured_kernel")
     def evaluate_kernel(self) -> LinearOperator:
         """The covariance operator; a sum with a partition operator as a :class:`PartitionSumLinearOperator`."""
-        covariance = super().evaluate_kernel()
+        with eager_kernels():
+            covariance = super().evaluate_kernel()
         is_sum = isinstance(covariance, SumLinearOperator) and not isinstance(covariance, AddedDiagLinearOperator)
         if is_sum and involves_partitions(covariance):
             covariance = PartitionSumLinearOperator(*structured_terms(covariance))
@@ -62,13 +62,16 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
         return self.evaluate_kernel().zero_mean_mvn_samples(num_samples)
 
 
-def contains_partition_kernel(kernel: Module) -> bool:
-    """Whether a kernel, or a model, is one of this package's kernels, or contains one."""
-    return any(isinstance(module, ClusterKernel) for module in kernel.modules())
+def lazy_covariance(kernel: Kernel, x: Tensor) -> LazyEvaluatedKernelTensor:
+    """
+    The covariance of points, evaluated when it is used, also while another thread evaluates a kernel.
+
+    :param kernel: Any kernel.
+    :param x: `*batch x N x D` points, or `N` of one column.
+    """
+    points = x.unsqueeze(-1) if x.dim() == 1 else x
+    points = points if kernel.active_dims is None else points.index_select(-1, kernel.active_dims)
+    return LazyEvaluatedKernelTensor(points, points, kernel=kernel)
 
 
-def _own_lazy_covariance(x1: Tensor, x2: Tensor, kernel: Kernel, **kwargs: Any) -> LazyPartitionCovariance | None:
-    return object.__new__(LazyPartitionCovariance) if contains_partition_kernel(kernel) else None
-
-
-claim(LazyEvaluatedKernelTensor, _own_lazy_covariance)
+claim(LazyEvaluatedKernelTensor, LazyPartitionCovariance)

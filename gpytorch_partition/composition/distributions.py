@@ -10,14 +10,14 @@ from gpytorch.distributions import MultivariateNormal
 from gpytorch.distributions.multivariate_normal import kl_mvn_mvn
 from gpytorch.mlls import LeaveOneOutPseudoLikelihood
 from linear_operator import settings as linear_settings
-from linear_operator.operators import AddedDiagLinearOperator, LinearOperator
+from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, MaskedLinearOperator
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
 from gpytorch_partition.composition.claims import claim
-from gpytorch_partition.composition.covariance import contains_partition_kernel
 from gpytorch_partition.operators.guards import involves_partitions
 from gpytorch_partition.operators.noisy_clusters import NoisyClusters, noisy_clusters
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 
 _ONE_SAMPLE = torch.Size()
 
@@ -31,6 +31,9 @@ class PartitionMultivariateNormal(MultivariateNormal):
     5,000 at most; entropies of others have the log determinant of :meth:`log_prob`. What would be dense is refused, and
     so is a density without noise: there the covariance of many rows is singular.
     """
+
+    def __init__(self, mean: Any, covariance_matrix: Any, validate_args: bool = False) -> None:
+        super().__init__(mean, _observed(covariance_matrix), validate_args)
 
     @property
     def _is_large(self) -> bool:
@@ -108,9 +111,16 @@ class PartitionMultivariateNormal(MultivariateNormal):
         )
 
 
-def _own_distribution(mean: Any, covariance_matrix: Any, validate_args: bool = False) -> MultivariateNormal | None:
-    is_own = isinstance(covariance_matrix, LinearOperator) and involves_partitions(covariance_matrix)
-    return object.__new__(PartitionMultivariateNormal) if is_own else None
+def _observed(covariance: Any) -> Any:
+    """
+    The covariance plus noise of the rows with a target, which a likelihood of `observation_nan_policy("mask")` takes.
+
+    A mask around all rows would be solved by linear_operator, at a residual of 1 and without a preconditioner.
+    """
+    is_masked = isinstance(covariance, MaskedLinearOperator) and covariance.row_eq_col_mask
+    if not is_masked or not isinstance(covariance.base, PartitionAddedDiagLinearOperator):
+        return covariance
+    return covariance.base.restricted_to(covariance.row_mask.nonzero().squeeze(-1))
 
 
 def _divergence(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
@@ -171,10 +181,5 @@ class PartitionLeaveOneOut(LeaveOneOutPseudoLikelihood):
         return self._add_other_terms(log_densities.sum(-1).to(target.dtype), params).div(num_data)
 
 
-def _own_leave_one_out(likelihood: Any, model: Any) -> PartitionLeaveOneOut | None:
-    is_own = isinstance(model, torch.nn.Module) and contains_partition_kernel(model)
-    return object.__new__(PartitionLeaveOneOut) if is_own else None
-
-
-claim(MultivariateNormal, _own_distribution)
-claim(LeaveOneOutPseudoLikelihood, _own_leave_one_out)
+claim(MultivariateNormal, PartitionMultivariateNormal)
+claim(LeaveOneOutPseudoLikelihood, PartitionLeaveOneOut)

@@ -6,13 +6,12 @@ from functools import reduce
 from operator import add, mul
 from typing import Any
 
-from gpytorch.kernels import Kernel, MultitaskKernel, ProductKernel
+from gpytorch.kernels import MultitaskKernel, ProductKernel
 from linear_operator import to_linear_operator
 from linear_operator.operators import KroneckerProductLinearOperator, LinearOperator, MulLinearOperator
 from torch import Tensor
 
 from gpytorch_partition.composition.claims import claim
-from gpytorch_partition.composition.covariance import contains_partition_kernel
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.operators.guards import involves_partitions
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -61,20 +60,6 @@ def _on_every_task(term: LinearOperator, tasks: Tensor) -> LinearOperator:
     return KroneckerProductLinearOperator(term, to_linear_operator(tasks.expand(*term.batch_shape, *tasks.shape)))
 
 
-def _own_product_kernel(*kernels: Kernel) -> PartitionProductKernel | None:
-    is_own = any(map(contains_partition_kernel, kernels))
-    return object.__new__(PartitionProductKernel) if is_own else None
-
-
-def _own_multitask_kernel(data_covar_module: Kernel, *args: Any, **kwargs: Any) -> PartitionMultitaskKernel | None:
-    return object.__new__(PartitionMultitaskKernel) if contains_partition_kernel(data_covar_module) else None
-
-
-def _own_product(left_linear_op: LinearOperator, right_linear_op: LinearOperator) -> LinearOperator | None:
-    is_own = involves_partitions(left_linear_op) or involves_partitions(right_linear_op)
-    return product(left_linear_op, right_linear_op) if is_own else None
-
-
-claim(ProductKernel, _own_product_kernel)
-claim(MultitaskKernel, _own_multitask_kernel)
-claim(MulLinearOperator, _own_product)
+claim(ProductKernel, PartitionProductKernel)
+claim(MultitaskKernel, PartitionMultitaskKernel)
+claim(MulLinearOperator, product)

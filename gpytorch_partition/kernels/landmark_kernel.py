@@ -23,6 +23,7 @@ from gpytorch_partition.kernels.partition_kernel import training_points
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.landmarks import LandmarkPartition, choose_landmarks
+from gpytorch_partition.settings import eager_kernels
 
 # Added to the diagonal of the inducing points' covariance, relative to its mean: its factor stays accurate in float64.
 _RELATIVE_JITTER = 1e-8
@@ -200,14 +201,18 @@ class LandmarkKernel(ClusterKernel):
     def _new_loadings(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         r"""The loadings :math:`\kappa(x, Z) L^{-\top}` (`*batch x N x k`), computed in float64 and then converted."""
         landmarks, size = self.landmarks.landmarks, max(1, _ENTRIES // self.num_landmarks)
-        within = to_dense(self.base_kernel(landmarks))
+        within = self._dense(landmarks, landmarks)
         jitter = _RELATIVE_JITTER * within.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
         root = psd_safe_cholesky(within + jitter * torch.eye(self.num_landmarks).to(within))
         blocks = [
             torch.linalg.solve_triangular(root.mT, cross, upper=True, left=False).to(dtype)
-            for cross in (to_dense(self.base_kernel(block, landmarks)) for block in x.double().split(size, -2))
+            for cross in (self._dense(block, landmarks) for block in x.double().split(size, -2))
         ]
         return torch.cat(blocks, -2)
+
+    def _dense(self, x1: Tensor, x2: Tensor) -> Tensor:
+        with eager_kernels():
+            return to_dense(self.base_kernel(x1, x2))
 
     def named_sub_kernels(self) -> Iterator[tuple[str, Kernel]]:
         """None: all elements of a batch share the base kernel, which must not be indexed or expanded with the batch."""

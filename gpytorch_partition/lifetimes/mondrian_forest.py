@@ -22,8 +22,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch import settings as gpytorch_settings
-from linear_operator import settings as linear_settings
 from linear_operator.utils.errors import NotPSDError
 from torch import Tensor
 
@@ -31,6 +29,7 @@ from gpytorch_partition.clusters.co_occurrence import streamed_cluster_sums
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inputs.numbers import check_tensors, checked_positive
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
+from gpytorch_partition.settings import predictions
 
 
 class MondrianForest:
@@ -161,7 +160,7 @@ def joint_weights(kernel: PartitionKernel, x: Tensor, y: Tensor, *, outputscale:
     covariance = kernel(x).evaluate_kernel()
     _check_flat(kernel, covariance.left)
     noisy = (covariance * outputscale).add_diagonal(torch.tensor(noise, dtype=covariance.dtype, device=y.device))
-    with linear_settings.cg_tolerance(gpytorch_settings.eval_cg_tolerance.value()):
+    with predictions():
         try:
             alpha = noisy.solve(y.to(covariance.dtype).unsqueeze(-1))
         except NotPSDError as error:

@@ -13,12 +13,14 @@ from gpytorch.means import ConstantMean
 from gpytorch.models import ExactGP
 from torch import Tensor
 
+from gpytorch_partition.composition.covariance import lazy_covariance
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.numbers import check_tensors
 from gpytorch_partition.inputs.saved_tables import check_floats
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.given import checked_kernel
+from gpytorch_partition.settings import predictions
 
 
 class PartitionGP(ExactGP):
@@ -74,7 +76,8 @@ class PartitionGP(ExactGP):
     def __call__(self, *inputs: Tensor, **kwargs: Any) -> Any:
         for x in inputs:
             self._check_width(x)
-        return super().__call__(*map(self._encoded, inputs), **kwargs)
+        with predictions():
+            return super().__call__(*map(self._encoded, inputs), **kwargs)
 
     def _check_width(self, x: Any) -> None:
         if not torch.is_tensor(x) or x.is_complex():
@@ -103,7 +106,7 @@ class PartitionGP(ExactGP):
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at points `*batch x N x D`."""
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+        return MultivariateNormal(self.mean_module(x), lazy_covariance(self.covar_module, x))
 
 
 def innermost_kernels(kernel: Kernel) -> Iterator[Kernel]:

@@ -20,6 +20,7 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels.given import checked_kernel
 from gpytorch_partition.linalg.eigenpairs import Eigenpairs, largest_eigenpairs
 from gpytorch_partition.linalg.random import solver_generator
+from gpytorch_partition.settings import eager_kernels
 
 _ROUNDING = 1e-12  # eigenvalues of so little beside the trace are rounding errors of zeros
 
@@ -221,7 +222,9 @@ class _Covariance:
     """The covariance of two sets of points as products with columns in float64."""
 
     def __init__(self, kernel: Kernel, x1: Tensor, x2: Tensor) -> None:
-        self._operator = to_linear_operator(checked_kernel(kernel)(x1.detach(), x2.detach())).evaluate_kernel().detach()
+        with eager_kernels():
+            covariance = to_linear_operator(checked_kernel(kernel)(x1.detach(), x2.detach()))
+            self._operator = covariance.evaluate_kernel().detach()
 
     def matmul(self, columns: Tensor) -> Tensor:
         """K V (`N x t`)."""

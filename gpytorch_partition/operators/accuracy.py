@@ -11,6 +11,8 @@ from __future__ import annotations
 import gpytorch
 from linear_operator import settings
 
+from gpytorch_partition.settings import predictions
+
 LARGEST_TRAINING_RESIDUAL = 1e-2
 LARGEST_RESIDUAL = 1e-4
 FEWEST_LANCZOS_STEPS = 100
@@ -27,7 +29,7 @@ _ITERATIONS_GROWTH = 0.45  # exponent of the number of rows
 
 def training_residual() -> float:
     """The relative residual of the solves that go with a log determinant: `cg_tolerance`, at most 1e-2."""
-    return min(LARGEST_TRAINING_RESIDUAL, settings.cg_tolerance.value())
+    return min(LARGEST_TRAINING_RESIDUAL, predictions.tolerance_outside())
 
 
 def solve_residual() -> float:

@@ -148,7 +148,8 @@ def involves_partitions(operator: LinearOperator) -> bool:
     """Whether an operator is one of this package's, or consists of others of which one is."""
     if isinstance(operator, CovarianceOperator):
         return True
-    return any(involves_partitions(part) for part in operator._args if isinstance(part, LinearOperator))
+    parts = getattr(operator, "_args", ())  # none yet while the operator is constructed
+    return any(involves_partitions(part) for part in parts if isinstance(part, LinearOperator))
 
 
 def _constant_of(matrix: Tensor | LinearOperator) -> Tensor | None:

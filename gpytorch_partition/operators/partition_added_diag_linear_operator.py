@@ -11,10 +11,12 @@ import torch
 from linear_operator import settings as linear_settings
 from linear_operator.operators import (
     AddedDiagLinearOperator,
+    CholLinearOperator,
     ConstantDiagLinearOperator,
     DiagLinearOperator,
     LinearOperator,
     SumLinearOperator,
+    TriangularLinearOperator,
 )
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
@@ -488,8 +490,8 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         double, columns = self.in_double, None if rhs is None else rhs.double()
         self.check_resolution()
         if self._is_small:
-            with linear_settings.max_cholesky_size(self.size(-1)), linear_settings.fast_computations(log_prob=False):
-                form, determinant = double._usual(columns, logdet, reduce)
+            factor = CholLinearOperator(TriangularLinearOperator(double._dense_root()))
+            form, determinant = factor.inv_quad_logdet(columns, logdet, reduce)
         else:
             form, determinant = double._surrogates(columns, reduce)
         return None if form is None else form.to(self.dtype), None if determinant is None else determinant.to(

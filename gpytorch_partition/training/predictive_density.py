@@ -20,6 +20,7 @@ from scipy.optimize import OptimizeResult
 from torch import Tensor
 
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
+from gpytorch_partition.settings import eager_kernels
 
 _LOG_WEIGHTS = (-9.0, 5.0)  # bounds of the logarithms of the weights
 _LOG_NOISE = (math.log(1e-4), 1.0)  # bounds of the logarithm of the noise
@@ -73,7 +74,8 @@ def dense_covariances(kernels: Iterable[Kernel], x: Tensor) -> Tensor:
     :param kernels: c kernels.
     :param x: `n x D` rows.
     """
-    return torch.stack([kernel(x).to_dense().double() for kernel in kernels])
+    with eager_kernels():
+        return torch.stack([kernel(x).to_dense().double() for kernel in kernels])
 
 
 @dataclass(frozen=True, eq=False)

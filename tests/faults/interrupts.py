@@ -22,7 +22,6 @@ from gpytorch_partition import progress, stages
 PACKAGE = str(Path(gpytorch_partition.__file__).parent)
 _NO_FUNCTIONS = inspect.CO_GENERATOR | inspect.CO_COROUTINE  # whose frames are entered in their middle
 _LEFT_OUT = {"<module>", "<genexpr>", "__del__"}  # errors of the last are not raised
-_OF_GPYTORCH = "leave_own"  # the exit of GPyTorch's settings, which stay where an interruption comes as it is entered
 
 
 class Stopped(KeyboardInterrupt):
@@ -34,13 +33,6 @@ def _is_entry(frame: Any, event: str) -> bool:
     if event != "call" or code.co_flags & _NO_FUNCTIONS or code.co_name in _LEFT_OUT:
         return False
     return code.co_filename.startswith(PACKAGE)
-
-
-def _leaves_settings(frame: Any) -> bool:
-    """Whether a context of GPyTorch's own is being left."""
-    while frame is not None and frame.f_code.co_name != _OF_GPYTORCH:
-        frame = frame.f_back
-    return frame is not None
 
 
 @contextmanager
@@ -74,7 +66,7 @@ def stopped_at(entry: int, work: Callable[[], Any]) -> bool:
         nonlocal left
         if _is_entry(frame, event):
             left -= 1
-            if left < 0 and not _leaves_settings(frame):
+            if left < 0:
                 sys.setprofile(None)
                 raise Stopped(f"entry {entry}, {frame.f_code.co_qualname}")
 

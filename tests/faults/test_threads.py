@@ -66,7 +66,7 @@ def _fitted_and_asked(name: str, seed: int) -> Callable[[], list[np.ndarray]]:
 
 
 def _plain_gpytorch(seed: int) -> Callable[[], list[np.ndarray]]:
-    """A model of GPyTorch at GPyTorch's settings, which nobody else may change: its rows are solved by iterations."""
+    """A model at GPyTorch's settings, at which its rows are solved by iterations."""
 
     def work() -> list[np.ndarray]:
         generator = torch.Generator().manual_seed(seed)
@@ -108,16 +108,20 @@ def _check_same(works: list[Callable[[], list[np.ndarray]]]) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_four_threads_give_what_one_gives():
-    works = [_fitted_and_asked(name, 0) for name in FAST]
-    _check_same(works + [_plain_gpytorch(seed) for seed in range(4)] + [_one_pass(seed) for seed in range(6)])
+    _check_same([_fitted_and_asked(name, 0) for name in FAST] + [_one_pass(seed) for seed in range(6)])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_four_threads_with_models_at_the_settings_of_gpytorch():
+    _check_same([_plain_gpytorch(seed) for seed in range(8)])
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_four_threads_and_every_estimator():
     works = [_fitted_and_asked(name, seed) for seed in range(2) for name in CASES]
-    works += [_plain_gpytorch(seed) for seed in range(4)] + [_one_pass(seed) for seed in range(6)]
-    assert len(works) >= 50
+    works += [_one_pass(seed) for seed in range(6)]
+    assert len(works) >= 46
     _check_same(works)
 
 
