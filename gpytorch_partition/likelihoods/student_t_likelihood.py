@@ -35,32 +35,28 @@ class StudentTNoise(WeightedNoise):
     """
 
     df: Tensor
-    factor: Tensor
 
     def __init__(
         self, base_noise: Noise, weights: Tensor, unit: float = 1.0, df: float = 4.0, factor: float = 1.0
     ) -> None:
-        super().__init__(base_noise, weights, unit)
+        super().__init__(base_noise, weights, unit, factor)
         if not df > 2:
             raise ValueError(f"expected more than 2 degrees of freedom, with which the variance is finite, got {df}")
         self.register_buffer("df", torch.tensor(df, dtype=torch.float64))
-        self.register_buffer("factor", torch.tensor(factor, dtype=torch.float64))
 
     def extra_repr(self) -> str:
         """Degrees of freedom, and the range of the weights."""
         return f"{float(self.df):g} degrees of freedom, {super().extra_repr()}"
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name, least in (("df", 2), ("factor", 0)):
-            saved = state_dict.get(prefix + name)
-            is_right = saved is None or bool(((saved > least) & saved.isfinite()).all())
-            check_saved(is_right, self, f"{name} above {least}")
+        saved = state_dict.get(prefix + "df")
+        check_saved(saved is None or bool(((saved > 2) & saved.isfinite()).all()), self, "df above 2")
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
     def new_factor(self) -> Tensor:
         """The variance of the noise of new observations over that of the base noise."""
-        return self.unit * (self.factor * self.df / (self.df - 2)).to(self.unit)
+        return super().new_factor * (self.df / (self.df - 2)).to(self.unit)
 
     def squared_scales(self, variances: Tensor) -> Tensor:
         """Squared scales of the noise where new observations have these variances."""

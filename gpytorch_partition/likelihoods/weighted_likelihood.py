@@ -17,7 +17,7 @@ from gpytorch_partition.inputs.saved_tables import check_saved
 class WeightedNoise(Noise):
     r"""
     The covariance of noise whose variance is :math:`\sigma^2(x)\, u / w_i` at training row i, and
-    :math:`\sigma^2(x)\, u` at all other points: what a row of weight u has, and one of weight 1.
+    :math:`a\, \sigma^2(x)\, u` at all other points: with a = 1 what a row of weight u has, and one of weight 1.
 
     :class:`WeightedGaussianLikelihood` uses it. Construct it yourself as the base noise of a
     :class:`FITCGaussianLikelihood`, where the kernel is one through inducing points.
@@ -29,24 +29,29 @@ class WeightedNoise(Noise):
     :param base_noise: :math:`\sigma^2(x)`.
     :param weights: `N` weights w of the training rows, above 0.
     :param unit: u. What a usual row weighs, where bounds of the base noise are meant for usual rows. (Default: 1.)
-    :raises ValueError: If weights are not positive; in calls, for training rows of another number.
+    :param factor: a, where held-out rows tell that new observations have more or less noise than training rows are to
+        be smoothed by. (Default: 1.)
+    :raises ValueError: If weights or the factor are not positive; in calls, for training rows of another number.
     """
 
     weights: Tensor
     unit: Tensor
+    factor: Tensor
 
-    def __init__(self, base_noise: Noise, weights: Tensor, unit: float = 1.0) -> None:
+    def __init__(self, base_noise: Noise, weights: Tensor, unit: float = 1.0, factor: float = 1.0) -> None:
         super().__init__()
         check_tensors(weights=weights)
         checked_positive(unit, "unit")
+        checked_positive(factor, "factor")
         if weights.dim() != 1 or not bool(((weights > 0) & weights.isfinite()).all()):
             raise ValueError(f"expected N finite weights above 0, got a tensor of shape {tuple(weights.shape)}")
         self.base_noise = base_noise
         self.register_buffer("weights", weights.detach().clone())
         self.register_buffer("unit", torch.tensor(unit, dtype=weights.dtype))
+        self.register_buffer("factor", torch.tensor(factor, dtype=torch.float64))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("weights", "unit"):
+        for name in ("weights", "unit", "factor"):
             saved = state_dict.get(prefix + name)
             is_right = saved is None or bool(((saved > 0) & saved.isfinite()).all())
             check_saved(is_right, self, f"finite {name} above 0")
@@ -67,7 +72,7 @@ class WeightedNoise(Noise):
     @property
     def new_factor(self) -> Tensor:
         """The variance of the noise of new observations over that of the base noise."""
-        return self.unit
+        return self.unit * self.factor.to(self.unit)
 
     @property
     def noise(self) -> Tensor:

@@ -35,6 +35,7 @@ from gpytorch_partition.inference.prediction.predictive_covariance import Predic
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.saved_tables import check_floats, check_saved, has_shape
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import low_rank_operator, structured_terms
 from gpytorch_partition.operators.entries import Entries, EntriesPlusNoise, WhiteEntries
@@ -321,7 +322,7 @@ class CoregionalizedGP(torch.nn.Module):
                 found = self._posterior_of_entries(points).zero_mean_mvn_samples(num_samples).double().view(shape)
         if not include_noise:
             return means + found
-        return means + found + torch.randn(shape, dtype=torch.float64) @ torch.linalg.cholesky(self.noise_covariance).mT
+        return means + found + torch.randn(shape, dtype=torch.float64) @ stable_cholesky(self.noise_covariance).mT
 
     def views(self) -> list[TargetView]:
         """Each target as a model of its own, for what explains models."""

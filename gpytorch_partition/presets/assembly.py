@@ -109,16 +109,22 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     :param data: Rows and targets.
     :param setup: Source of the draws, and the options.
     """
-    unit = float(data.unit.scale) ** 2
     parts = new_parts(PartInputs.of(data, setup, choice.lengthscales), names=choice.outputscales)
+    return assembled(choice, parts, data, setup.options)
+
+
+def assembled(choice: Choice, parts: Mapping[str, Kernel], data: TrainingData, options: Options) -> DefaultGP:
+    """
+    Return the model of parts that are built already.
+
+    :param choice: What was chosen from the data.
+    :param parts: Its parts, of unit scale, by name.
+    :param data: Rows and targets that the parts were built from.
+    :param options: Those of the model.
+    """
+    unit = float(data.unit.scale) ** 2
     weights = {name: unit * weight for name, weight in choice.outputscales.items()}
-    noise = _noise(choice, unit, setup.options)
-    if choice.tails is not None:
-        weights_of_rows = data.weights or RowWeights.of(torch.ones_like(data.targets))
-        tails = choice.tails.df, choice.tails.factor
-        noise = StudentTNoise(noise, weights_of_rows.values, weights_of_rows.unit, *tails)
-    elif data.weights is not None:
-        noise = WeightedNoise(noise, data.weights.values, data.weights.unit)
+    noise = _of_rows(choice, _noise(choice, unit, options), data)
     likelihood = _likelihood(noise, choice.threshold, parts, weights, data.columns)
     kernel = IterativeKernel(weighted_parts(parts, weights, data.columns))
     model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice, data))
@@ -127,9 +133,19 @@ def assemble(choice: Choice, data: TrainingData, setup: Setup) -> DefaultGP:
     return model.requires_grad_(False)
 
 
+def _of_rows(choice: Choice, noise: Noise, data: TrainingData) -> Noise:
+    """The noise divided by weights of rows, and that of new observations, where these differ from it."""
+    weights = data.weights or RowWeights.of(torch.ones_like(data.targets))
+    if choice.tails is not None:
+        return StudentTNoise(noise, weights.values, weights.unit, choice.tails.df, choice.tails.factor)
+    if data.weights is None and choice.factor == 1:
+        return noise
+    return WeightedNoise(noise, weights.values, weights.unit, choice.factor)
+
+
 def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
     noise: dict[str, Any] = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
-    noise |= {} if data.weights is None else {"has_weights": True}
+    noise |= {} if data.weights is None and choice.factor == 1 else {"has_weights": True}
     noise |= {} if choice.tails is None else {"has_tails": True}
     noise |= {} if choice.long_tail is None else {"long_tail": choice.long_tail}
     return {
@@ -168,7 +184,9 @@ def _likelihood(
     if isinstance(noise, StudentTNoise):
         return StudentTLikelihood(noise)
     if isinstance(noise, WeightedNoise):
-        return WeightedGaussianLikelihood(noise.weights, noise.base_noise, float(noise.unit))
+        likelihood = WeightedGaussianLikelihood(noise.weights, noise.base_noise, float(noise.unit))
+        likelihood.noise_covar = noise
+        return likelihood
     likelihood = ForestNoiseGaussianLikelihood() if isinstance(noise, ForestNoise) else GaussianLikelihood()
     likelihood.noise_covar = noise
     return likelihood

@@ -9,57 +9,76 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
+from linear_operator.settings import max_cholesky_size
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.inputs.row_weights import noise_factors
+from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
+from gpytorch_partition.likelihoods.scale_mixture import log_densities
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
-from gpytorch_partition.presets.assembly import assemble
-from gpytorch_partition.presets.choice import Choice
+from gpytorch_partition.presets.assembly import assembled
+from gpytorch_partition.presets.choice import Choice, HeldOutRows
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
-from gpytorch_partition.presets.parts import SMOOTH, num_inducing_points, smooth_part
+from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, num_inducing_points, smooth_part
 from gpytorch_partition.stages import step
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS
 
+_NUM_FACTORS = 2  # chosen by the rows that judge, which fits these better than new ones
 
-def calibrate(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
+
+def calibrate(choice: Choice, data: TrainingData, setup: Setup, weights: RowWeights | None) -> Choice:
     r"""
     The choice with variances that suit models of all rows.
 
     The mean variance of the smooth part that inducing points do not span is added to the noise. Where they leave more
     unspanned than at 95 % of new rows, the rest is added at prediction (the threshold). Models of four fifths of the
-    rows predict the held-out rows, without those that chose. A forest of their residuals models
-    how the noise varies. Then a factor of all variances, one of the noise alone, and the noise's exponent maximize the
-    predictive density of held-out rows, whose variances come from 32 samples: of 1,000 rows of a fold at most, and of
+    rows predict the held-out rows, without those that chose. A forest of their residuals models how the noise varies.
+    Then, twice, a factor of all variances and one of the noise maximize the predictive density of held-out rows. First,
+    with the exponent of the noise, they change the noise, and with it means and variances. So the models predict again,
+    with that noise, and the second time the factor of the noise is one of new observations alone, which changes
+    neither: the density that is stated is one that the models have had. Precisions that were expected of rows by their
+    own errors do not count here: a row must not be discounted where it judges.
+
+    Variances are exact where solves are dense, else they come from 32 samples: of 1,000 rows of a fold at most, and of
     so many folds that there are 300.
 
     :param choice: What few rows have chosen.
     :param data: Rows and targets that the choice was made by.
     :param setup: Source of the draws, and the options.
+    :param weights: The rows' own weights, or None: those of `data` but for precisions.
     """
     options = setup.options
     with step("inducing points"):
         choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
     folds = list(KFold(options.num_calibration_folds, shuffle=True, random_state=setup.random).split(data.x))
+    models: list[_FoldModel] = []
     found: list[_HeldOut] = []
     for fold in folds:
         if sum(len(each.rows) for each in found) < options.enough_residuals:
             is_enough = sum(int(each.has_variance.sum()) for each in found) >= options.enough_variances
-            wanted = 0 if is_enough else options.most_variances
-            found.append(_held_out(choice, fold, data, setup, num_variances=wanted))
-    seen = _HeldOut(*map(torch.cat, zip(*found)))
+            models.append(
+                _fold_model(choice, fold, data, setup, num_variances=0 if is_enough else options.most_variances)
+            )
+            found.append(_held_out(choice, models[-1], data, setup, weights))
+    seen = _joined(found)
     num_trees = options.num_calibrated_noise_trees
     with step("noise"):
         residuals = _comparable(seen, choice.noise)
         forest = grow_residual_forest(data.rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
-        factored = _with_factors(choice, seen, forest, options)
+        ratios = dict(zip(seen.rows.tolist(), forest.oob_prediction_))
+        again = _with_noise(choice, seen, forest, options)
+        judging = [model.judging() for model in models if model.num_variances]
+        seen = _joined([_held_out(again, model, data, setup, weights) for model in judging])
+        log_ratios = torch.tensor([ratios[row] for row in seen.rows.tolist()], dtype=torch.float64)
+        factored = _with_factors(again, seen, log_ratios, options)
     with step("inducing points"):
         return replace(factored, threshold=_threshold(choice, folds[0], data, setup))
 
@@ -120,24 +139,46 @@ def _unspanned(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -
         return 1 - smooth_part(rows, choice.lengthscales, setup)(points, diag=True)
 
 
-def _held_out(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _HeldOut:
-    """
-    Residuals of a model of the rows kept at the held-out rows, and variances at so many of these at most.
+class _FoldModel(NamedTuple):
+    """The parts of a model of the rows that a fold keeps, and the rows that it predicts."""
 
-    Rows that chose weights and lengthscales are among the rows learned from, but are not predicted.
-    """
+    parts: dict[str, Kernel]
+    data: TrainingData  # of the rows kept
+    points: Tensor  # (n,) numbers of the rows predicted
+    num_variances: int  # whose variances are computed, the first
+
+    def judging(self) -> _FoldModel:
+        """The same for the rows with variances alone."""
+        return self._replace(points=self.points[: self.num_variances])
+
+
+def _fold_model(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
+    """Rows that chose weights and lengthscales are among the rows learned from, but are not predicted."""
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     with step("growing trees without a fold"):
-        model = assemble(choice, *_learned_from(fold[0], data, setup)).eval()
-    x, y = data.rows[points], data.y[points]
-    variances = y.new_full((len(points),), math.nan)
+        some, setup = _learned_from(fold[0], data, setup)
+        parts = new_parts(PartInputs.of(some, setup, choice.lengthscales), names=choice.outputscales)
+    return _FoldModel(parts, some, points, min(num_variances, len(points)))
+
+
+def _held_out(
+    choice: Choice, fold: _FoldModel, data: TrainingData, setup: Setup, weights: RowWeights | None
+) -> _HeldOut:
+    """Residuals of the model of a fold at the rows that it predicts, and variances."""
+    model = assembled(choice, fold.parts, fold.data, setup.options).eval()
+    x, y = data.rows[fold.points], data.y[fold.points]
+    variances = y.new_full((len(x),), math.nan)
     with torch.no_grad(), settings.iterative(), settings.no_debug():
         with step("predicting the fold"):
             residuals = y - model(x).mean.to(y)
-        if num_variances:
+        if fold.num_variances:
             with step("variances"):
-                variances[:num_variances] = _variances(model, x[:num_variances], setup).to(y)
-    return _HeldOut(points, residuals, variances, noise_factors(data.weights, len(data.y))[points])
+                variances[: fold.num_variances] = _variances(model, x[: fold.num_variances], setup).to(y)
+    return _HeldOut(fold.points, residuals, variances, noise_factors(weights, len(data.y))[fold.points])
+
+
+def _joined(found: list[_HeldOut]) -> _HeldOut:
+    return _HeldOut(*map(torch.cat, zip(*found)))
 
 
 def _comparable(seen: _HeldOut, noise: float) -> Tensor:
@@ -154,25 +195,51 @@ def _learned_from(kept: np.ndarray, data: TrainingData, setup: Setup) -> tuple[T
     return data.part(np.sort(setup.random.permutation(kept)[: int(most)])), replace(setup, options=options)
 
 
-def _with_factors(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:
-    """The choice with the factors and the noise of the largest predictive density."""
+def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, options: Options) -> Choice:
+    """The choice with scale and noise of the largest predictive density, if no more than these changed."""
     residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
-    noise = choice.noise * seen.noise_factors[seen.has_variance]
-    factors = [(math.log(1 / most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
-    constant = _fit(residuals, variances, torch.zeros_like(ratios), noise, [*factors, (0.0, 0.0)])
-    varying = _fit(residuals, variances, ratios, noise, [*factors, EXPONENTS])
+    noise, df = choice.noise * seen.noise_factors[seen.has_variance], _df(choice)
+    constant = _fit(residuals, variances, torch.zeros_like(ratios), noise, [*_bounds(options), (0.0, 0.0)], df)
+    varying = _fit(residuals, variances, ratios, noise, [*_bounds(options), EXPONENTS], df)
     varies = constant[1] - varying[1] > options.least_noise_gain
-    (log_factor, log_ratio, exponent), loss = varying if varies else constant
-    factor, ratio = math.exp(log_factor), math.exp(log_ratio)
+    (log_factor, log_ratio, exponent), _ = varying if varies else constant
+    choice = _scaled(choice, math.exp(log_factor))
     return replace(
         choice,
-        outputscales={name: factor * weight for name, weight in choice.outputscales.items()},
-        noise=max(factor * ratio * choice.noise, options.least_noise),
+        noise=max(math.exp(log_ratio) * choice.noise, options.least_noise),
         exponent=float(exponent),
         noise_forest=forest if varies else None,
-        log_density=-loss / len(variances),
     )
+
+
+def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: Options) -> Choice:
+    """The choice with the scale, and the noise of new observations, of the largest predictive density."""
+    noise = choice.noise * seen.noise_factors * (choice.exponent * log_ratios).exp()
+    bounds, df = [*_bounds(options), (0.0, 0.0)], _df(choice)
+    (log_factor, log_ratio, _), loss = _fit(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
+    factor, ratio = math.exp(log_factor), math.exp(log_ratio)
+    return replace(
+        _scaled(choice, factor),
+        factor=ratio,
+        tails=None if choice.tails is None else replace(choice.tails, factor=ratio),
+        held_out=HeldOutRows(seen.rows, seen.residuals, factor * seen.variances, factor * ratio * noise),
+        log_density=-(loss + _NUM_FACTORS) / len(seen.rows),
+    )
+
+
+def _bounds(options: Options) -> list[tuple[float, float]]:
+    """Those of the logarithms of the factors of all variances, and of the noise."""
+    return [(-math.log(most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
+
+
+def _df(choice: Choice) -> float | None:
+    return None if choice.tails is None else choice.tails.df
+
+
+def _scaled(choice: Choice, factor: float) -> Choice:
+    outputscales = {name: factor * weight for name, weight in choice.outputscales.items()}
+    return replace(choice, outputscales=outputscales, noise=factor * choice.noise)
 
 
 def scale_factors(residuals: Tensor, variances: Tensor, noise: float, options: Options) -> tuple[float, float]:
@@ -185,27 +252,33 @@ def scale_factors(residuals: Tensor, variances: Tensor, noise: float, options: O
     :param options: Bounds of the factors.
     """
     known = ~residuals.isnan()
-    bounds = [(math.log(1 / most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
-    ratios = torch.zeros_like(residuals[known])
-    found, _ = _fit(residuals[known], variances[known], ratios, torch.full_like(ratios, noise), [*bounds, (0.0, 0.0)])
+    ratios, bounds = torch.zeros_like(residuals[known]), [*_bounds(options), (0.0, 0.0)]
+    found, _ = _fit(residuals[known], variances[known], ratios, torch.full_like(ratios, noise), bounds)
     return math.exp(found[0]), math.exp(found[1])
 
 
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
-    """Posterior variances of the function, from samples."""
+    """Posterior variances of the function, from samples where solves are not dense."""
+    if len(model.train_targets) <= max_cholesky_size.value():
+        return model(x).variance
     with drawn_from(setup.random.randint(2**31)):
         return model(x).sample(torch.Size([setup.options.num_variance_samples])).var(0)
 
 
 def _fit(
-    residuals: Tensor, variances: Tensor, ratios: Tensor, noise: Tensor, bounds: list[tuple[float, float]]
+    residuals: Tensor,
+    variances: Tensor,
+    ratios: Tensor,
+    noise: Tensor,
+    bounds: list[tuple[float, float]],
+    df: float | None = None,
 ) -> tuple[np.ndarray, float]:
     """Log factors of all variances and of the noise, and its exponent; and the negative log density they reach."""
 
     def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
         position = torch.tensor(values, requires_grad=True)
-        variance = position[0].exp() * (variances + noise * (position[1] + position[2] * ratios).exp())
-        total = 0.5 * ((2 * math.pi * variance).log() + residuals.square() / variance).sum()
+        noises = position[0].exp() * noise * (position[1] + position[2] * ratios).exp()
+        total = -_log_densities(residuals, position[0].exp() * variances, noises, df).sum()
         total.backward()
         assert position.grad is not None
         return total.item(), position.grad.numpy()
@@ -213,3 +286,11 @@ def _fit(
     start = np.array([0.0, 0.0, min(0.5, bounds[-1][1])])
     found = minimize_lbfgsb(loss, start, bounds=bounds)
     return found.x, float(found.fun)
+
+
+def _log_densities(errors: Tensor, variances: Tensor, noise: Tensor, df: float | None) -> Tensor:
+    """Of Gaussian noise, or of Student-t noise of these squared scales."""
+    if df is not None:
+        return log_densities(errors, variances, noise, df)
+    total = variances + noise
+    return -0.5 * ((2 * math.pi * total).log() + errors.square() / total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,6 +47,11 @@ class HeldOutRows:
     variances: Tensor
     noise: Tensor
 
+    def log_density(self) -> float:
+        """Return the mean log density of the errors, Gaussian ones, in nats."""
+        total = self.variances + self.noise
+        return -0.5 * float(((2 * math.pi * total).log() + self.errors.square() / total).mean())
+
 
 _NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
@@ -60,11 +66,12 @@ class Choice:
     :param noise: The level of the noise.
     :param exponent: Exponent of the variation of the noise with x; 0 where it is constant.
     :param noise_forest: Predicts the log squared residuals; None where the noise is constant.
-    :param log_density: Mean log predictive density of held-out rows, those of patches included, in nats.
+    :param log_density: Mean log predictive density that new rows are expected to have, in nats.
     :param rows: Numbers of the training rows that this was chosen by.
     :param threshold: Share of the smooth part's variance that inducing points may leave unspanned before it is added
         to the noise; None where it is never added.
     :param held_out: What the weights were judged by; patches are left out.
+    :param factor: The variance of the noise of new observations over that of training rows.
     :param tails: Student-t noise of new observations; None where noise is Gaussian.
     :param constant: The choice with constant noise, where noise varies.
     :param long_tail: Side of the predictions, "above" or "below", on which nearly all outliers lie, so that noise
@@ -80,6 +87,7 @@ class Choice:
     rows: Tensor
     threshold: float | None = None
     held_out: HeldOutRows = _NO_ROWS
+    factor: float = 1.0
     tails: HeavyTails | None = None
     constant: Choice | None = None
     long_tail: str | None = None
@@ -117,14 +125,16 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
         others: dict[str, Any] = {"noise_factors": factors, "start": constant}
         varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, **others)
     varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
-    factor = _allowance(len(rows), len(names) + 1, len(y), setup.options)
+    num_values = len(names) + 1
+    factor = _allowance(len(rows), num_values, len(y), setup.options)
 
     def choice_of(fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
         held_out = _held_out_rows(folds, y[rows], fit, ratios, factors)
         judged = HeldOutRows(seen, *(values[: len(seen)] for values in held_out))
+        density = judged.log_density() - num_values / len(seen)
         weights = {name: factor * weight for name, weight in _those_that_count(names, fit, setup.options).items()}
         noise = factor * fit.noise
-        return Choice(weights, lengthscales, noise, fit.exponent, forest, fit.log_density, rows, held_out=judged)
+        return Choice(weights, lengthscales, noise, fit.exponent, forest, density, rows, held_out=judged)
 
     usual = choice_of(constant, torch.zeros_like(log_ratios), None)
     return replace(choice_of(varying, log_ratios, forest), constant=usual) if varies else usual

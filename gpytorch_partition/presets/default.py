@@ -19,7 +19,7 @@ from gpytorch_partition.presets.budget import choosing_seconds, later_seconds
 from gpytorch_partition.presets.calibration import calibrate, widened
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
-from gpytorch_partition.presets.heavy_tails import with_heavy_tails
+from gpytorch_partition.presets.heavy_tails import with_heavy_tails, with_shape
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import usual_parts
 from gpytorch_partition.progress import expect
@@ -139,15 +139,15 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
     first, later = choosing_seconds(num_rows, num_columns, setup.options), later_seconds(num_rows, setup.options)
     expect(first + later)
     start = monotonic()
+    weights = data.weights
     with stage("choosing weights and noise"):
         choice, data = with_heavy_tails(choose(data, setup), data, setup)
     expect(later * (monotonic() - start) / first)  # as slow as before
-    if choice.is_rough:
-        return choice, data
-    if not needs_calibration(len(data.y), setup.options):
-        return widened(choice, data, setup), data
-    with stage("calibrating"):
-        return calibrate(choice, data, setup), data
+    if not choice.is_rough:
+        with stage("calibrating"):
+            is_chosen_by_few = needs_calibration(len(data.y), setup.options)
+            choice = calibrate(choice, data, setup, weights) if is_chosen_by_few else widened(choice, data, setup)
+    return with_shape(choice, setup.options), data
 
 
 def default_kernel(

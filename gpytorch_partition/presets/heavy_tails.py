@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.inputs.row_weights import RowWeights
-from gpytorch_partition.likelihoods.scale_mixture import expected_precisions
+from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, log_densities
 from gpytorch_partition.presets.assembly import assemble
 from gpytorch_partition.presets.choice import Choice, HeldOutRows, choose
 from gpytorch_partition.presets.data import TrainingData
-from gpytorch_partition.presets.options import Setup
-from gpytorch_partition.training.heavy_tails import fit_heavy_tails
+from gpytorch_partition.presets.options import Options, Setup
+from gpytorch_partition.training.heavy_tails import DEGREES_OF_FREEDOM, HeavyTails, fit_heavy_tails
 
 _LEAST_PRECISION = 1e-6  # of a row, so that its noise stays finite
 _MOST_ROUNDS = 3  # of EM, where all rows choose; one where models of all must predict the others
@@ -23,6 +23,7 @@ _NUM_FOLDS = 3  # of all rows, where few of them chose
 _OUTLIER = 0.5  # precision below which a row counts as one, beside 1 of a row like most
 _FEWEST_OUTLIERS = 10  # whose side says something
 _ONE_SIDED = 0.8  # share on one side, and one more, from which on they are the long tail of the targets
+_NUM_VALUES = 3  # noise, its scale and degrees of freedom, chosen by the rows that judge beside the weights
 _COMMON = 0.25  # share of the targets that are the same number
 
 
@@ -61,7 +62,31 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
         if not (again.log_density - found.log_density) * len(again.held_out.rows) > setup.options.least_noise_gain:
             break
         found, weighted = again, next_data
-    return found, weighted
+    return (choice, data) if found is best else (found, weighted)
+
+
+def with_shape(choice: Choice, options: Options) -> Choice:
+    r"""
+    Return the choice with Student-t noise of the same variance, if held-out rows gain 5 nats by the shape alone.
+
+    Means and deviations stay as they are; quantiles and densities become those of the noise that held-out rows have
+    had. Where rows were discounted, noise is Student's t already.
+
+    :param choice: The choice, with the variances that new observations will have.
+    :param options: Those of the model.
+    """
+    rows = choice.held_out
+    if choice.tails is not None or choice.long_tail is not None or not len(rows.rows):
+        return choice
+    found = []
+    for df in DEGREES_OF_FREEDOM:
+        factor = (df - 2) / df
+        density = float(log_densities(rows.errors, rows.variances, factor * rows.noise, df).mean())
+        found.append(HeavyTails(df, factor * choice.factor, density, len(rows.rows) * (density - rows.log_density())))
+    best = max(found, key=lambda each: each.gain)
+    if not best.gain > options.least_tail_gain:
+        return choice
+    return replace(choice, tails=best, log_density=choice.log_density + best.gain / len(rows.rows))
 
 
 def _long_tail(choice: Choice) -> str | None:
@@ -100,7 +125,8 @@ def _with_tails(choice: Choice, precisions: Tensor | None = None) -> Choice:
             noise = rows.noise if precisions is None else rows.noise * precisions[rows.rows]
             tails = fit_heavy_tails(rows.errors, rows.variances, noise)
             judged = replace(rows, noise=noise)
-            density = tails.log_density / len(rows.rows)
+            num_values = len(each.outputscales) + _NUM_VALUES
+            density = (tails.log_density - num_values) / len(rows.rows)
             found.append(replace(each, tails=tails, log_density=density, held_out=judged, constant=None))
     return max(found, key=lambda each: each.log_density)
 

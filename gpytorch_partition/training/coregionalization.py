@@ -31,6 +31,7 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import (
     SpectralMeasure,
     dense_measure,
 )
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
 _LOG_SCALE = (-9.0, 7.0)  # bounds of the logarithms of B_tt, in variances of the targets
@@ -87,7 +88,7 @@ class Rotation(NamedTuple):
     @classmethod
     def of(cls, covariance: Tensor, noise: Tensor) -> Rotation:
         """That of B and the noise's covariance S (`T x T` each)."""
-        root = torch.linalg.cholesky(noise)
+        root = stable_cholesky(noise)
         whitening = torch.linalg.inv(root)
         values, vectors = torch.linalg.eigh(whitening @ covariance @ whitening.mT)
         return cls(whitening.mT @ vectors, values.clamp_min(0), root @ vectors)
@@ -168,7 +169,7 @@ class DenseEvidence:
         total = own * covariance[self.tasks[:, None], self.tasks]
         first, second = self._same_row
         total[first, second] += noise[self.tasks[first], self.tasks[second]]
-        root = torch.linalg.cholesky(total)
+        root = stable_cholesky(total)
         mean = self._mean(root)
         residuals = self.values - mean[self.tasks]
         weights = torch.cholesky_solve(residuals.unsqueeze(-1), root).squeeze(-1)
@@ -392,7 +393,7 @@ def _position(start: Coregionalization | None, num_targets: int) -> np.ndarray:
     if start is None:
         log_scales, log_noises = np.zeros(num_targets), np.full(num_targets, math.log(_USUAL_NOISE))
         return np.concatenate([log_scales, log_noises, np.zeros(num_targets * (num_targets - 1))])
-    root = torch.linalg.cholesky(_correlations(start.covariance))
+    root = stable_cholesky(_correlations(start.covariance))
     loadings = root / root.diagonal().unsqueeze(-1)
     below = torch.tril_indices(num_targets, num_targets, -1)
     own = loadings[below[0], below[1]].clamp(*_LOADING)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.training.predictive_density import Fold
 
@@ -206,7 +207,7 @@ def _loss_of(
     outputscales = torch.from_numpy(values[:-2]).exp()
     within, cross = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross))
     row_weights = torch.ones_like(indicators[:, 0]) if row_weights is None else row_weights
-    root = torch.linalg.cholesky(within + torch.diag(1 / row_weights[fold.kept]))
+    root = stable_cholesky(within + torch.diag(1 / row_weights[fold.kept]))
     centred = indicators - usual.frequencies[-indicators.shape[1] :]
     weights = torch.cholesky_solve(centred[fold.kept], root)
     held_out = indicators[fold.held_out], usual, values[-2:], row_weights[fold.held_out]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from gpytorch.kernels import Kernel
 from scipy.optimize import OptimizeResult
 from torch import Tensor
 
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.settings import eager_kernels
 
@@ -71,11 +72,24 @@ def dense_covariances(kernels: Iterable[Kernel], x: Tensor) -> Tensor:
     """
     Covariances of a few rows, `c x n x n` (float64): :math:`O(n^2)` for each tree or column of a kernel.
 
+    Sums over clusters are float64 whatever `sum_dtype` is: rounded to float32, covariances with a noise of a
+    ten-thousandth had no Cholesky factor.
+
     :param kernels: c kernels.
     :param x: `n x D` rows.
     """
     with eager_kernels():
-        return torch.stack([kernel(x).to_dense().double() for kernel in kernels])
+        return torch.stack([_dense(kernel, x) for kernel in kernels])
+
+
+def _dense(kernel: Kernel, x: Tensor) -> Tensor:
+    rounded: list[Any] = [module for module in kernel.modules() if getattr(module, "sum_dtype", None) == torch.float32]
+    for module in rounded:
+        module.sum_dtype = torch.float64
+    covariance = kernel(x).to_dense().double()
+    for module in rounded:
+        module.sum_dtype = torch.float32
+    return covariance
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +239,7 @@ class _Prediction(NamedTuple):
 def _predicted(fold: Fold, targets: Tensor, outputscales: Tensor, noise: Tensor) -> _Prediction:
     """The Gaussian conditional of the held-out rows (Rasmussen & Williams 2006, algorithm 2.1)."""
     within, cross, prior = (torch.tensordot(outputscales, part, 1) for part in (fold.within, fold.cross, fold.prior))
-    root = torch.linalg.cholesky(within + torch.diag(noise[fold.kept]))
+    root = stable_cholesky(within + torch.diag(noise[fold.kept]))
     solved = torch.cholesky_solve(torch.cat([targets[fold.kept, None], cross], 1), root)
     weights, solved = solved[:, 0], solved[:, 1:]
     variances = prior - (cross * solved).sum(0)

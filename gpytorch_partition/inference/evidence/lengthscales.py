@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
 _LENGTHSCALE_BOUNDS = (1e-2, 1e3)  # in standard deviations of a column
@@ -78,7 +79,7 @@ def _negative_log_likelihood(covariance: Tensor, y: Tensor) -> tuple[float, Tens
     Minus the log density of the targets per row, up to a constant, and its derivative :math:`(A^{-1} - a a^\top) / 2n`
     with respect to their covariance A, where :math:`a = A^{-1} (y - c)` for the best constant mean c.
     """
-    root = torch.linalg.cholesky(covariance)
+    root = stable_cholesky(covariance)
     if y.dim() == 2:
         return _of_several(root, y)
     data, ones = torch.cholesky_solve(torch.stack([y, torch.ones_like(y)], -1), root).unbind(-1)
