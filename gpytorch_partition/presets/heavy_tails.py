@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 
 import torch
@@ -52,7 +53,7 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
         return choice, data
     if (side := _long_tail(best)) is not None or _has_common_value(data.y):
         return replace(choice, long_tail=side), data
-    found, weighted = best, data
+    found, weighted, setup = best, data, replace(setup, random=deepcopy(setup.random))
     for _ in range(_MOST_ROUNDS if len(choice.held_out.rows) == len(data.y) else 1):
         weights = _expected_precisions(found, weighted, _own_weights(data), setup)
         next_data = replace(data, weights=RowWeights.of(weights * _own_weights(data)))

@@ -135,7 +135,7 @@ class Options:
     least_weight: float = 2e-4
     least_noise_share: float = 1e-2
 
-    most_uncalibrated: float = 2.0
+    most_uncalibrated: float = 1.7
     num_calibration_folds: int = 5
     most_calibration_rows: float = inf
     enough_residuals: int = 10_000
