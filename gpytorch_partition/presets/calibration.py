@@ -34,7 +34,7 @@ from gpytorch_partition.training.predictive_density import EXPONENTS
 _NUM_FACTORS = 2  # chosen by the rows that judge, which fits these better than new ones
 
 
-def calibrate(choice: Choice, data: TrainingData, setup: Setup, weights: RowWeights | None) -> Choice:
+def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingData) -> Choice:
     r"""
     The choice with variances that suit models of all rows.
 
@@ -53,9 +53,9 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, weights: RowWeig
     :param choice: What few rows have chosen.
     :param data: Rows and targets that the choice was made by.
     :param setup: Source of the draws, and the options.
-    :param weights: The rows' own weights, or None: those of `data` but for precisions.
+    :param own: The same with the rows' own weights, without precisions.
     """
-    options = setup.options
+    options, weights = setup.options, own.weights
     with step("inducing points"):
         choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
     folds = list(KFold(options.num_calibration_folds, shuffle=True, random_state=setup.random).split(data.x))
@@ -79,6 +79,8 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, weights: RowWeig
         seen = _joined([_held_out(again, model, data, setup, weights) for model in judging])
         log_ratios = torch.tensor([ratios[row] for row in seen.rows.tolist()], dtype=torch.float64)
         factored = _with_factors(again, seen, log_ratios, options)
+    unit = float((data.unit.scale / own.unit.scale).log())
+    factored = replace(factored, log_density=factored.log_density - unit)
     with step("inducing points"):
         return replace(factored, threshold=_threshold(choice, folds[0], data, setup))
 

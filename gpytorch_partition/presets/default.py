@@ -139,14 +139,14 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
     first, later = choosing_seconds(num_rows, num_columns, setup.options), later_seconds(num_rows, setup.options)
     expect(first + later)
     start = monotonic()
-    weights = data.weights
+    own = data
     with stage("choosing weights and noise"):
         choice, data = with_heavy_tails(choose(data, setup), data, setup)
     expect(later * (monotonic() - start) / first)  # as slow as before
     if not choice.is_rough:
         with stage("calibrating"):
             is_chosen_by_few = needs_calibration(len(data.y), setup.options)
-            choice = calibrate(choice, data, setup, weights) if is_chosen_by_few else widened(choice, data, setup)
+            choice = calibrate(choice, data, setup, own) if is_chosen_by_few else widened(choice, data, setup)
     return with_shape(choice, setup.options), data
 
 
