@@ -32,7 +32,7 @@ from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators import guards, quadrature
 from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, expected_iterations, solve_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
-from gpytorch_partition.operators.direct import DirectSolver, direct_solver, is_small
+from gpytorch_partition.operators.direct import MOST_COLUMNS, DirectSolver, direct_solver, is_small
 from gpytorch_partition.operators.feature_factor import FeatureFactor, feature_factor, has_feature_factor
 from gpytorch_partition.operators.few_clusters import FewClusters, few_clusters
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
@@ -253,7 +253,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def _is_small(self) -> bool:
-        """Whether the matrix itself is small enough for a factor, which takes seconds."""
         return is_small(self)
 
     @cached_property
@@ -289,6 +288,12 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def has_direct(self) -> bool:
         """Whether matrices are small enough for a factor."""
         return DirectSolver.is_possible(self._linear_op.evaluate_kernel())
+
+    @property
+    def knows_direct(self) -> bool:
+        """Whether the factor is known already."""
+        double = self if self._is_double else self.__dict__.get("in_double")
+        return double is not None and double.__dict__.get("direct") is not None
 
     @cached_property
     def direct(self) -> DirectSolver | None:
@@ -421,11 +426,12 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         self.check_resolution()
         solution, residual = direct.refined(columns)
         form = ((columns + residual) * solution).sum(-2, keepdim=True)
+        if direct.roots is None:
+            return CGResult(solution, form, None, 0, True, residual)
         norm, size = (each.norm(dim=-2, keepdim=True) for each in (residual, columns))
         if bool((norm > _LEAST_USE * size).any()):
             raise UnconvergedError(f"{self._too_little_noise}. {_REMEDY}")
-        state = CGState(norm, size, form, solution, residual)
-        is_certain = direct.roots is None or bool(certain(state).all())
+        is_certain = bool(certain(CGState(norm, size, form, solution, residual)).all())
         if not is_certain:
             told = f"{self._too_little_noise}: means and variances may be wrong. {_REMEDY}"
             warnings.warn(told, NumericalWarning, stacklevel=2)
@@ -487,7 +493,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """By a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
         double, columns = self.in_double, None if rhs is None else rhs.double()
         self.check_resolution()
-        if self._is_small:
+        if self._is_small and self.shape.numel() <= MOST_COLUMNS**2:
             with linear_settings.max_cholesky_size(self.size(-1)), linear_settings.fast_computations(log_prob=False):
                 form, determinant = double._usual(columns, logdet, reduce)
         else:

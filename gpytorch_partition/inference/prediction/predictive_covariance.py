@@ -14,6 +14,7 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import same_codes, same_indices
+from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
@@ -260,6 +261,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         if (posterior := self._factored_posterior) is not None:
             root = posterior.factored_root()
             return self._refusing_gradients((root @ root.mT).to(self.dtype))
+        self._check_iterations(self.size(-1))
         blocks = [
             self.prior[..., block].to_dense() - self.left @ self._solve_block(block)
             for block in self._blocks("predictive covariance")
@@ -267,6 +269,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         dense = torch.cat(blocks, -1)
         is_symmetric = self.left is self.right and not self.is_dense
         return self._refusing_gradients(0.5 * (dense + dense.mT) if is_symmetric else dense)
+
+    def _check_iterations(self, num_solves: int) -> None:
+        if not self.is_dense and (posterior := self._posterior) is not None:
+            posterior.check_iterations(num_solves, costs.conjugate_gradient_seconds(self.noisy, num_solves))
 
     def _solve_block(self, block: slice) -> Tensor:
         """Solutions for a block of test points."""

@@ -76,6 +76,7 @@ def test_means_of_missing_targets():
 
 def test_means_that_would_be_wrong_are_refused(monkeypatch):
     monkeypatch.setattr(direct, "MOST_ROWS", 5)
+    monkeypatch.setattr(direct, "MOST_COLUMNS", 5)
     cell = Cell("forest", torch.float64, "few rows", 1.0, 1e-8)
     with (
         linear_settings.max_cg_iterations(20),
