@@ -16,12 +16,12 @@ from linear_operator.operators import (
     LinearOperator,
     SumLinearOperator,
 )
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
     CGState,
@@ -549,7 +549,8 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached(name="dense_root")
     def _dense_root(self) -> Tensor:
-        return psd_safe_cholesky(self.to_dense())
+        self.check_resolution()
+        return stable_cholesky(self.to_dense()).to(self.dtype)
 
     def root_inv_decomposition(
         self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None
