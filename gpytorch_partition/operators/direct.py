@@ -8,10 +8,9 @@ With :math:`K = \Phi \Phi^\top` known by a sparse root of q columns, and :math:`
     A^{-1} = D^{-1} (I - \Phi B^{-1} \Phi^\top D^{-1}), \qquad \log |A| = \log |D| + \log |B|
 
 (Rasmussen & Williams 2006, appendix A.3), where the eigenvalues that are the noise alone, at least N - q, are exact.
-Up to 6,000 rows it is A itself that is factorized.
+Up to 10,000 rows it is A itself that is factorized, above by a root of 6,000 columns at most.
 
-This is a last resort for some thousands of rows or columns: where the noise is a millionth of the outputscale,
-iterations number thousands, and a factor takes seconds.
+Where the noise is a millionth of the outputscale, iterations number thousands, and a factor takes seconds.
 """
 
 from __future__ import annotations
@@ -20,12 +19,17 @@ import torch
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 from gpytorch_partition.stages import check_time
 
-MOST_ROWS = 6_000  # of a matrix that is factorized: 300 MB, and some seconds on one core
+# Rows of A that is factorized: 800 MB twice, one of them for a moment, and ten seconds on one core.
+MOST_ROWS = 10_000
+# Columns of a root whose B is; and rows of dense matrices with gradients or eigenvectors, several at a time.
+MOST_COLUMNS = 6_000
 _BLOCK_COLUMNS = 64  # columns of the root that are held at once
+_BLOCK_ROWS = 512  # rows of A that are computed at once
 _MOST_REFINEMENTS = 10
 
 
@@ -35,7 +39,7 @@ class DirectSolver:
 
     :param covariance: K, float64.
     :param noise: The diagonal of D, `*batch x N`, float64.
-    :raises torch.linalg.LinAlgError: If A is not positive definite in float64.
+    :raises torch.linalg.LinAlgError: If it is B that is factorized, and not positive definite in float64.
 
     Example:
         >>> from linear_operator.operators import DenseLinearOperator
@@ -49,8 +53,7 @@ class DirectSolver:
         self.covariance, self.noise = covariance, noise.unsqueeze(-1)
         # A's own factor is backward stable; in the other identity differences of large numbers lose digits.
         self.roots = None if is_small(covariance) else sparse_roots(covariance)
-        matrix = self._dense() if self.roots is None else self._inner()
-        self.factor = torch.linalg.cholesky(matrix)
+        self.factor = stable_cholesky(self._dense()) if self.roots is None else torch.linalg.cholesky(self._inner())
 
     @staticmethod
     def is_possible(covariance: LinearOperator) -> bool:
@@ -58,7 +61,7 @@ class DirectSolver:
         if is_small(covariance):
             return True
         roots = sparse_roots(covariance)
-        return roots is not None and sum(root.shape[-1] for root in roots) <= MOST_ROWS
+        return roots is not None and sum(root.shape[-1] for root in roots) <= MOST_COLUMNS
 
     def solve(self, rhs: Tensor) -> Tensor:
         r"""
@@ -70,16 +73,16 @@ class DirectSolver:
 
     def refined(self, rhs: Tensor) -> tuple[Tensor, Tensor]:
         r"""
-        :math:`A^{-1} V` and the residual (`*batch x N x t` each), by iterative refinement as long as that helps.
+        :math:`A^{-1} V` and the residual (`*batch x N x t` each), with B by iterative refinement as long as that helps.
 
-        With B each step leaves a share of the residual that grows with the rows and with one over the noise: 3e-5 for
+        Each step leaves a share of the residual that grows with the rows and with one over the noise: 3e-5 for
         50,000 rows and a noise of 5e-6 of the prior variance, of which no more than 1e-8 is left.
 
         :param rhs: V, float64.
         """
         solution = self._solve(rhs)
         residual = self._residual(rhs, solution)
-        for _ in range(_MOST_REFINEMENTS):
+        for _ in range(0 if self.roots is None else _MOST_REFINEMENTS):
             better = solution + self._solve(residual)
             left = self._residual(rhs, better)
             if not bool((left.norm(dim=-2) < 0.5 * residual.norm(dim=-2)).any()):
@@ -96,8 +99,14 @@ class DirectSolver:
         return inner if self.roots is None else inner + self.noise.log().sum((-2, -1))
 
     def _dense(self) -> Tensor:
-        dense = self.covariance.to_dense()
-        return dense + torch.diag_embed(self.noise.squeeze(-1).expand(dense.shape[:-1]))
+        """A, of which the lower triangle is computed, a block of rows at a time."""
+        dense = torch.zeros(self.covariance.shape, dtype=self.noise.dtype, device=self.noise.device)
+        for start in range(0, dense.shape[-1], _BLOCK_ROWS):
+            check_time()
+            rows = slice(start, min(start + _BLOCK_ROWS, dense.shape[-1]))
+            dense[..., rows, : rows.stop] = self.covariance[..., rows, : rows.stop].to_dense()
+        dense.diagonal(dim1=-2, dim2=-1).add_(self.noise.squeeze(-1))
+        return dense
 
     def _inner(self) -> Tensor:
         """B, a block of columns at a time."""
@@ -114,9 +123,14 @@ class DirectSolver:
 
     def _solve(self, rhs: Tensor) -> Tensor:
         if self.roots is None:
-            return torch.cholesky_solve(rhs, self.factor)
+            return self._substituted(rhs)
         scaled = rhs / self.noise
-        return scaled - self._values(torch.cholesky_solve(self._sums(scaled), self.factor)) / self.noise
+        return scaled - self._values(self._substituted(self._sums(scaled))) / self.noise
+
+    def _substituted(self, rhs: Tensor) -> Tensor:
+        """By two triangular solves, as `torch.cholesky_solve` copies the factor: for 64 columns four times as slow."""
+        half = torch.linalg.solve_triangular(self.factor, rhs, upper=False)
+        return torch.linalg.solve_triangular(self.factor.mT, half, upper=True)
 
     @property
     def _features(self) -> list[IncidenceLinearOperator]:
@@ -135,7 +149,7 @@ class DirectSolver:
 
 def is_small(covariance: LinearOperator) -> bool:
     """Whether the matrix itself (`*batch x N x N`) may be factorized."""
-    return covariance.shape.numel() <= MOST_ROWS**2
+    return covariance.shape.numel() <= (MOST_ROWS if covariance.dim() == 2 else MOST_COLUMNS) ** 2
 
 
 def sparse_roots(covariance: LinearOperator) -> list[IncidenceLinearOperator] | None:

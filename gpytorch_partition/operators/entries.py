@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 
 import torch
 from linear_operator.operators import DenseLinearOperator, DiagLinearOperator, LinearOperator
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.nystrom import nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.linalg.tall import tall_product, transposed_product
@@ -158,7 +158,8 @@ class _Inverse:
             blocks, roots = _own_blocks(entries, known, loadings, float(shift)), loadings @ root
             self.blocks = blocks.to(dtype)[patterns]
             self.roots = roots.to(dtype)[patterns]
-            self.cholesky = psd_safe_cholesky(_capacitance(self.factor, roots.mT @ blocks @ roots, patterns))
+            capacitance = _capacitance(self.factor, roots.mT @ blocks @ roots, patterns)
+            self.cholesky = stable_cholesky(capacitance).to(capacitance.dtype)
 
     @torch.no_grad()
     def __call__(self, values: Tensor) -> Tensor:
@@ -245,7 +246,7 @@ class WhiteEntries(NamedTuple):
         both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)
         # Entries that lack are taken for independent of the others, so that the factor's block is that of the others.
         blocks = torch.where(both, noise, torch.eye(len(noise)).to(noise))
-        whitening = both * torch.linalg.inv(torch.linalg.cholesky(blocks))
+        whitening = both * torch.linalg.inv(stable_cholesky(blocks)).to(blocks.dtype)
         return cls(rows, whitening[numbers[rows], tasks], len(known))
 
     def of_targets(self, targets: Tensor) -> Tensor:

@@ -24,8 +24,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.linalg.random import solver_generator
-from gpytorch_partition.operators.direct import MOST_ROWS as MOST_COLUMNS
-from gpytorch_partition.operators.direct import sparse_roots
+from gpytorch_partition.operators.direct import MOST_COLUMNS, sparse_roots
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator
 from gpytorch_partition.stages import check_time
 

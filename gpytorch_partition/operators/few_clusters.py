@@ -20,12 +20,12 @@ from functools import cached_property
 import torch
 from linear_operator import settings as linear_settings
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, LinearOperator
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
 _COUNTS: Key[Tensor] = Key("counts of co-occurrence")
@@ -56,7 +56,7 @@ class FewClusters:
     def factor(self) -> Tensor:
         """The Cholesky factor of B (`p x p`)."""
         inner = self.effects.unsqueeze(-1) * co_occurrences(self.covariance.left) * self.effects
-        return psd_safe_cholesky(inner + torch.eye(len(inner), dtype=inner.dtype, device=inner.device))
+        return stable_cholesky(inner + torch.eye(len(inner), dtype=inner.dtype, device=inner.device))
 
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:

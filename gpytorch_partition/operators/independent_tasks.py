@@ -21,6 +21,7 @@ import torch
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, LinearOperator
 from torch import Tensor
 
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 from gpytorch_partition.operators.tasks import RepeatedDiagLinearOperator, is_of_single_rows, single_task
@@ -45,7 +46,7 @@ class IndependentTasks:
         r"""W (`T x T`), a constant; its columns are the independent tasks."""
         with torch.no_grad():
             noise, tasks = self.noise.double(), self.task_covariance.double()
-            whitening = torch.linalg.inv(torch.linalg.cholesky(noise))
+            whitening = torch.linalg.inv(stable_cholesky(noise))
             vectors = torch.linalg.eigh(whitening @ tasks @ whitening.mT).eigenvectors
             return (whitening.mT @ vectors).to(self.covariance.dtype)
 

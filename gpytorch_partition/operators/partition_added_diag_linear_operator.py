@@ -18,12 +18,12 @@ from linear_operator.operators import (
     SumLinearOperator,
     TriangularLinearOperator,
 )
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from linear_operator.utils.memoize import cached
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
     CGState,
@@ -34,7 +34,7 @@ from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators import guards, quadrature
 from gpytorch_partition.operators.accuracy import FEWEST_ITERATIONS, expected_iterations, solve_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import as_columns
-from gpytorch_partition.operators.direct import DirectSolver, direct_solver, is_small
+from gpytorch_partition.operators.direct import MOST_COLUMNS, DirectSolver, direct_solver, is_small
 from gpytorch_partition.operators.feature_factor import FeatureFactor, feature_factor, has_feature_factor
 from gpytorch_partition.operators.few_clusters import FewClusters, few_clusters
 from gpytorch_partition.operators.guards import CovarianceOperator, check_dense
@@ -255,7 +255,6 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @property
     def _is_small(self) -> bool:
-        """Whether the matrix itself is small enough for a factor, which takes seconds."""
         return is_small(self)
 
     @cached_property
@@ -291,6 +290,12 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     def has_direct(self) -> bool:
         """Whether matrices are small enough for a factor."""
         return DirectSolver.is_possible(self._linear_op.evaluate_kernel())
+
+    @property
+    def knows_direct(self) -> bool:
+        """Whether the factor is known already."""
+        double = self if self._is_double else self.__dict__.get("in_double")
+        return double is not None and double.__dict__.get("direct") is not None
 
     @cached_property
     def direct(self) -> DirectSolver | None:
@@ -423,11 +428,12 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         self.check_resolution()
         solution, residual = direct.refined(columns)
         form = ((columns + residual) * solution).sum(-2, keepdim=True)
+        if direct.roots is None:
+            return CGResult(solution, form, None, 0, True, residual)
         norm, size = (each.norm(dim=-2, keepdim=True) for each in (residual, columns))
         if bool((norm > _LEAST_USE * size).any()):
             raise UnconvergedError(f"{self._too_little_noise}. {_REMEDY}")
-        state = CGState(norm, size, form, solution, residual)
-        is_certain = direct.roots is None or bool(certain(state).all())
+        is_certain = bool(certain(CGState(norm, size, form, solution, residual)).all())
         if not is_certain:
             told = f"{self._too_little_noise}: means and variances may be wrong. {_REMEDY}"
             warnings.warn(told, NumericalWarning, stacklevel=2)
@@ -489,7 +495,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         """By a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
         double, columns = self.in_double, None if rhs is None else rhs.double()
         self.check_resolution()
-        if self._is_small:
+        if self._is_small and self.shape.numel() <= MOST_COLUMNS**2:
             factor = CholLinearOperator(TriangularLinearOperator(double._dense_root()))
             form, determinant = factor.inv_quad_logdet(columns, logdet, reduce)
         else:
@@ -545,7 +551,8 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     @cached(name="dense_root")
     def _dense_root(self) -> Tensor:
-        return psd_safe_cholesky(self.to_dense())
+        self.check_resolution()
+        return stable_cholesky(self.to_dense()).to(self.dtype)
 
     def root_inv_decomposition(
         self, method: str | None = None, initial_vectors: Tensor | None = None, test_vectors: Tensor | None = None

@@ -33,10 +33,10 @@ from collections.abc import Callable
 
 import torch
 from linear_operator.operators import ConstantDiagLinearOperator, DiagLinearOperator, LinearOperator
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.nystrom import NystromFactor, nystrom_factor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.linalg.tall import tall_product, transposed_product
@@ -117,7 +117,7 @@ class NystromPreconditioner(LinearOperator):
         with torch.no_grad():
             shifted, root = self._shifted_noise.detach(), self.factor.root
             scaled = root / shifted if shifted.shape[-2] > 1 else root
-            cholesky = psd_safe_cholesky(self._capacitance.detach())
+            cholesky = stable_cholesky(self._capacitance.detach()).to(root.dtype)
             scale = self.scale.detach()[..., None, None]
 
         def inverse(rhs: Tensor) -> Tensor:
@@ -132,9 +132,9 @@ class NystromPreconditioner(LinearOperator):
         r""":math:`\log |P|` (`*batch`), differentiable with respect to s and D."""
         shifted = self._shifted_noise
         repeat = self.shape[-1] if shifted.shape[-2] == 1 else 1
-        cholesky = psd_safe_cholesky(self._capacitance)
+        cholesky = stable_cholesky(self._capacitance)
         inner = 2 * cholesky.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return inner + repeat * shifted.log().sum((-2, -1))
+        return inner.to(shifted.dtype) + repeat * shifted.log().sum((-2, -1))
 
     def sample(self, num_samples: int, generator: torch.Generator | None = None) -> Tensor:
         """Exact samples from N(0, P), `*batch x N x num_samples`. (Default generator: the global one.)"""

@@ -70,8 +70,8 @@ class Options:
     :param fewer_folds_above: Numbers of rows, above each of which there is a fold less, down to two.
     :param least_noise_gain: Nats that a noise which varies must gain.
     :param least_tail_gain: Nats that Student-t noise must gain.
-    :param least_discount_gain: Nats a row that discounting rows with large errors must gain beside Student-t noise:
-        rows are discounted by the errors of models that have seen the rows which judge, so that a little is no evidence.
+    :param least_discount_gain: Nats a row that discounting rows with large errors must gain beside Student-t noise.
+        Rows are discounted by the errors of models that have seen the rows which judge: a little is no evidence.
     :param num_noise_trees: Trees of the forest that says where the noise is.
     :param least_noise: Least noise, in variances of the targets; a likelihood's constraint is half of it.
     :param least_weight: Least weight, in variances of the targets: a part of less is left out.

@@ -23,7 +23,7 @@ from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
 from gpytorch_partition.kernels.random_binning_kernel import RandomBinningKernel
-from gpytorch_partition.operators.direct import MOST_ROWS
+from gpytorch_partition.operators.direct import MOST_COLUMNS
 from gpytorch_partition.training.marginal_likelihood import (
     MarginalLikelihoodFit,
     check_likelihood,
@@ -194,7 +194,7 @@ def _exact_method(scaled: ScaledCovariance) -> str | None:
     """The method for what Lanczos quadrature does not resolve; None where it would take too long."""
     if scaled.level is None and costs.decomposition_seconds(scaled.covariance.left) <= _MOST_SECONDS:
         return "feature_space"
-    return "dense" if scaled.num_rows <= MOST_ROWS else None
+    return "dense" if scaled.num_rows <= MOST_COLUMNS else None
 
 
 def _measures(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Iterator[SpectralMeasure]:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import gpytorch
 import torch
@@ -16,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import gpytorch_partition
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
+from gpytorch_partition.operators import direct
 from tests.extremes.problems import Cell, Exact, exact, model_of, rows
 
 NUM_SAMPLES = 32
@@ -58,6 +60,8 @@ def _settings(cell: Cell) -> Iterator[None]:
     )
     limit = settings.max_cholesky_size(400) if cell.path == "few rows" else nullcontext()
     with ExitStack() as stack:
+        if cell.path == "many rows":
+            stack.enter_context(patch.object(direct, "MOST_ROWS", cell.num_rows - 1))
         if cell.path != "defaults":
             stack.enter_context(gpytorch_partition.settings.iterative())
             stack.enter_context(limit)

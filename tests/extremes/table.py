@@ -30,10 +30,10 @@ Each cell tells of five quantities, in this order: {", ".join(QUANTITIES)}.
 Paths: dense, {PATHS["dense"]} rows; defaults, {PATHS["defaults"]:,} rows in GPyTorch's default settings, above the 800
 up to which its algebra is dense; iterative, {PATHS["iterative"]:,} rows, above the {2000:,} up to which algebra is
 dense inside `gpytorch_partition.settings.iterative()`; feature space, as many rows, with
-`predictive_variances("feature_space")`; many rows, {PATHS["many rows"]:,}, above the 6,000 of which the matrix may be
-factorized, with a forest of leaves of 130 rows. GPyTorch's own `variance` is at least 1e-6 in float32 and 1e-10 in
-float64, with a warning. `python -m tests.extremes > docs/extremes.md` makes this page, in an hour of
-one core; `--all` takes all decades but every other one.
+`predictive_variances("feature_space")`; many rows, {PATHS["many rows"]:,}, where the matrix is not factorized, as it
+is up to 10,000, but that of clusters, with a forest of leaves of 130 rows. GPyTorch's own `variance` is at least
+1e-6 in float32 and 1e-10 in float64, with a warning. `python -m tests.extremes > docs/extremes.md` makes this
+page, in an hour of one core; `--all` takes all decades but every other one.
 """
 
 _LETTERS = {"right": ".", "warned": "w", "refused": "r", "WRONG": "X"}

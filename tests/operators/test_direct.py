@@ -54,6 +54,23 @@ def test_solves_and_log_determinants(name, constant, most, monkeypatch):
     torch.testing.assert_close(solver.log_determinant(), values.log().sum(), rtol=1e-6, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", COVARIANCES)
+def test_the_factor_is_filled_by_blocks_of_rows(name, monkeypatch):
+    monkeypatch.setattr(direct, "_BLOCK_ROWS", 7)
+    noise = torch.linspace(1e-3, 1e-2, N).double()
+    factor = DirectSolver(COVARIANCES[name], noise).factor
+    torch.testing.assert_close(factor @ factor.mT, COVARIANCES[name].to_dense() + noise.diag())
+
+
+def test_a_matrix_without_a_cholesky_factor_is_solved_nevertheless():
+    """A noise that rounding loses: the solution has a small residual, and a warning tells of the noise."""
+    covariance = COVARIANCES["sum"]
+    operator, columns = covariance.add_diagonal(torch.tensor(1e-30).double()), covariance.to_dense()[:, :2]
+    with pytest.warns(NumericalWarning, match="too little|resolve"):
+        found = operator.precise_solution(columns, relative_residual(1e-10))
+    assert (covariance.matmul(found.solution) - columns).norm() < 1e-6 * columns.norm()
+
+
 def test_eigenvalues_that_are_the_noise_alone_are_exact(monkeypatch):
     """Fifty of sixty eigenvalues, of ten clusters: the log determinant at a noise far below the roundoff of float64."""
     monkeypatch.setattr(direct, "MOST_ROWS", N - 1)
@@ -79,6 +96,7 @@ def test_solves_that_conjugate_gradients_do_not_finish_are_right(dtype):
 
 def test_without_a_factor_there_is_a_warning(monkeypatch):
     monkeypatch.setattr(direct, "MOST_ROWS", 5)
+    monkeypatch.setattr(direct, "MOST_COLUMNS", 5)
     with (
         linear_settings.max_cholesky_size(10),
         linear_settings.max_cg_iterations(3),
@@ -141,6 +159,7 @@ def test_the_bias_of_a_quadrature_is_bounded(steps, padding):
 
 def test_a_quadrature_that_is_far_off_is_warned_of_where_nothing_is_better(monkeypatch):
     monkeypatch.setattr(direct, "MOST_ROWS", 5)
+    monkeypatch.setattr(direct, "MOST_COLUMNS", 5)
     operator = COVARIANCES["flat"].add_diagonal(torch.tensor(1e-7).double())
     with (
         linear_settings.max_cholesky_size(10),

@@ -14,6 +14,7 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import same_codes, same_indices
+from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
@@ -29,6 +30,7 @@ from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import predictive_variances
 
 _BLOCK_COLUMNS = 64  # test points solved for at once by conjugate gradients, at most
+_WIDE_BLOCK = 512  # the same by a factor: columns of a covariance take a third of the time
 _BLOCK_ENTRIES = 2**25  # entries of one block of right-hand sides, at most
 _ROUNDOFFS = 16  # smallest relative residual that rounding allows, in units of roundoff
 # Error of a variance, the difference of two numbers, in units of roundoff of the prior one: 11 were seen in float32.
@@ -87,7 +89,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
     rounding, and the value is an upper bound.
 
     Where conjugate gradients do not get there, because the noise is tiny beside the prior variance, or because rounding
-    of float32 does not let them, all is computed again in float64, by a factor for some thousands of rows
+    of float32 does not let them, or a factor takes less time, all is computed again in float64, by a factor for up to
+    10,000 rows
     (:mod:`gpytorch_partition.operators.direct`); where that fails too, there is a `NumericalWarning`. So is dense
     algebra in float32 where the noise is less than a hundredth of the prior variance.
 
@@ -260,6 +263,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         if (posterior := self._factored_posterior) is not None:
             root = posterior.factored_root()
             return self._refusing_gradients((root @ root.mT).to(self.dtype))
+        self._check_iterations(self.size(-1))
         blocks = [
             self.prior[..., block].to_dense() - self.left @ self._solve_block(block)
             for block in self._blocks("predictive covariance")
@@ -267,6 +271,10 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         dense = torch.cat(blocks, -1)
         is_symmetric = self.left is self.right and not self.is_dense
         return self._refusing_gradients(0.5 * (dense + dense.mT) if is_symmetric else dense)
+
+    def _check_iterations(self, num_solves: int) -> None:
+        if not self.is_dense and (posterior := self._posterior) is not None:
+            posterior.check_iterations(num_solves, costs.conjugate_gradient_seconds(self.noisy, num_solves))
 
     def _solve_block(self, block: slice) -> Tensor:
         """Solutions for a block of test points."""
@@ -438,7 +446,8 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         """Test points in blocks whose dense columns stay small; batch elements count as columns."""
         column = self.right.batch_shape.numel() * self.right.size(-1)
         size = max(1, _BLOCK_ENTRIES // max(1, column))
-        size = size if self.is_dense else min(_BLOCK_COLUMNS, size)
+        is_factored = self.is_precise and self.noisy.has_direct
+        size = size if self.is_dense else min(_WIDE_BLOCK if is_factored else _BLOCK_COLUMNS, size)
         starts = range(0, self.right.size(-2), size)
         return progress([slice(start, start + size) for start in starts], description)
 

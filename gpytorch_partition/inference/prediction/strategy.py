@@ -29,7 +29,7 @@ from gpytorch_partition.linalg.conjugate_gradients import (
 )
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import structured_terms
-from gpytorch_partition.operators.direct import MOST_ROWS
+from gpytorch_partition.operators.direct import MOST_COLUMNS, MOST_ROWS
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 
@@ -302,7 +302,7 @@ def _checked(noisy: PartitionAddedDiagLinearOperator, offset: Tensor) -> Tensor:
             f"{noisy.noise_share:.1e} of the prior variance: conjugate gradients did not converge in "
             f"{found.iterations} iterations of float64. Raise the noise (a constraint of the likelihood), lower the "
             "outputscale, raise linear_operator.settings.max_cg_iterations, or take fewer rows or clusters: up to "
-            f"{MOST_ROWS:,} of either are factorized"
+            f"{MOST_ROWS:,} rows or {MOST_COLUMNS:,} clusters are factorized"
         )
     return found.solution
 

@@ -392,7 +392,7 @@ class TestChoice:
     def test_float64_is_expected_to_take_longer(self, posterior):
         double = KERNELS["fast cluster"]().double()(X.double()).evaluate_kernel()
         double = double.add_diagonal(torch.tensor([0.1], dtype=torch.float64))
-        assert costs.sample_seconds(double) == pytest.approx(5 * costs.sample_seconds(posterior.noisy))
+        assert costs.sample_seconds(double, 512) == pytest.approx(5 * costs.sample_seconds(posterior.noisy, 512))
 
     def test_a_factor_that_is_there_is_free_for_its_values(self, posterior):
         rows = posterior.covariance.left
@@ -416,9 +416,9 @@ class TestChoice:
         assert costs.conjugate_gradient_seconds(noisy, 9) == pytest.approx(
             2 * costs.conjugate_gradient_seconds(louder, 9)
         )
-        assert costs.sample_seconds(noisy) > costs.sample_seconds(louder) > 0
+        assert costs.sample_seconds(noisy, 512) > costs.sample_seconds(louder, 512) > 0
         silent = ClusterPosterior((posterior.covariance * 0.0).add_diagonal(torch.tensor([0.0])), posterior.points)
-        assert costs.sample_seconds(silent.noisy) > 0
+        assert costs.sample_seconds(silent.noisy, 512) > 0
 
 
 def _all_parts():

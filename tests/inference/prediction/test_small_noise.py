@@ -8,6 +8,7 @@ import torch
 from linear_operator import settings as linear_settings
 
 from gpytorch_partition import settings
+from gpytorch_partition.inference.prediction import cluster_posterior, costs
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
 from gpytorch_partition.operators import direct
 from tests.extremes.problems import Cell, exact, model_of, rows
@@ -48,6 +49,42 @@ def test_products_and_parts_are_those_of_the_whole_matrix():
     torch.testing.assert_close(covariance[:5, 5:9].to_dense(), true[:5, 5:9], rtol=0.05, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", ["landmark sum", "forest"])
+def test_a_factor_is_taken_where_it_costs_less_than_iterations(kernel, dtype, monkeypatch):
+    """At a noise that iterations would reach as well; all that follows is by the same factor."""
+    monkeypatch.setattr(costs, "direct_seconds", lambda *_: 0.0)
+    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 1.0)
+    monkeypatch.setattr(costs, "feature_factor_seconds", lambda *_: 1.0)
+    cell = Cell(kernel, dtype, "few rows", 1.0, 0.1)
+    covariance, true = posterior(cell).lazy_covariance_matrix, exact(cell).covariance()
+    accuracy = {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(covariance.diagonal().double(), true.diagonal(), **accuracy)
+    assert covariance.noisy.knows_direct
+    torch.testing.assert_close(covariance.to_dense().double(), true, **accuracy)
+    torch.testing.assert_close(posterior(cell).mean.double(), exact(cell).mean(), rtol=0, atol=0.01)
+    samples = covariance.zero_mean_mvn_samples(2000).double()
+    torch.testing.assert_close(samples.var(0), true.diagonal(), rtol=0.2, atol=0)
+
+
+def test_a_factor_is_not_made_where_iterations_cost_less(monkeypatch):
+    monkeypatch.setattr(costs, "direct_seconds", lambda *_: 1e9)
+    covariance = posterior(Cell("landmark sum", torch.float64, "few rows", 1.0, 0.1)).lazy_covariance_matrix
+    assert bool((covariance.diagonal() > 0).all())
+    assert covariance.to_dense().shape == (40, 40)
+    assert not covariance.noisy.knows_direct
+
+
+def test_very_many_points_are_sampled_by_the_factor(monkeypatch):
+    monkeypatch.setattr(cluster_posterior, "MOST_ROWS", 20)
+    cell = Cell("landmark sum", torch.float64, "few rows", 1.0, 1e-6)
+    with settings.num_variance_samples(8):
+        covariance = posterior(cell).lazy_covariance_matrix
+        of_samples = covariance.diagonal()
+    assert covariance.noisy.knows_direct
+    assert (of_samples / exact(cell).covariance().diagonal() - 1).abs().max() > 0.05
+
+
 @pytest.mark.parametrize("method", ["samples", "feature_space", "conjugate_gradients"])
 def test_every_method_for_variances(method):
     cell = Cell("forest", torch.float32, "few rows", 1.0, 1e-7)
@@ -76,6 +113,7 @@ def test_means_of_missing_targets():
 
 def test_means_that_would_be_wrong_are_refused(monkeypatch):
     monkeypatch.setattr(direct, "MOST_ROWS", 5)
+    monkeypatch.setattr(direct, "MOST_COLUMNS", 5)
     cell = Cell("forest", torch.float64, "few rows", 1.0, 1e-8)
     with (
         linear_settings.max_cg_iterations(20),
