@@ -147,7 +147,7 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
         with stage("calibrating"):
             is_chosen_by_few = needs_calibration(len(data.y), setup.options)
             choice = calibrate(choice, data, setup, own) if is_chosen_by_few else widened(choice, data, setup)
-    return with_shape(choice, setup.options), data
+    return with_shape(choice, data, setup.options), data
 
 
 def default_kernel(

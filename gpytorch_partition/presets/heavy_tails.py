@@ -69,18 +69,20 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     return (found, weighted) if is_better else (choice, data)
 
 
-def with_shape(choice: Choice, options: Options) -> Choice:
+def with_shape(choice: Choice, data: TrainingData, options: Options) -> Choice:
     r"""
     Return the choice with Student-t noise of the same variance, if held-out rows gain 5 nats by the shape alone.
 
     Means and deviations stay as they are; quantiles and densities become those of the noise that held-out rows have
-    had. Where rows were discounted, noise is Student's t already.
+    had. Where rows were discounted, noise is Student's t already; it stays Gaussian where outliers lie on one side, or
+    more than a quarter of the targets are the same number.
 
     :param choice: The choice, with the variances that new observations will have.
+    :param data: Rows and targets that it was made by.
     :param options: Those of the model.
     """
     rows = choice.held_out
-    if choice.tails is not None or choice.long_tail is not None or not len(rows.rows):
+    if choice.tails is not None or choice.long_tail is not None or _has_common_value(data.y):
         return choice
     found = []
     for df in DEGREES_OF_FREEDOM:

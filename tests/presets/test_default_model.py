@@ -280,7 +280,9 @@ FORESTS_ONLY = Choice({"forest": 1.0}, None, 0.1, 0.0, None, 0.0, torch.arange(5
 def held_out(num_variances=10):
     """What a model says of every second row."""
     fold = np.arange(0, 300, 2), np.arange(1, 300, 2)
-    return calibration._held_out(FORESTS_ONLY, fold, STEPPED, setup(), num_variances=num_variances)
+    same = setup()
+    model = calibration._fold_model(FORESTS_ONLY, fold, STEPPED, same, num_variances=num_variances)
+    return calibration._held_out(FORESTS_ONLY, model, STEPPED, same, None)
 
 
 def test_variances_for_the_calibration_come_from_all_over_the_rows():
@@ -309,9 +311,9 @@ def recorded_calls(monkeypatch, what):
     """Something of each call of `_held_out`, given the choice, how many variances are wanted, and what it says."""
     calls, original = [], calibration._held_out
 
-    def recorded(chosen, *args, num_variances):
-        found = original(chosen, *args, num_variances=num_variances)
-        calls.append(what(chosen, num_variances, found))
+    def recorded(chosen, model, *args):
+        found = original(chosen, model, *args)
+        calls.append(what(chosen, model.num_variances, found))
         return found
 
     monkeypatch.setattr(calibration, "_held_out", recorded)
@@ -320,19 +322,22 @@ def recorded_calls(monkeypatch, what):
 
 def test_models_of_folds_have_what_inducing_points_leave_out_as_noise(monkeypatch):
     calls = recorded_calls(monkeypatch, lambda chosen, *_: (chosen.noise, chosen.threshold))
-    calibration.calibrate(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
+    calibration.calibrate(SMOOTH_ONLY, DATA, setup(most_inducing_points=10), DATA)
     noise = 0.1 + calibration._unspanned_variance(SMOOTH_ONLY, DATA, setup(most_inducing_points=10))
     assert noise > 0.2
-    assert calls == 5 * [(pytest.approx(noise), None)]
+    assert calls[:5] == 5 * [(pytest.approx(noise), None)]
+    assert len(calls) > 5  # those with variances again, with the noise that was found
+    assert len({*calls[5:]}) == 1
 
 
 @pytest.mark.parametrize(("enough", "most", "folds"), [(20, 1_000, 1), (120, 1_000, 3), (61, 20, 4), (60, 20, 3)])
 def test_variances_come_from_as_few_folds_as_have_enough(enough, most, folds, monkeypatch):
     calls = recorded_calls(monkeypatch, lambda _, wanted, found: (wanted, len(found.rows), found.has_variance.sum()))
-    calibration.calibrate(FORESTS_ONLY, STEPPED, setup(enough_variances=enough, most_variances=most))
+    calibration.calibrate(FORESTS_ONLY, STEPPED, setup(enough_variances=enough, most_variances=most), STEPPED)
     wanted, rows, found = zip(*calls)
-    assert list(wanted) == folds * [most] + (5 - folds) * [0]
-    assert list(found) == [*(min(most, number) for number in rows[:folds]), *(5 - folds) * [0]]
+    assert list(found[:5]) == [*(min(most, number) for number in rows[:folds]), *(5 - folds) * [0]]
+    assert list(wanted) == [*found[:5], *found[:folds]]
+    assert found[5:] == rows[5:] == found[:folds]  # the rows that judge, again
 
 
 @pytest.mark.parametrize(("enough", "folds"), [(30, 1), (10**6, 5)])
@@ -341,7 +346,8 @@ def test_so_many_folds_that_there_are_enough_residuals(enough, folds, monkeypatc
     monkeypatch.setattr(
         calibration, "grow_residual_forest", lambda x, r, **o: (sizes.append(len(r)), original(x, r, **o))[1]
     )
-    calibration.calibrate(FORESTS_ONLY, TrainingData(X, STEPS + 0.1 * NORMAL), setup(enough_residuals=enough))
+    data = TrainingData(X, STEPS + 0.1 * NORMAL)
+    calibration.calibrate(FORESTS_ONLY, data, setup(enough_residuals=enough), data)
     assert sizes[0] == pytest.approx(folds / 5 * 250, abs=15)
 
 
@@ -365,14 +371,21 @@ def test_factors_and_noise_that_suit_the_residuals_are_found(exponent):
     some = torch.where(known, variances, torch.nan)
     seen = calibration._HeldOut(torch.arange(2 * number), residuals, some, factors)
     chosen = Choice({"forest": 1.0, "linear": 2.0}, None, 0.5, 0.0, None, 0.0, torch.arange(3))
-    found = calibration._with_factors(chosen, seen, Forest(log_ratios), Options())
+    found = calibration._with_noise(chosen, seen, Forest(log_ratios), Options())
     assert found.outputscales["forest"] == pytest.approx(3.0, rel=0.2)
     assert found.outputscales["linear"] == 2 * found.outputscales["forest"]
     assert found.noise == pytest.approx(3.0, rel=0.2)
     assert found.exponent == pytest.approx(exponent, abs=0.15)
     assert (found.noise_forest is None) == (exponent == 0)
+    again = calibration._HeldOut(seen.rows[known], residuals[known], 6.0 * variances[known], factors[known])
+    judged = calibration._with_factors(found, again, log_ratios[known], Options())
+    ratio = judged.outputscales["forest"] / found.outputscales["forest"]
+    assert ratio == pytest.approx(0.5, rel=0.2)  # variances were twice too large
+    assert judged.factor == pytest.approx(1 / ratio, rel=0.1)
+    assert judged.factor * judged.noise == pytest.approx(found.noise, rel=0.1)
     density = torch.distributions.Normal(0.0, truth.sqrt()[known]).log_prob(residuals[known]).mean()
-    assert found.log_density == pytest.approx(density.item(), abs=0.01)
+    assert judged.log_density == pytest.approx(density.item(), abs=0.01)
+    assert judged.log_density == pytest.approx(judged.held_out.log_density() - 2 / len(again.rows))
 
 
 @pytest.mark.parametrize("threshold", [None, 0.25])
@@ -531,11 +544,13 @@ def test_categories_and_their_state():
 def test_calibration_learns_from_no_more_rows_than_asked(monkeypatch):
     seen = []
 
-    def assemble_seen(chosen, data, setup):
-        seen.append((len(data.rows), setup.options.most_inducing_points))
-        return assemble(chosen, data, setup)
+    original = calibration.new_parts
 
-    monkeypatch.setattr(calibration, "assemble", assemble_seen)
+    def new_parts_seen(inputs, names):
+        seen.append((len(inputs.x), inputs.setup.options.most_inducing_points))
+        return original(inputs, names)
+
+    monkeypatch.setattr(calibration, "new_parts", new_parts_seen)
     few = {"num_trees": 10, "num_slope_trees": 5, "num_boosted_trees": 10, "num_shallow_boosted_trees": 10}
     options = Options(**few, num_folds=2, fewest_choosing_rows=100, most_loadings=300 * 40, num_calibration_folds=3)
     y = SMOOTH + 0.1 * NORMAL
