@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
+
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 
 # Columns of the sketch in a product: enough to share the reading of the matrix, few enough to bound the workspace.
 _COLUMNS_PER_PRODUCT = 32
@@ -60,7 +61,7 @@ def nystrom_factor(
     image = image.add_(jitter * sketch)
     core = (sketch.mT @ image).double()
     del sketch
-    triangle = psd_safe_cholesky(0.5 * (core + core.mT))
+    triangle = stable_cholesky(0.5 * (core + core.mT))
     image = torch.linalg.solve_triangular(triangle.to(dtype), image.mT, upper=False).mT
     basis, small = torch.linalg.qr(image)
     vectors, singular, _ = torch.linalg.svd(small)
