@@ -157,7 +157,7 @@ def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
 
 
 def _noise(choice: Choice, unit: float, options: Options) -> Noise:
-    constraint = GreaterThan(0.5 * options.least_noise * unit)
+    constraint = GreaterThan(0.5 * min(options.least_noise, choice.noise) * unit)  # calibration may scale it down
     if choice.noise_forest is None:
         noise = HomoskedasticNoise(noise_constraint=constraint)
     else:

@@ -30,9 +30,9 @@ class Table(NamedTuple):
     """Training rows, new ones, and the names of what was done to make them."""
 
     kinds: tuple[str, ...]
-    X: pd.DataFrame
+    X: pd.DataFrame | np.ndarray
     y: np.ndarray
-    new: pd.DataFrame
+    new: pd.DataFrame | np.ndarray
     weights: np.ndarray | None
 
 
@@ -51,6 +51,8 @@ def random_table(seed: int, num_rows: int | None = None) -> Table:
     for name in new.select_dtypes("float"):
         new[name] += random.choice([0, 1e-6, 0.1, 1]) * new[name].abs().mean() * random.randn(len(new))
     weights = random.choice([1e-6, 0.5, 1, 1e3], len(X)) if random.rand() < 0.15 else None
+    if set(X.dtypes) == {np.dtype(float)} and random.rand() < 0.5:
+        X, new = X.to_numpy(), new.to_numpy()
     return Table((*sorted(set(kinds)), target, change), X, y, new, weights)
 
 
