@@ -175,7 +175,10 @@ def check(table: Table, options: Options | None = SMALL) -> PartitionGPRegressor
         model = PartitionGPRegressor(random_state=0, options=options, verbose=0)
         model.fit(table.X, table.y, sample_weight=table.weights)
         for X in (table.X, table.new):
-            _check_predictions(*model.predict(X, return_std=True, quantiles=(0.05, 0.95)))
+            mean, deviation, ends = model.predict(X, return_std=True, quantiles=(0.05, 0.95))
+            _check_predictions(mean, deviation, ends)
+            noise = model._noise_of(model._points(model._checked_rows(X)))
+            assert (deviation**2 >= 0.99 * noise).all()
         assert str(model.summary())
         judgement = model.judge(table.X, table.y)
         assert all(np.isfinite(values).all() for values in (judgement.log_density, judgement.crps))

@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 import gpytorch_partition
 from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.kernels import PartitionKernel
 from gpytorch_partition.presets import Options
 from tests.presets.random_tables import SMALL, check, random_table
 
@@ -40,6 +42,27 @@ def test_three_hundred_random_small_tables_have_models(first):
 @pytest.mark.parametrize("seed", range(3))
 def test_random_small_tables_have_default_models(seed):
     check(random_table(seed, num_rows=60), Options())
+
+
+@pytest.mark.parametrize("seed", [1037, 1137])
+def test_a_table_of_hardly_any_noise_is_summed_in_float64(seed):
+    model = check(random_table(seed))
+    sums = [kernel.sum_dtype for kernel in model.kernel_.modules() if isinstance(kernel, PartitionKernel)]
+    assert sums
+    assert not any(sums)
+    restored = PartitionGPRegressor.from_state(model.to_state())
+    X = random_table(seed).new
+    for one, other in zip(model.predict(X, return_std=True), restored.predict(X, return_std=True)):
+        assert_array_equal(one, other)
+
+
+def test_a_table_without_noise_may_be_calibrated_to_less_than_the_least():
+    random = np.random.RandomState(0)
+    X = random.randn(1_600, 3)
+    options = replace(SMALL, fewest_choosing_rows=100, choosing_share=0.06)
+    model = PartitionGPRegressor(random_state=0, options=options).fit(X, X[:, 0])
+    assert model.noise_ < 0.5 * options.least_noise * X[:, 0].var()
+    assert_allclose(model.predict(X), X[:, 0], atol=0.05)
 
 
 class Failing:
