@@ -9,6 +9,7 @@ import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.distributions.multivariate_normal import kl_mvn_mvn
 from gpytorch.mlls import LeaveOneOutPseudoLikelihood
+from gpytorch.settings import min_variance
 from linear_operator import settings as linear_settings
 from linear_operator.operators import AddedDiagLinearOperator, LinearOperator, MaskedLinearOperator
 from torch import Tensor
@@ -109,6 +110,23 @@ class PartitionMultivariateNormal(MultivariateNormal):
             f"{type(covariance).__name__}, which may be singular: use likelihood(distribution), or "
             "distribution.add_jitter(noise), or raise linear_operator.settings.max_cholesky_size for dense algebra"
         )
+
+
+def marginal_variances(distribution: MultivariateNormal) -> Tensor:
+    """
+    Compute variances (`*batch x N`), those below `gpytorch.settings.min_variance` raised to it, without a warning.
+
+    `variance` warns of them, but where targets have hardly any noise a function is as certain.
+
+    :param distribution: A normal distribution of N values.
+
+    Example:
+        >>> from linear_operator.operators import DiagLinearOperator
+        >>> marginal_variances(MultivariateNormal(torch.zeros(2), DiagLinearOperator(torch.tensor([1.0, 0.0]))))
+        tensor([1.0000e+00, 1.0000e-06])
+    """
+    variances = distribution.lazy_covariance_matrix.diagonal(dim1=-1, dim2=-2)
+    return variances.clamp_min(min_variance.value(variances.dtype))
 
 
 def _observed(covariance: Any) -> Any:

@@ -6,15 +6,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.distributions import MultivariateNormal
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.summary import noise_variances
 from gpytorch_partition.estimators.uncertainty import gaussian_quantiles, heavy_quantiles, predictive
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.likelihoods import student_t_noise
+from gpytorch_partition.models.counted_gp import CountedPosterior
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.progress import progress, ticking, verbosity
@@ -118,7 +121,7 @@ class Moments:
                 return self._moments_of_targets(rows, with_std, include_noise)
             found = self._predictive(rows, include_noise)
             mean = self._unit.undo(found.mean).numpy()
-            variance = found.variance.double().numpy() if with_std else np.empty(0)
+            variance = _variances(found).double().numpy() if with_std else np.empty(0)
         return mean, np.sqrt(variance) * self._y_scale
 
     def _samples_of_variances(self: Any, include_noise: bool) -> settings.num_variance_samples:
@@ -140,3 +143,7 @@ class Moments:
         if (unknown := self._unknown_cells(rows, True, include_noise)) is None:
             return mean, covariance
         return unknown.mean(mean), covariance + np.diag(unknown.variance(len(rows)))
+
+
+def _variances(found: MultivariateNormal | CountedPosterior) -> Tensor:
+    return found.variance if isinstance(found, CountedPosterior) else marginal_variances(found)

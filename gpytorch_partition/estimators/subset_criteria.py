@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.linalg import solve_triangular
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import check_cv, cross_val_score
+
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 
 # Numbers in the matrices solved at once (32 MiB).
 _BLOCK_NUMEL = 2**22
@@ -92,7 +95,8 @@ class LinearCriterion:
 
     def _leave_one_out(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> float:
         """Residuals over one less the leverages, which are columns' norms under the factor of the correlations."""
-        factor = np.linalg.cholesky(self.correlations[np.ix_(mask, mask)] + _JITTER * np.eye(mask.sum()))
+        correlations = self.correlations[np.ix_(mask, mask)] + _JITTER * np.eye(mask.sum())
+        factor = stable_cholesky(torch.from_numpy(correlations)).numpy()
         scaled = solve_triangular(factor, x[:, mask].T, lower=True)
         residuals = y - scaled.T @ (scaled @ y) / len(x)
         leverages = (1 + np.square(scaled).sum(0)) / len(x)

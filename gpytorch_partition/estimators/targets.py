@@ -20,6 +20,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.tables import refuse_times
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.presets.assembly import own_description, unfitted_kernel
 from gpytorch_partition.stages import stage
@@ -198,7 +199,7 @@ def fit_targets(
 def _first_component(y: Tensor) -> Tensor:
     """The first principal component of targets (`N`), of unit variance."""
     centred = y.double() - y.double().mean(0)
-    component = centred @ torch.linalg.eigh(centred.mT @ centred).eigenvectors[:, -1]
+    component = centred @ stable_eigh(centred.mT @ centred)[1][:, -1]
     return component / component.std().clamp_min(torch.finfo(component.dtype).tiny)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from gpytorch.kernels import Kernel, MaternKernel
 from linear_operator import to_dense
-from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
 from gpytorch_partition.clusters.cache import Key
@@ -20,6 +19,7 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.partition_kernel import training_points
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.landmarks import LandmarkPartition, choose_landmarks
@@ -203,7 +203,7 @@ class LandmarkKernel(ClusterKernel):
         landmarks, size = self.landmarks.landmarks, max(1, _ENTRIES // self.num_landmarks)
         within = self._dense(landmarks, landmarks)
         jitter = _RELATIVE_JITTER * within.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-        root = psd_safe_cholesky(within + jitter * torch.eye(self.num_landmarks).to(within))
+        root = stable_cholesky(within + jitter * torch.eye(self.num_landmarks).to(within))
         blocks = [
             torch.linalg.solve_triangular(root.mT, cross, upper=True, left=False).to(dtype)
             for cross in (self._dense(block, landmarks) for block in x.double().split(size, -2))

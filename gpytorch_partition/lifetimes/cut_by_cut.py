@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.partitions.mondrian.trees import Cells, MondrianTrees
 from gpytorch_partition.progress import progress
 
@@ -73,7 +74,7 @@ class _SchurComplement:
         self.kept, self.eliminated = is_cut.nonzero().squeeze(-1), (~is_cut).nonzero().squeeze(-1)
         among, across = counts[self.eliminated][:, self.eliminated], counts[self.eliminated][:, self.kept]
         among.diagonal().add_(self.regression.ridge)
-        factor = torch.linalg.cholesky(among)
+        factor = stable_cholesky(among)
         solved = torch.cholesky_solve(torch.cat([across, sums[self.eliminated].unsqueeze(-1)], -1), factor)
         self.spread, self.alone = solved[:, :-1], solved[:, -1]
         self.counts = counts[self.kept][:, self.kept] - across.mT @ self.spread

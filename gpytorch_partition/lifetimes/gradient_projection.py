@@ -33,6 +33,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
 from gpytorch_partition.models.exact_gp import PartitionGP
 from gpytorch_partition.progress import progress
 from gpytorch_partition.training.exact_gp import fit_exact_gp
@@ -149,7 +150,7 @@ def _normalized(outer: Tensor) -> Tensor:
 
 def _root(matrix: Tensor) -> Tensor:
     """The symmetric square root."""
-    values, vectors = torch.linalg.eigh(matrix)
+    values, vectors = stable_eigh(matrix)
     return (vectors * values.clamp_min(0).sqrt()) @ vectors.T
 
 

@@ -21,6 +21,7 @@ from gpytorch_partition.inference.feature_space.feature_space import FeatureSpac
 from gpytorch_partition.inference.prediction import costs
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.models.exact_gp import PartitionGP
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
@@ -181,7 +182,7 @@ def _by_cholesky(data: SweepData, covariance: PartitionLinearOperator, cells: Ce
     residuals = data.y - regression.mean
     noisy = regression.outputscale * dense
     noisy.diagonal().add_(regression.noise)
-    factor = torch.linalg.cholesky(noisy)
+    factor = stable_cholesky(noisy)
     alpha = torch.cholesky_solve(residuals.unsqueeze(-1), factor)
     normal = torch.distributions.MultivariateNormal(torch.zeros_like(noisy[0]), scale_tril=factor)
     return LifetimeResult(regression, float(normal.log_prob(residuals)), 0.0, _effects(data, regression, cells, alpha))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
+
 _JITTERS = (1e-10, 1e-8, 1e-6, 1e-4)  # in units of the mean of the diagonal
 _LEAST_EIGENVALUE = 1e-10  # in the same units
 
@@ -43,7 +45,7 @@ def stable_cholesky(matrix: Tensor) -> Tensor:
 
 def _factor_of_eigenvectors(matrix: Tensor, unit: Tensor) -> Tensor:
     least = torch.where(unit > 0, unit, 1) * _LEAST_EIGENVALUE
-    values, vectors = torch.linalg.eigh(matrix)
+    values, vectors = stable_eigh(matrix)
     root = vectors * values.clamp_min(least).sqrt().unsqueeze(-2)
     factor = torch.linalg.qr(root.mT).R.mT
     return factor * torch.where(factor.diagonal(dim1=-2, dim2=-1) < 0, -1, 1).unsqueeze(-2)

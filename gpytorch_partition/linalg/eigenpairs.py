@@ -10,6 +10,8 @@ import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
+
 _OVERSAMPLING = 6  # columns of a block beside those asked for: restarts converge by the gap behind them
 _NUM_BLOCKS = 8  # blocks of a Krylov space before it is restarted
 _DENSE_SPACES = 2  # up to so many times the dimension of a Krylov space, a dense decomposition is cheaper
@@ -88,7 +90,7 @@ def largest_eigenpairs(
 def _dense_pairs(matmul: Callable[[Tensor], Tensor], num_rows: int, num_pairs: int) -> tuple[Tensor, Tensor]:
     """Those of the dense matrix."""
     matrix = matmul(torch.eye(num_rows, dtype=torch.float64))
-    values, vectors = torch.linalg.eigh(0.5 * (matrix + matrix.mT))
+    values, vectors = stable_eigh(0.5 * (matrix + matrix.mT))
     return values.flip(0)[:num_pairs], vectors.flip(1)[:, :num_pairs]
 
 
@@ -106,7 +108,7 @@ def _cycle(matmul: Callable[[Tensor], Tensor], block: Tensor) -> tuple[Tensor, T
         if end < basis.shape[1]:
             # Of a complete Krylov space the rest is rounding, which is a random direction once it is orthogonal.
             basis[:, end : end + width] = torch.linalg.qr(_orthogonalized(torch.linalg.qr(rest).Q, known)).Q
-    values, rotation = torch.linalg.eigh(torch.triu(projected) + torch.triu(projected, 1).mT)
+    values, rotation = stable_eigh(torch.triu(projected) + torch.triu(projected, 1).mT)
     values, rotation = values.flip(0)[:width], rotation.flip(1)[:, :width]
     return values, basis @ rotation, (rest @ rotation[-width:]).norm(dim=0)
 

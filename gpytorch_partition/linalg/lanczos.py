@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
+
 Closure = Callable[[Tensor], Tensor]
 
 # Number of first basis vectors that later ones are orthogonalized against, besides the last two blocks. Spurious
@@ -144,20 +146,20 @@ class LanczosRun:
         last = self.below[-1]
         if last.shape[0]:
             matrix = _block_tridiagonal([*self.diagonal, _corner(matrix, last)], self.below)
-        nodes, vectors = torch.linalg.eigh(matrix)
+        nodes, vectors = stable_eigh(matrix)
         nodes = torch.where(nodes > _rounding(matrix), nodes, 0)
         return nodes, vectors[: self.start.shape[0]].mT @ self.start
 
     def lower_block_quadrature(self) -> tuple[Tensor, Tensor]:
         r"""The same by Gauss quadrature, without nodes at 0: of :math:`f(x) = (x + \lambda)^{-1}` a lower bound."""
-        nodes, vectors = torch.linalg.eigh(_block_tridiagonal(self.diagonal, self.below[:-1]))
+        nodes, vectors = stable_eigh(_block_tridiagonal(self.diagonal, self.below[:-1]))
         return nodes.clamp_min(0), vectors[: self.start.shape[0]].mT @ self.start
 
     def probe_quadratures(self) -> tuple[Tensor, Tensor]:
         r"""Nodes and weights (both `q x k`) with :math:`z^\top f(K) z \approx \|z\|^2 \sum_i w_i f(\theta_i)`."""
         alphas, betas = torch.stack(self._alphas, -1).double(), torch.stack(self._betas[1:], -1).double()
         matrix = torch.diag_embed(alphas) + torch.diag_embed(betas[:, :-1], -1)
-        nodes, vectors = torch.linalg.eigh(matrix)
+        nodes, vectors = stable_eigh(matrix)
         return nodes, vectors[:, 0].square()
 
     def lower_probe_quadratures(self, num_probes: int) -> tuple[Tensor, Tensor]:
@@ -170,7 +172,7 @@ class LanczosRun:
         alphas, betas = (torch.stack(each, -1).double()[:num_probes] for each in (self._alphas, self._betas[1:]))
         matrix = torch.diag_embed(torch.cat([alphas, alphas[:, -1:]], -1))
         matrix = radau_matrix(matrix + torch.diag_embed(betas, -1) + torch.diag_embed(betas, 1), 0.0)
-        nodes, vectors = torch.linalg.eigh(matrix)
+        nodes, vectors = stable_eigh(matrix)
         return nodes, vectors[:, 0].square()
 
 

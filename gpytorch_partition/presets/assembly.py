@@ -17,7 +17,7 @@ from torch import Tensor
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.kernels import EncodedKernel, IterativeKernel, StandardizedKernel
+from gpytorch_partition.kernels import EncodedKernel, IterativeKernel, PartitionKernel, StandardizedKernel
 from gpytorch_partition.likelihoods import (
     FITCGaussianLikelihood,
     ForestNoise,
@@ -32,6 +32,9 @@ from gpytorch_partition.presets.choice import Choice
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, unfitted_parts
+
+_MOST_DENSE_ROWS = 2_000  # of a model whose solves are dense
+_LARGEST_ROUNDING = 0.1  # of covariances, in variances of the noise, that float32 is good enough for
 
 
 class DefaultGP(PartitionGP):
@@ -50,6 +53,29 @@ class DefaultGP(PartitionGP):
     ) -> None:
         super().__init__(train_x, train_y, likelihood, kernel)
         self.description = description
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Load a state, as of any module."""
+        result = super().load_state_dict(*args, **kwargs)
+        self.sum_precisely_if_needed()
+        return result
+
+    @torch.no_grad()
+    def sum_precisely_if_needed(self) -> None:
+        """
+        Sum over clusters in float64 where solves are dense and the rounding of float32 may be more than the noise.
+
+        Rounding is a share of the largest eigenvalue, which is less than the trace. Without it, variances of rows whose
+        targets have hardly any noise were negative, and some covariances had no Cholesky factor.
+        """
+        x, shape = self.train_inputs[0], self.train_targets.shape
+        if len(x) > _MOST_DENSE_ROWS:
+            return
+        noise = self.likelihood.noise_covar(x, shape=shape).diagonal(dim1=-2, dim2=-1).min()
+        rounding = torch.finfo(torch.float32).eps * self.covar_module(x, diag=True).sum()
+        for module in self.covar_module.modules() if rounding > _LARGEST_ROUNDING * noise else ():
+            if isinstance(module, PartitionKernel):
+                module.sum_dtype = None
 
     def extra_repr(self) -> str:
         """Rows, and the weights of the parts."""
@@ -130,6 +156,7 @@ def assembled(choice: Choice, parts: Mapping[str, Kernel], data: TrainingData, o
     model = DefaultGP(data.rows, data.targets, likelihood, kernel, _description(choice, data))
     model.covar_module.outputscale = 1.0
     model.mean_module.constant = data.unit.mean
+    model.sum_precisely_if_needed()
     return model.requires_grad_(False)
 
 
@@ -157,7 +184,7 @@ def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
 
 
 def _noise(choice: Choice, unit: float, options: Options) -> Noise:
-    constraint = GreaterThan(0.5 * min(options.least_noise, choice.noise) * unit)
+    constraint = GreaterThan(0.5 * min(options.least_noise, choice.noise) * unit)  # calibration may scale it down
     if choice.noise_forest is None:
         noise = HomoskedasticNoise(noise_constraint=constraint)
     else:

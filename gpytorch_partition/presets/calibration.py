@@ -16,6 +16,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
@@ -262,7 +263,7 @@ def scale_factors(residuals: Tensor, variances: Tensor, noise: float, options: O
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
     """Posterior variances of the function, from samples where solves are not dense."""
     if len(model.train_targets) <= max_cholesky_size.value():
-        return model(x).variance
+        return marginal_variances(model(x))
     with drawn_from(setup.random.randint(2**31)):
         return model(x).sample(torch.Size([setup.options.num_variance_samples])).var(0)
 

@@ -232,7 +232,7 @@ def _in_float32(kernel: AnyPartitionKernel) -> AnyPartitionKernel:
     """
     Sums over clusters in float32: five times as fast. Rounding is a ten-millionth of a part's largest eigenvalue, which
     the noise, a ten-thousandth of the targets' variance at least, exceeds unless a part has a hundred times that
-    variance.
+    variance; a model of few rows then computes them in float64 (`DefaultGP.sum_precisely_if_needed`).
     """
     kernel.sum_dtype = torch.float32
     return kernel

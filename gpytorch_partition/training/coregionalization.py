@@ -32,6 +32,7 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import (
     dense_measure,
 )
 from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 
 _LOG_SCALE = (-9.0, 7.0)  # bounds of the logarithms of B_tt, in variances of the targets
@@ -90,7 +91,7 @@ class Rotation(NamedTuple):
         """That of B and the noise's covariance S (`T x T` each)."""
         root = stable_cholesky(noise)
         whitening = torch.linalg.inv(root)
-        values, vectors = torch.linalg.eigh(whitening @ covariance @ whitening.mT)
+        values, vectors = stable_eigh(whitening @ covariance @ whitening.mT)
         return cls(whitening.mT @ vectors, values.clamp_min(0), root @ vectors)
 
 

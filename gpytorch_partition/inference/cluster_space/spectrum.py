@@ -21,6 +21,7 @@ from torch import Tensor
 from gpytorch_partition.inference.cluster_space.rows import Moments, Rows
 from gpytorch_partition.inference.evidence.krylov import BIAS_PROBES, CHECKPOINTS, default_num_probes
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
 from gpytorch_partition.linalg.lanczos import LanczosRun
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
@@ -84,7 +85,7 @@ def _exact_measure(rows: Rows, root: LinearOperator) -> SpectralMeasure:
     sizes, product = _sizes(moments), space_product(rows, root)
     identity = torch.eye(root.shape[-1], dtype=torch.float64, device=moments.sums.device)
     matrix = torch.cat([product(columns.contiguous()) for columns in identity.split(_COLUMNS, -1)], -1)
-    values, vectors = torch.linalg.eigh(0.5 * (matrix + matrix.mT))
+    values, vectors = stable_eigh(0.5 * (matrix + matrix.mT))
     targets = vectors.mT @ root._t_matmul(moments.sums / sizes)
     nodes, inside = _of_rows(values, targets, moments.squares / sizes / sizes.unsqueeze(-1))
     traces = torch.where(values > _ROUNDING * values[-1], values, 0).cpu().numpy()
@@ -136,7 +137,7 @@ def _of_rows(nodes: Tensor, coefficients: Tensor, squares: Tensor) -> tuple[Tens
     """
     kept = nodes > _ROUNDING * nodes[-1]
     inside = coefficients[kept] / nodes[kept].sqrt().unsqueeze(-1)
-    values, vectors = torch.linalg.eigh(squares - inside.mT @ inside)
+    values, vectors = stable_eigh(squares - inside.mT @ inside)
     outside = (vectors * values.clamp_min(0).sqrt()).mT
     return torch.cat([nodes[kept], nodes.new_zeros(len(outside))]), torch.cat([inside, outside])
 

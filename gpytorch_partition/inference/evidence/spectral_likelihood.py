@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
+
 Array = NDArray[np.float64]
 
 
@@ -70,7 +72,7 @@ def dense_measure(covariance: Tensor, targets: Tensor, level: Tensor | None = No
     :param targets: `N x t` targets Y.
     :param level: `N`, what a mean of 1 adds to the targets. (Default: ones.)
     """
-    values, vectors = torch.linalg.eigh(covariance.detach().double())
+    values, vectors = stable_eigh(covariance.detach().double())
     columns = with_level(targets, level)
     nodes = values.clamp_min(0).cpu().numpy()
     coefficients = (vectors.mT @ columns).cpu().numpy()

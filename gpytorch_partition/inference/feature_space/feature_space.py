@@ -20,6 +20,7 @@ from gpytorch_partition.clusters.cache import Key
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences, streamed_cluster_sums, zero_counts
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, with_level
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.progress import LONG_SECONDS, progress
@@ -52,7 +53,7 @@ class FeatureSpace:
     def _eigenpairs(self) -> tuple[Tensor, Tensor]:
         if (seconds := len(self._gram) ** 3 * DECOMPOSITION_SECONDS) > LONG_SECONDS:
             logger.warning("eigenvectors of %s clusters: about %.0f minutes", f"{len(self._gram):,}", seconds / 60)
-        values, vectors = torch.linalg.eigh(self._gram)
+        values, vectors = stable_eigh(self._gram)
         floor = values.numel() * torch.finfo(values.dtype).eps * float(values[-1].clamp_min(0))
         return torch.where(values > floor, values, 0), self._root._matmul(vectors)
 
@@ -86,7 +87,7 @@ class FeatureSpace:
         positive = self.values[is_positive]
         inside = (self.basis[:, is_positive].mT @ sums) / positive.sqrt().unsqueeze(-1)
         # The part of the targets outside the span of the features belongs to the eigenvalue 0.
-        values, vectors = torch.linalg.eigh(squares - inside.mT @ inside)
+        values, vectors = stable_eigh(squares - inside.mT @ inside)
         outside = (vectors * values.clamp_min(0).sqrt()).mT
         num_rows = round(float(squares[-1, -1]))
         nodes = torch.cat([positive, positive.new_zeros(len(outside))])

@@ -36,6 +36,7 @@ from gpytorch_partition.clusters.node_weights import level_node_weights
 from gpytorch_partition.clusters.tree_layout import TreeLayout
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum
 from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
+from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.operators.cluster_operators.flat_linear_operator import FlatLinearOperator
 from gpytorch_partition.operators.cluster_operators.path_sum_linear_operator import PathSumLinearOperator
@@ -79,7 +80,7 @@ class LevelEvidence:
         """
         rank = self.root.shape[1]
         covariance = outputscale * self._gram(level_weights) + noise * torch.eye(rank, dtype=noise.dtype)
-        triangle = torch.linalg.cholesky(covariance)
+        triangle = stable_cholesky(covariance)
         white = torch.linalg.solve_triangular(triangle, self.seen, upper=False)
         forms = white.mT @ white + self.unseen_squares / noise  # of y and 1, in the inverse covariance
         mean = forms[0, 1] / forms[1, 1] if mean is None else mean

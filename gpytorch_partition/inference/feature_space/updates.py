@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.linalg.cholesky import stable_cholesky
+from gpytorch_partition.linalg.eigenvectors import stable_eigh
 
 
 class EffectsPosterior(NamedTuple):
@@ -70,7 +72,7 @@ class EffectsPosterior(NamedTuple):
         seen = rows.row_values(self.root)  # Z R
         innovation = seen @ seen.mT  # B
         innovation.diagonal().add_(noise)
-        factor = torch.linalg.cholesky(innovation)  # L
+        factor = stable_cholesky(innovation)  # L
         spread = torch.linalg.solve_triangular(factor, seen, upper=False)  # X
         whitened = torch.linalg.solve_triangular(factor, residuals - rows.row_values(self.mean), upper=False)
         weighted = self.root @ spread.mT  # C Z^T L^-T
@@ -81,5 +83,5 @@ class EffectsPosterior(NamedTuple):
 def _inner(factor: Tensor, noise: float) -> Tensor:
     r"""M, from the eigenvectors of :math:`I - X X^\top = \sigma^2 L^{-1} L^{-\top}`."""
     inverse = torch.linalg.solve_triangular(factor, torch.eye(len(factor), dtype=factor.dtype), upper=False)
-    values, vectors = torch.linalg.eigh(noise * inverse @ inverse.mT)
+    values, vectors = stable_eigh(noise * inverse @ inverse.mT)
     return vectors / (1 + values.clamp_min(0).sqrt()) @ vectors.mT
