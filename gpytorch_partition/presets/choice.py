@@ -233,7 +233,7 @@ def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residua
     if data.blocks is None:
         return forest.oob_prediction_
     found = np.zeros(len(residuals))
-    if data.blocks.are_times or data.blocks.are_one:
+    if data.blocks.are_times or not data.blocks.are_enough:
         return found
     splits = folds(len(found), setup.options.num_folds, setup.random, data.blocks)
     for kept, held_out in splits:

@@ -15,7 +15,8 @@ from gpytorch_partition.tables.cells import is_missing
 Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
 
 _FEWEST_GROUPS = 5  # of the rows that choose, if they are to be whole groups
-_FEWEST_EARLIER = 8  # rows before the first block of time that is held out
+_FEWEST_KEPT = 5  # rows of other groups than the largest, or before the latest time
+_FEWEST_OF_BLOCK = 8  # rows of each block of time, on average
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,21 +65,23 @@ class Blocks:
         return Blocks(self.labels[rows], self.are_times)
 
     @property
-    def are_one(self) -> bool:
-        """Whether all rows are of one group or time."""
-        return not bool((self.labels != self.labels[:1]).any())
+    def are_enough(self) -> bool:
+        """Whether there are rows to learn from where the largest group, or the latest time, is held out."""
+        sizes = self.labels.unique(return_counts=True)[1]
+        return len(self.labels) - int(sizes[-1] if self.are_times else sizes.max()) >= _FEWEST_KEPT
 
     def check(self) -> None:
         """
-        Refuse rows that are all of one group or time.
+        Refuse rows that are nearly all of one group or time.
 
         :raises ValueError: If they are.
         """
-        if self.are_one:
-            name, unit = ("time", "times") if self.are_times else ("groups", "groups")
+        if not self.are_enough:
+            name, others = ("time", "before the latest") if self.are_times else ("groups", "outside the largest")
             raise ValueError(
-                f"expected two {unit} or more among the {len(self.labels)} rows that count ({name}=), got one: leave "
-                f"out {name}=, and single rows are held out"
+                f"expected two {name.rstrip('s')}s or more, with {_FEWEST_KEPT} rows or more {others}, got "
+                f"{len(self.labels.unique())} ({name}=) of {len(self.labels)} rows: leave out {name}=, and single rows "
+                "are held out"
             )
 
 
@@ -104,7 +107,7 @@ def _numbers(groups: np.ndarray) -> np.ndarray:
 def _ranks(times: np.ndarray) -> np.ndarray:
     try:
         if times.dtype.kind in "USb" or any(isinstance(cell, str) for cell in times.tolist()):
-            raise TypeError(f"text ({times[0]!r})")
+            raise TypeError(f"cells such as {times[0]!r}")
         return np.unique(times, return_inverse=True)[1].astype(np.int64)
     except TypeError as error:
         raise ValueError(
@@ -127,8 +130,8 @@ def folds(num_rows: int, num_folds: int, random: np.random.RandomState, blocks: 
     :param blocks: Those of the rows. (Default: None, single rows.)
 
     Example:
-        >>> folds(6, 2, np.random.RandomState(0), Blocks.of(None, [1, 2, 2, 3, 4, 5], 6))
-        [(array([0, 1, 2]), array([3, 4, 5]))]
+        >>> folds(8, 2, np.random.RandomState(0), Blocks.of(None, [1, 2, 2, 2, 3, 4, 5, 6], 8))
+        [(array([0, 1, 2, 3, 4]), array([5, 6, 7]))]
     """
     if blocks is None:
         return list(KFold(num_folds, shuffle=True, random_state=random).split(np.empty(num_rows)))
@@ -145,9 +148,11 @@ def _folds_of_groups(labels: np.ndarray, num_folds: int, random: np.random.Rando
 
 def _blocks_of_time(times: np.ndarray, num_folds: int) -> list[Split]:
     """As those of scikit-learn's TimeSeriesSplit, but that rows of one time stay together."""
-    number = min(num_folds, max(1, len(times) // _FEWEST_EARLIER - 1))
+    number = min(num_folds, max(1, len(times) // _FEWEST_OF_BLOCK - 1))
     starts = np.quantile(times, np.arange(1, number + 1) / (number + 1), method="higher")
-    starts = np.unique(np.maximum(starts, np.unique(times)[1]))
+    distinct = np.unique(times)
+    first = distinct[np.searchsorted(np.sort(times), distinct) >= _FEWEST_KEPT][0]
+    starts = np.unique(np.maximum(starts, first))
     ends = [*starts[1:], np.inf]
     pairs = [(np.flatnonzero(times < a), np.flatnonzero((a <= times) & (times < b))) for a, b in zip(starts, ends)]
     return pairs[::-1]
