@@ -190,6 +190,20 @@ def test_intervals_of_new_groups_hold():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("unit", [1.0, np.timedelta64(1, "D")])
+def test_intervals_of_later_days_hold(unit):
+    """Each day has a level of its own, and its number is a column."""
+    X, y, days = alike(0, 90, 15)
+    X[:, 2], earlier = days, days < 60
+    model = PartitionGPRegressor(random_state=0, options=SMALL)
+    shares = {}
+    for name, time in {"time": days[earlier] * unit, "rows": None}.items():
+        shares[name] = covered(model.fit(X[earlier], y[earlier], time=time), X[~earlier], y[~earlier])
+    assert 0.8 < shares["time"] < 0.98
+    assert shares["time"] > shares["rows"] + 0.05
+
+
+@pytest.mark.slow
 def test_many_rows_of_groups_are_calibrated_by_groups():
     X, y, groups = alike(0, 80, 10)
     options = replace(SMALL, fewest_choosing_rows=150, most_choosing_rows=150)
