@@ -125,9 +125,9 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
         blocks = block_column(raw, roles.groups, roles.time, mark)
     has_target = ~target.missing if roles.target in raw.columns else np.ones(len(raw.lines), dtype=bool)
     problems = _problems(raw, roles, columns, target)
-    counts = has_target & counted_rows(weights, len(has_target))
-    problems = wrong_blocks(raw, blocks, counts) + problems
-    raise_problems(path, wrong_weights(raw, roles.weight, weights, has_target) + problems)
+    wrong = wrong_weights(raw, roles.weight, weights, has_target)
+    counts = has_target if wrong else has_target & counted_rows(weights, len(has_target))
+    raise_problems(path, wrong + wrong_blocks(raw, blocks, counts) + problems)
     rows = np.flatnonzero(counts)
     if len(rows) < FEWEST_TRAINING_ROWS:
         raise_problems(path, [f"{len(rows)} rows have a weight above 0, but learning takes {FEWEST_TRAINING_ROWS}"])
