@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,6 +82,8 @@ def compare(options: Namespace) -> None:
     """
     if options.budget is not None and "auto" not in options.kernels:
         raise CommandError("--budget is for the kernel auto, which knows what it can leave out: add it to --kernels")
+    if options.data is None and (options.groups or options.time):
+        raise CommandError("--groups and --time name columns of DATA: give it, or leave them out")
     folder = Path(options.output or FOLDER)
     _check_output(folder, options)
     data = _data(options)
@@ -137,6 +139,7 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
                 categorical_features=split.categorical,
             ),
             options.quiet,
+            split.train_blocks if kernel == "auto" else {},
         )
         for kernel in options.kernels
     }
@@ -148,9 +151,9 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
     return models
 
 
-def _fitted_by(regressor: PartitionGPRegressor, quiet: bool) -> Model:
+def _fitted_by(regressor: PartitionGPRegressor, quiet: bool, blocks: Mapping[str, np.ndarray]) -> Model:
     def distributions(split: Split) -> Judgement:
-        regressor.fit(split.train_X, split.train_y, split.train_weights)
+        regressor.fit(split.train_X, split.train_y, split.train_weights, **blocks)
         say(left_out(regressor), quiet)
         return regressor.judge(split.test_X, split.test_y, split.test_weights)
 
@@ -195,7 +198,8 @@ def _scores(name: str, result: Result, split: Split) -> Scores:
 
 def _print_head(data: TrainingData, split: Split) -> None:
     num_train, num_test = len(split.train_y), len(split.test_y)
-    print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows, {len(data.table)} columns\n")
+    new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in data.blocks)
+    print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows{new}, {len(data.table)} columns\n")
     print(f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}", end="")
     print(f"{'90 %':>7}{'':7}{'seconds':>9}", flush=True)
 

@@ -26,6 +26,8 @@ def fit(options: Namespace) -> None:
     say(data.notes, options.quiet)
     if options.budget is not None and options.kernel != "auto":
         raise CommandError(f"--budget is for --kernel auto, which knows what it can leave out, not {options.kernel}")
+    if data.blocks and options.kernel != "auto":
+        raise CommandError(f"--groups and --time are for --kernel auto, chosen by folds, not {options.kernel}")
     regressor = PartitionGPRegressor(
         options.kernel,
         options.num_partitions,
@@ -34,7 +36,7 @@ def fit(options: Namespace) -> None:
         categorical_features=data.categorical,
     )
     start = time.perf_counter()
-    regressor.fit(data.table, data.y, data.weights)
+    regressor.fit(data.table, data.y, data.weights, **data.blocks)
     seconds = time.perf_counter() - start
     say(left_out(regressor), options.quiet)
     save_model(path, SavedModel(regressor, data.kinds, data.target, data.id, data.target_kind))

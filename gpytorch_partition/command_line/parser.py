@@ -165,6 +165,19 @@ def _add_roles(command: ArgumentParser) -> None:
         metavar="COLUMN",
         help="how much each row counts, a number from 0: the variance of the noise is divided by it; no feature",
     )
+    blocks = command.add_mutually_exclusive_group()
+    blocks.add_argument(
+        "--groups",
+        metavar="COLUMN",
+        help="patients, shops and the like, if rows of new ones are to be predicted: auto holds out whole groups, and "
+        "compare predicts groups that no model has seen; no feature",
+    )
+    blocks.add_argument(
+        "--time",
+        metavar="COLUMN",
+        help="numbers or dates, if later rows are to be predicted: auto predicts rows from earlier ones only, and "
+        "compare the latest; a feature, unless --drop names it",
+    )
     command.add_argument(
         "--categorical", nargs="+", action="extend", default=[], metavar="COLUMN", help="numbers that are categories"
     )

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
+from gpytorch_partition.command_line.blocks import block_column, wrong_blocks
 from gpytorch_partition.command_line.columns import (
     CATEGORY,
     DATE,
@@ -57,6 +59,8 @@ class Roles(NamedTuple):
     dropped: Sequence[str] = ()
     categorical: Sequence[str] = ()
     weight: str | None = None
+    groups: str | None = None
+    time: str | None = None
 
     @classmethod
     def of_options(cls, options: Namespace) -> Roles:
@@ -65,7 +69,8 @@ class Roles(NamedTuple):
 
         :param options: The command line.
         """
-        return cls(options.target, options.id, options.drop, options.categorical, options.weight)
+        blocks = options.groups, options.time
+        return cls(options.target, options.id, options.drop, options.categorical, options.weight, *blocks)
 
 
 class TrainingData(NamedTuple):
@@ -82,6 +87,7 @@ class TrainingData(NamedTuple):
     weights: np.ndarray | None = None  # N, above 0
     declared: frozenset[str] = frozenset()  # columns that the file calls categories
     target_kind: Kind = Kind(NUMBER)
+    blocks: Mapping[str, np.ndarray] = MappingProxyType({})  # N groups or times, as `fit` takes them
 
     @property
     def categorical(self) -> list[str] | None:
@@ -101,8 +107,8 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
     """
     A table with its target apart.
 
-    All other columns are features but those that are dropped, the id, the weight, columns of as many distinct texts as
-    rows, such that count the rows, and constant ones; each is noted.
+    All other columns are features but those that are dropped, the id, the weight, the groups, columns of as many
+    distinct texts as rows, such that count the rows, and constant ones; each is noted.
 
     :param path: The file, as for :func:`~gpytorch_partition.command_line.tables.read_table`.
     :param roles: What the columns are for.
@@ -116,10 +122,13 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
         columns = _typed(raw, roles, mark)
         target = typed_column(roles.target, raw.columns.get(roles.target, []), mark)
         weights = weight_column(raw, roles.weight, mark)
+        blocks = block_column(raw, roles.groups, roles.time, mark)
     has_target = ~target.missing if roles.target in raw.columns else np.ones(len(raw.lines), dtype=bool)
     problems = _problems(raw, roles, columns, target)
-    raise_problems(path, wrong_weights(raw, roles.weight, weights, has_target) + problems)
-    rows = np.flatnonzero(has_target & counted_rows(weights, len(has_target)))
+    wrong = wrong_weights(raw, roles.weight, weights, has_target)
+    counts = has_target if wrong else has_target & counted_rows(weights, len(has_target))
+    raise_problems(path, wrong + wrong_blocks(raw, blocks, counts) + problems)
+    rows = np.flatnonzero(counts)
     if len(rows) < FEWEST_TRAINING_ROWS:
         raise_problems(path, [f"{len(rows)} rows have a weight above 0, but learning takes {FEWEST_TRAINING_ROWS}"])
     num_rows, rows = len(rows), _without_copies(rows, columns, target)
@@ -143,6 +152,7 @@ def read_training_data(path: Path, roles: Roles) -> TrainingData:
         None if weights is None else weights.values[rows],
         raw.categories,
         target.kind,
+        {} if blocks is None else blocks.of_rows(rows),
     )
 
 
@@ -182,7 +192,7 @@ def infinite_cells(raw: RawTable, name: str, column: Column) -> list[str]:
 def _problems(raw: RawTable, roles: Roles, columns: dict[str, Column], target: Column) -> list[str]:
     """What is wrong; lines that do not fit the header, which may be many, come last."""
     infinite = [problem for name, column in columns.items() for problem in infinite_cells(raw, name, column)]
-    used = {*columns, roles.target, roles.weight}
+    used = {*columns, roles.target, roles.weight, roles.groups}
     unreadable = [told for name, told in raw.unreadable.items() if name in used]
     is_there = roles.target in raw.columns and roles.target not in raw.unreadable
     wrong = _wrong_target(raw, roles.target, target) if is_there else []
@@ -194,6 +204,8 @@ def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
         "--target": [roles.target],
         "--id": [] if roles.id is None else [roles.id],
         "--weight": [] if roles.weight is None else [roles.weight],
+        "--groups": [] if roles.groups is None else [roles.groups],
+        "--time": [] if roles.time is None else [roles.time],
         "--drop": roles.dropped,
         "--categorical": roles.categorical,
     }
@@ -202,7 +214,7 @@ def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
         for option, names in given.items()
         if (missing := [name for name in names if name not in raw.columns])
     ]
-    for option in ("--id", "--weight", "--drop", "--categorical"):
+    for option in ("--id", "--weight", "--groups", "--time", "--drop", "--categorical"):
         if roles.target in given[option]:
             problems.append(f"{option}: {roles.target!r} is the target already; name other columns")
     others = {*roles.dropped, roles.id}
@@ -215,7 +227,7 @@ def _wrong_names(raw: RawTable, roles: Roles) -> list[str]:
 
 def _typed(raw: RawTable, roles: Roles, mark: str) -> dict[str, Column]:
     """The columns that may be features."""
-    others = {roles.target, roles.id, roles.weight, *roles.dropped}
+    others = {roles.target, roles.id, roles.weight, roles.groups, *roles.dropped}
     kinds = dict.fromkeys(raw.categories, Kind(TEXT)) | dict.fromkeys(roles.categorical, Kind(CATEGORY))
     return {
         name: typed_column(name, cells_of(raw, name, kinds.get(name)), mark, kinds.get(name))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.roles import Table, TrainingData
@@ -25,23 +26,39 @@ class Split(NamedTuple):
     train_weights: np.ndarray | None  # N; None where all are 1
     test_weights: np.ndarray | None  # n
     categorical: list[str] | None  # names of columns that are categories whatever their texts look like
+    train_blocks: Mapping[str, np.ndarray]  # N groups or times, as `fit` takes them
 
 
 def split_rows(data: TrainingData, test_size: float, seed: int) -> Split:
     """
-    A random split.
+    A random split; where there are groups, whole ones are to be predicted, and where there are times, the latest rows.
 
     :param data: The rows.
     :param test_size: The share of rows to predict.
     :param seed: Of the split.
     :raises CommandError: If fewer than 10 rows are left to learn from.
     """
-    rows = np.arange(len(data.y))
-    num_train = len(rows) - math.ceil(test_size * len(rows))
-    if num_train < _FEWEST_TRAINING_ROWS:
-        got = f"--test-size {test_size} leaves {num_train} of {len(rows)} rows to train on"
+    train, test = _numbers(data, test_size, seed)
+    if len(train) < _FEWEST_TRAINING_ROWS:
+        got = f"--test-size {test_size} leaves {len(train)} of {len(data.y)} rows to train on"
         raise CommandError(f"{got}, expected {_FEWEST_TRAINING_ROWS} or more: give a smaller share")
-    train, test = train_test_split(rows, test_size=test_size, random_state=seed)
     weights, y = data.weights, data.y
     of_train, of_test = (None, None) if weights is None else (weights[train], weights[test])
-    return Split(data.chosen(train), data.chosen(test), y[train], y[test], test, of_train, of_test, data.categorical)
+    parts = data.chosen(train), data.chosen(test), y[train], y[test], test, of_train, of_test
+    return Split(*parts, data.categorical, {role: values[train] for role, values in data.blocks.items()})
+
+
+def _numbers(data: TrainingData, test_size: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the rows to learn from, and of those to predict."""
+    rows = np.arange(len(data.y))
+    if "groups" in data.blocks:
+        splits = GroupShuffleSplit(1, test_size=test_size, random_state=seed)
+        return next(splits.split(rows, groups=data.blocks["groups"]))
+    num_train = len(rows) - math.ceil(test_size * len(rows))
+    if "time" in data.blocks:
+        times = data.blocks["time"]
+        is_later = times >= np.sort(times)[num_train]
+        return rows[~is_later], rows[is_later]
+    if num_train < _FEWEST_TRAINING_ROWS:
+        return rows[:num_train], rows[num_train:]
+    return tuple(train_test_split(rows, test_size=test_size, random_state=seed))

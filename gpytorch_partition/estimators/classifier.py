@@ -37,6 +37,7 @@ from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.partitions.ensembles.refitting import check_has_trees, check_refittable, is_ensemble
 from gpytorch_partition.presets.classes import class_parts
+from gpytorch_partition.presets.folds import Blocks, Split, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import PartInputs
 from gpytorch_partition.progress import progress, ticking, verbosity
@@ -66,6 +67,7 @@ class _Rows(NamedTuple):
     x: Tensor  # N x D
     indicators: Tensor  # N x q zeros and ones: of all classes, or of the second of two
     weights: RowWeights | None = None  # None where all are 1
+    blocks: Blocks | None = None  # None where single rows are held out
 
     @property
     def targets(self) -> Tensor:
@@ -75,7 +77,8 @@ class _Rows(NamedTuple):
     def select(self, numbers: Tensor) -> _Rows:
         """Some of the rows."""
         weights = None if self.weights is None else self.weights.of_rows(numbers)
-        return _Rows(self.x[numbers], self.indicators[numbers], weights)
+        blocks = None if self.blocks is None else self.blocks.of_rows(numbers)
+        return _Rows(self.x[numbers], self.indicators[numbers], weights, blocks)
 
     @property
     def shares(self) -> Tensor | None:
@@ -166,7 +169,9 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         self.verbose = verbose
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartitionGPClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None, time: Any = None
+    ) -> PartitionGPClassifier:
         """
         Choose the weights of the kernel and the link, and solve for all rows.
 
@@ -180,9 +185,13 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
             log losses that choose, and of the classes' frequencies is theirs. Probabilities are those of a population
             in which rows are as common as their weights say: with weights that balance classes, of one in which these
             are as common. Rows of weight 0 are left out. (Default: None, 1.)
+        :param groups: `N` labels of groups (patients, shops), for new rows of *new* groups: rows of a group are held
+            out together. (Default: None, single rows are held out.)
+        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. At
+            most one of it and `groups` is given. (Default: None.)
         :return: The classifier itself.
         :raises ValueError: If the data or a parameter cannot be used, weights are negative, NaN, all 0 or not one for
-            each row, or there is one class only.
+            each row, groups or times are missing or fewer than two, or there is one class only.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
 
         An :class:`~gpytorch_partition.OverconfidenceWarning` says that a kernel that was
@@ -190,6 +199,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         self._check_parameters()
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
+        blocks = Blocks.of(groups, time, _num_samples(y))
         X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
         table, labels = self._checked(X, y)
         check_classification_targets(labels)
@@ -201,7 +211,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         counts = np.bincount(numbers, None if row_weights is None else row_weights.values.numpy())
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
         indicators = indicators[:, 1:] if num_classes == 2 else indicators
-        rows = _Rows(self._training_rows(table), indicators, row_weights)
+        rows = _Rows(self._training_rows(table), indicators, row_weights, self._counted_blocks(blocks))
         self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
         frequencies = torch.from_numpy(counts / counts.sum())
         with verbosity(self.verbose), ticking(f"fitting {len(numbers):,} rows"), recorded_stages() as self.seconds_:
@@ -310,21 +320,21 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         return {"kernel": kernel}
 
     def _chosen(self, rows: _Rows, numbers: np.ndarray, frequencies: Tensor, random: np.random.RandomState) -> ClassFit:
-        """Weights and link by folds of some rows, in each of which classes have their shares."""
-        order = random.permutation(len(numbers))
+        """Weights and link by folds of some rows, in each of which classes have their shares, or by groups or times."""
+        most = len(numbers) if rows.blocks is None else _MOST_CHOOSING_ROWS
+        order = random_rows(len(numbers), most, random, rows.blocks)
         order = order[np.argsort(numbers[order], kind="stable")]
         size = min(len(order), _MOST_CHOOSING_ROWS)
         if size < _FEWEST_ROWS:
             return ClassFit.usual(len(self._parts(rows, random)), frequencies, size)
         some = rows.select(torch.from_numpy(order[np.linspace(0, len(order) - 1, size).round().astype(int)]))
         num_folds = _FOLDS_OF_FEW if size <= _FEW_ROWS else _FOLDS
-        folds = [self._fold(some, number, num_folds, random) for number in progress(range(num_folds), "folds")]
-        return minimize_log_loss(folds, some.indicators, frequencies, row_weights=some.shares)
+        splits = _in_turns(size, num_folds) if some.blocks is None else folds(size, num_folds, random, some.blocks)
+        found = [self._fold(some, split, random) for split in progress(splits, "folds")]
+        return minimize_log_loss(found, some.indicators, frequencies, row_weights=some.shares)
 
-    def _fold(self, rows: _Rows, number: int, num_folds: int, random: np.random.RandomState) -> Fold:
-        """Every so manieth of rows that are sorted by classes is held out."""
-        is_held_out = torch.arange(len(rows.x)) % num_folds == number
-        kept, held_out = (~is_held_out).nonzero()[:, 0], is_held_out.nonzero()[:, 0]
+    def _fold(self, rows: _Rows, split: Split, random: np.random.RandomState) -> Fold:
+        kept, held_out = map(torch.from_numpy, split)
         parts = self._parts(rows.select(kept), random)
         with settings.iterative():
             return Fold.of(dense_covariances(parts.values(), rows.x), kept, held_out)
@@ -335,6 +345,9 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         order = torch.from_numpy(random.permutation(len(rows.x))[:_MOST_RESCALING_ROWS])
         size = min(len(order) // 10, _MOST_HELD_OUT)
         held_out, kept = rows.select(order[:size]), rows.select(order[size:])
+        if rows.blocks is not None:
+            split = folds(len(order), 10, random, rows.blocks.of_rows(order))[0]
+            kept, held_out = rows.select(order[split[0]]), rows.select(order[split[1][:_MOST_HELD_OUT]])
         self._build_model(kept, chosen, random)
         best = chosen
         for factor in progress(_FACTORS, "scale of the weights"):
@@ -376,6 +389,13 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """How much more often than usual the classes are expected at points (`N2 x q`)."""
         terms = enumerate(structured_terms(self._covariance(x)))
         return reduce(add, (term.row_values(self._tables.of(place, term, self._weights)) for place, term in terms))
+
+
+def _in_turns(num_rows: int, num_folds: int) -> list[Split]:
+    """Folds that hold out every so manieth of rows, which are sorted by classes."""
+    numbers = np.arange(num_rows)
+    turns = [numbers % num_folds == number for number in range(num_folds)]
+    return [(numbers[~is_held_out], numbers[is_held_out]) for is_held_out in turns]
 
 
 def _scaled(part: Kernel, weight: float) -> ScaleKernel:

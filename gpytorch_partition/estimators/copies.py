@@ -1,4 +1,4 @@
-"""What estimators do with rows that are copies of others."""
+"""What estimators do with rows that are copies of others, and with what belongs to the rows that count."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from gpytorch_partition.inputs.copies import rows_without_copies, warn_of_copies
 from gpytorch_partition.inputs.row_weights import RowWeights
+from gpytorch_partition.presets.folds import Blocks
 
 
 class LeavesOutCopies:
@@ -23,3 +24,10 @@ class LeavesOutCopies:
         warn_of_copies(len(X) - len(rows), len(X))
         self._counted_rows = rows if self._counted_rows is None else self._counted_rows[rows]
         return X[rows], y[rows], None if weights is None else weights.of_rows(rows)
+
+    def _counted_blocks(self, blocks: Blocks | None) -> Blocks | None:
+        """Groups or times of the rows that count."""
+        if blocks is not None:
+            blocks = blocks if self._counted_rows is None else blocks.of_rows(self._counted_rows)
+            blocks.check()
+        return blocks

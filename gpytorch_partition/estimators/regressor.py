@@ -62,6 +62,7 @@ from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 from gpytorch_partition.presets import Options, default_model, ensemble_model
 from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.presets.default import FEWEST_ROWS
+from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import some_rows
 from gpytorch_partition.progress import ticking, verbosity
 from gpytorch_partition.stages import recorded_stages, stage
@@ -227,7 +228,16 @@ class PartitionGPRegressor(
         self.budget = budget
 
     @all_or_nothing
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, unlabelled: Any = None) -> PartitionGPRegressor:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        time: Any = None,
+        unlabelled: Any = None,
+    ) -> PartitionGPRegressor:
         r"""
         Build the kernel and choose the hyperparameters.
 
@@ -250,6 +260,13 @@ class PartitionGPRegressor(
             tenths of the rows weigh at most; a function's kernel does not know them, nor do clones of an ensemble.
             For one target only; with several, weights that are all 1 are taken, as they say the same as none.
             (Default: None, 1.)
+        :param groups: `N` labels, such as texts or numbers, of groups (patients, shops), for new rows of *new* groups:
+            rows of a group are held out together, so that intervals are those of new groups
+            (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles, and one
+            target. The labels are no feature. (Default: None, single rows are held out.)
+        :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only, in
+            blocks as those of scikit-learn's `TimeSeriesSplit`; rows of one time stay together. Otherwise as `groups`,
+            instead of which it is given. (Default: None.)
         :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
             4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function is given all rows, the
@@ -257,18 +274,21 @@ class PartitionGPRegressor(
             depends on the set: see docs/papers.md. (Default: None.)
         :return: The regressor itself.
         :raises ValueError: If the data or a parameter cannot be used, weights are negative, NaN, all 0 or not one for
-            each row, or there are unlabelled rows for a kernel that learns from targets (`"forest"`, `"auto"`).
+            each row, there are unlabelled rows for a kernel that learns from targets (`"forest"`, `"auto"`), or groups
+            or times that cannot be used: for other kernels, missing ones, or fewer than two.
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
         self._check_parameters()
+        blocks = self._checked_blocks(y, groups, time)
         X, y, weights = self._rows_and_targets(X, y, sample_weight)
+        blocks = self._counted_blocks(blocks)
         rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
         self._columns, self._unit = self._standardization(rows), target_unit(y, weights)
         self.options_, self.left_out_ = None, ()
         with verbosity(self.verbose), ticking(f"fitting {len(y):,} rows"):
             if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
-                self._fit_by_folds(X, y, weights)
+                self._fit_by_folds(X, y, weights, blocks)
             else:
                 self._warn_of_few_rows(y)
                 self._fit_kernel(X, y, rows, weights)
@@ -297,10 +317,22 @@ class PartitionGPRegressor(
         warn_of_rounding(y)
         return self._without_copies(X, y, row_weights)
 
-    def _fit_by_folds(self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None) -> None:
+    def _checked_blocks(self, y: Any, groups: Any, time: Any) -> Blocks | None:
+        """Groups or times of all rows, for kernels and targets that have folds."""
+        blocks = Blocks.of(groups, time, _num_samples(y))
+        if blocks is not None and not self._chooses_by_folds:
+            raise ValueError(
+                "expected groups=None and time=None with a kernel that is not chosen by folds, got "
+                f"kernel={self.kernel!r}: give kernel='auto' or a tree ensemble"
+            )
+        if blocks is not None and has_several(y):
+            raise ValueError("expected groups=None and time=None with several targets: fit a regressor to each")
+        return blocks
+
+    def _fit_by_folds(self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None, blocks: Blocks | None) -> None:
         """The default model, or that of an ensemble, in the time that there is."""
         x, targets = self._columns.apply_array(X), self._unit.apply_array(y)
-        fit = partial(self._fit_some_rows, x, targets, torch.from_numpy(y), weights, self._counted_rows)
+        fit = partial(self._fit_some_rows, x, targets, torch.from_numpy(y), weights, blocks, self._counted_rows)
         options, has_view = Options() if self.options is None else self.options, needs_view(x, self._categories)
         fit_in_time(self, fit, (len(y), x.shape[1]), options, has_view=has_view)
 
@@ -351,6 +383,7 @@ class PartitionGPRegressor(
         targets: Tensor,
         original: Tensor,
         weights: RowWeights | None,
+        blocks: Blocks | None,
         counted: np.ndarray | None,
         options: Options,
     ) -> None:
@@ -359,17 +392,25 @@ class PartitionGPRegressor(
         numbers = np.arange(len(x)) if counted is None else counted
         self._counted_rows = counted if isinstance(rows, slice) else numbers[rows]
         own_weights = None if weights is None else weights.values[rows]
-        self._choose_model(x[rows], targets[rows], original[rows], own_weights, options)
+        own_blocks = None if blocks is None else blocks.of_rows(rows)
+        self._choose_model(x[rows], targets[rows], original[rows], own_weights, own_blocks, options)
 
     def _choose_model(
-        self, x: Tensor, targets: Tensor, original: Tensor, weights: Tensor | None, options: Options
+        self,
+        x: Tensor,
+        targets: Tensor,
+        original: Tensor,
+        weights: Tensor | None,
+        blocks: Blocks | None,
+        options: Options,
     ) -> None:
         """By predictions of held-out rows; an ensemble takes the targets in their own units."""
         others: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
+        others |= {"weights": weights, "blocks": blocks}
         if is_ensemble(self.kernel):
-            self._set_model(ensemble_model(x, targets, self.kernel, original=original, weights=weights, **others))
+            self._set_model(ensemble_model(x, targets, self.kernel, original=original, **others))
         else:
-            self._set_model(default_model(x, targets, categories=self._categories, weights=weights, **others))
+            self._set_model(default_model(x, targets, categories=self._categories, **others))
         self.log_marginal_likelihood_value_, self.at_bounds_, self.n_iter_ = None, {}, 0
 
     def predict(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator.settings import max_cholesky_size
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
@@ -24,8 +23,9 @@ from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assembled
-from gpytorch_partition.presets.choice import Choice, HeldOutRows
+from gpytorch_partition.presets.choice import Choice, HeldOutRows, unseen_log_ratios
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.folds import Split, folds
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, num_inducing_points, smooth_part
 from gpytorch_partition.stages import step
@@ -59,10 +59,11 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     options, weights = setup.options, own.weights
     with step("inducing points"):
         choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
-    folds = list(KFold(options.num_calibration_folds, shuffle=True, random_state=setup.random).split(data.x))
+    splits = folds(len(data.x), options.num_calibration_folds, setup.random, data.blocks)
+    splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]  # whole groups may have chosen
     models: list[_FoldModel] = []
     found: list[_HeldOut] = []
-    for fold in folds:
+    for fold in splits:
         if sum(len(each.rows) for each in found) < options.enough_residuals:
             is_enough = sum(int(each.has_variance.sum()) for each in found) >= options.enough_variances
             models.append(
@@ -74,6 +75,7 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     with step("noise"):
         residuals = _comparable(seen, choice.noise)
         forest = grow_residual_forest(data.rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
+        forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen.rows), residuals, setup)
         ratios = dict(zip(seen.rows.tolist(), forest.oob_prediction_))
         again = _with_noise(choice, seen, forest, options)
         judging = [model.judging() for model in models if model.num_variances]
@@ -83,10 +85,7 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     unit = float((data.unit.scale / own.unit.scale).log())
     factored = replace(factored, log_density=factored.log_density - unit)
     with step("inducing points"):
-        return replace(factored, threshold=_threshold(choice, folds[0], data, setup))
-
-
-_Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
+        return replace(factored, threshold=_threshold(choice, splits[0], data, setup))
 
 
 def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
@@ -97,7 +96,7 @@ def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
     the random state, so that the model is otherwise as it would be.
     """
     setup = replace(setup, random=deepcopy(setup.random))
-    fold = next(KFold(setup.options.num_calibration_folds, shuffle=True, random_state=setup.random).split(data.x))
+    fold = folds(len(data.x), setup.options.num_calibration_folds, setup.random, data.blocks)[0]
     return replace(choice, threshold=_threshold(choice, fold, data, setup))
 
 
@@ -123,14 +122,14 @@ def _unspanned_variance(choice: Choice, data: TrainingData, setup: Setup) -> flo
     return choice.outputscales[SMOOTH.name] * float(_unspanned(choice, (everything, everything), data, setup).mean())
 
 
-def _threshold(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -> float | None:
+def _threshold(choice: Choice, fold: Split, data: TrainingData, setup: Setup) -> float | None:
     """The share of the smooth part's variance that is unspanned, at most, at 95 % of the held-out rows."""
     if SMOOTH.name not in choice.outputscales:
         return None
     return float(_unspanned(choice, fold, data, setup).quantile(setup.options.threshold_share))
 
 
-def _unspanned(choice: Choice, fold: _Split, data: TrainingData, setup: Setup) -> Tensor:
+def _unspanned(choice: Choice, fold: Split, data: TrainingData, setup: Setup) -> Tensor:
     """Shares of the smooth part's variance at some held-out rows that inducing points of the others do not span."""
     some = setup.random.permutation(fold[1])[: setup.options.most_variances]
     rows, points = data.x[fold[0]], data.x[some]
@@ -155,7 +154,7 @@ class _FoldModel(NamedTuple):
         return self._replace(points=self.points[: self.num_variances])
 
 
-def _fold_model(choice: Choice, fold: _Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
+def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
     """Rows that chose weights and lengthscales are among the rows learned from, but are not predicted."""
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
     with step("growing trees without a fold"):

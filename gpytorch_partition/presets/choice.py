@@ -7,15 +7,16 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.folds import Split, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
@@ -112,29 +113,32 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
     candidate = _best_candidate if setup.refit is None else _of_ensemble
-    names, folds, rows, constant, lengthscales = candidate(replace(PartInputs.of(data, setup), x=x, y=y))
+    names, parts, rows, constant, lengthscales = candidate(replace(PartInputs.of(data, setup), x=x, y=y))
     factors = noise_factors(data.weights, len(y))[rows]
-    means, variances = held_out_predictions(folds, y[rows], constant, noise_factors=factors)
+    means, variances = held_out_predictions(parts, y[rows], constant, noise_factors=factors)
     residuals = (y[rows] - means) / (variances + constant.noise * factors).sqrt()
     # Without patches, which overlap: a row that is out of a tree's bag must not be in it under another number.
-    seen = rows[: num_rows_for(len(y), setup.options)]
+    judged = (~means[: num_rows_for(len(y), setup.options)].isnan()).nonzero()[:, 0]
+    seen = rows[judged]
     num_trees = setup.options.num_noise_trees
     with step("noise"):
-        forest = grow_residual_forest(data.rows[seen], residuals[: len(seen)], num_trees=num_trees, **setup.growing)
-        log_ratios = _out_of_sample(forest, data.rows, seen, rows)
+        forest = grow_residual_forest(data.rows[seen], residuals[judged], num_trees=num_trees, **setup.growing)
+        forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen), residuals[judged], setup)
+        log_ratios = _out_of_sample(forest, data, seen, rows)
         others: dict[str, Any] = {"noise_factors": factors, "start": constant}
-        varying = maximize_predictive_density(folds, y[rows], log_ratios=log_ratios, **others)
-    varies = (varying.log_density - constant.log_density) * len(rows) > setup.options.least_noise_gain
+        varying = maximize_predictive_density(parts, y[rows], log_ratios=log_ratios, **others)
+    num_held_out = sum(len(part.held_out) for part in parts)
+    varies = (varying.log_density - constant.log_density) * num_held_out > setup.options.least_noise_gain
     num_values = len(names) + 1
-    factor = _allowance(len(rows), num_values, len(y), setup.options)
+    factor = _allowance(num_held_out, num_values, len(y), setup.options)
 
     def choice_of(fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
-        held_out = _held_out_rows(folds, y[rows], fit, ratios, factors)
-        judged = HeldOutRows(seen, *(values[: len(seen)] for values in held_out))
-        density = judged.log_density() - num_values / len(seen)
+        columns = _held_out_rows(parts, y[rows], fit, ratios, factors)
+        held_out = HeldOutRows(seen, *(values[judged] for values in columns))
+        density = held_out.log_density() - num_values / len(seen)
         weights = {name: factor * weight for name, weight in _those_that_count(names, fit, setup.options).items()}
         noise = factor * fit.noise
-        return Choice(weights, lengthscales, noise, fit.exponent, forest, density, rows, held_out=judged)
+        return Choice(weights, lengthscales, noise, fit.exponent, forest, density, rows, held_out=held_out)
 
     usual = choice_of(constant, torch.zeros_like(log_ratios), None)
     return replace(choice_of(varying, log_ratios, forest), constant=usual) if varies else usual
@@ -168,15 +172,16 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     The rough field draws from a copy of the random state, so that a trial that fails leaves the model as it would be.
     """
     x, y, setup, options = inputs.x, inputs.y, inputs.setup, inputs.setup.options
-    rows = torch.from_numpy(setup.random.permutation(len(y))[: num_rows_for(len(y), options)])
+    rows = torch.from_numpy(random_rows(len(y), num_rows_for(len(y), options), setup.random, inputs.blocks))
     some = inputs.of_rows(rows)
-    names, folds, of_folds = _folds(some)
+    names, parts, of_folds = _folds(some)
     with step("lengthscales"):
         lengthscales = _lengthscales(some)
     with step("weights"):
-        fit = maximize_predictive_density(folds, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
-        found = Candidate(names, folds, rows, fit, lengthscales)
-    if not inputs.has_view and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
+        fit = maximize_predictive_density(parts, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
+        found = Candidate(names, parts, rows, fit, lengthscales)
+    is_of_single_numbers = not inputs.has_view and inputs.blocks is None
+    if is_of_single_numbers and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
         with step("rough parts"):
             return rough_field(found, of_folds, x, y, replace(setup, random=deepcopy(setup.random)), inputs.weights)
     return found
@@ -185,29 +190,56 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
 def _of_ensemble(inputs: PartInputs) -> Candidate:
     """The kernel of a user's ensemble alone, by folds with ensembles that have not seen their held-out rows."""
     y, setup = inputs.y, inputs.setup
-    rows = torch.from_numpy(setup.random.permutation(len(y))[: num_rows_for(len(y), setup.options)])
-    some, folds = inputs.of_rows(rows), list[Fold]()
-    splits = _splits(len(rows), setup)
-    for kept, held_out in splits.split(rows):
-        with step(f"fold {len(folds) + 1} of {splits.n_splits}"):
+    rows = torch.from_numpy(random_rows(len(y), num_rows_for(len(y), setup.options), setup.random, inputs.blocks))
+    some, found = inputs.of_rows(rows), list[Fold]()
+    splits = _splits(some)
+    for kept, held_out in splits:
+        with step(f"fold {len(found) + 1} of {len(splits)}"):
             (part,) = new_parts(some.of_rows(kept), (ENSEMBLE,)).values()
             covariances = dense_covariances([part], some.x)
-            folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
-    fit = maximize_predictive_density(folds, some.y, noise_factors=noise_factors(some.weights, len(rows)))
-    return Candidate([ENSEMBLE], folds, rows, fit, torch.ones(inputs.x.shape[1], dtype=torch.float64))
+            found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
+    fit = maximize_predictive_density(found, some.y, noise_factors=noise_factors(some.weights, len(rows)))
+    return Candidate([ENSEMBLE], found, rows, fit, torch.ones(inputs.x.shape[1], dtype=torch.float64))
 
 
-def _splits(num_rows: int, setup: Setup) -> KFold:
-    """Folds of so many rows, of which many have fewer."""
-    return KFold(setup.options.folds_of(num_rows), shuffle=True, random_state=setup.random)
+def _splits(inputs: PartInputs) -> list[Split]:
+    """Folds of rows, of which many have fewer."""
+    num_rows = len(inputs.x)
+    return folds(num_rows, inputs.setup.options.folds_of(num_rows), inputs.setup.random, inputs.blocks)
 
 
-def _out_of_sample(forest: RandomForestRegressor, x: Tensor, seen: Tensor, rows: Tensor) -> Tensor:
+def _out_of_sample(forest: RandomForestRegressor, data: TrainingData, seen: Tensor, rows: Tensor) -> Tensor:
     """For each of some rows the mean prediction of the trees that have not seen it (out of bag for the rows seen)."""
-    predictions = torch.empty(len(x), dtype=torch.float64)
-    predictions[rows] = torch.from_numpy(forest.predict(x[rows].cpu().numpy()))
+    predictions = torch.zeros(len(data.rows), dtype=torch.float64)
+    if data.blocks is None:
+        predictions[rows] = torch.from_numpy(forest.predict(data.rows[rows].cpu().numpy()))
     predictions[seen] = torch.from_numpy(forest.oob_prediction_)
     return predictions[rows]
+
+
+def unseen_log_ratios(forest: RandomForestRegressor, data: TrainingData, residuals: Tensor, setup: Setup) -> np.ndarray:
+    """
+    Log squared residuals by trees that have not seen the row, nor others of its group (`n`).
+
+    Residuals of a group are alike: out of bag, noise would vary with whatever tells groups apart. Those of a few blocks
+    of time do not tell how noise varies: they are 0 then, so that it stays constant (of ten random walks, log densities
+    of the next block were -1.96 on average, and -2.13 where trees of earlier blocks decided).
+
+    :param forest: That of all residuals.
+    :param data: The `n` rows.
+    :param residuals: `n` residuals.
+    :param setup: Source of the draws, and the options.
+    """
+    if data.blocks is None:
+        return forest.oob_prediction_
+    found = np.zeros(len(residuals))
+    if data.blocks.are_times or not data.blocks.are_enough:
+        return found
+    splits = folds(len(found), setup.options.num_folds, setup.random, data.blocks)
+    for kept, held_out in splits:
+        grown = grow_residual_forest(data.rows[kept], residuals[kept], num_trees=forest.n_estimators, **setup.growing)
+        found[held_out] = grown.predict(data.rows[held_out].cpu().numpy())
+    return found
 
 
 def num_rows_for(num_rows: int, options: Options) -> int:
@@ -234,21 +266,21 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     The names of the parts, and for each fold their covariances and the lengthscales, all of them built without the
     fold's held-out rows.
     """
-    x, setup, options = inputs.x, inputs.setup, inputs.setup.options
+    x, options = inputs.x, inputs.setup.options
     names: list[str] = []
-    folds: list[Fold] = []
+    found: list[Fold] = []
     all_lengthscales = []
-    splits = _splits(len(x), setup)
-    for kept, held_out in splits.split(x):
-        with step(f"fold {len(folds) + 1} of {splits.n_splits}"):
+    splits = _splits(inputs)
+    for kept, held_out in splits:
+        with step(f"fold {len(found) + 1} of {len(splits)}"):
             some = kept[: options.num_lengthscale_rows]
             lengthscales = _lengthscales(inputs.of_rows(some))
             parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales))
             parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
             names, covariances = list(parts), dense_covariances(parts.values(), x)
-            folds.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
+            found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
             all_lengthscales.append(lengthscales)
-    return names, folds, all_lengthscales
+    return names, found, all_lengthscales
 
 
 def _those_that_count(names: list[str], fit: PredictiveFit, options: Options) -> dict[str, float]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
+from gpytorch_partition.presets.folds import Blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,7 @@ class TrainingData:
     :param weights: What the noise's variance at each row is divided by. (Default: None, 1.)
     :param original: `N` targets in the units that an ensemble of the user takes; the columns are then left as they are,
         too. (Default: None, where there is none.)
+    :param blocks: Groups or times, by which rows are held out. (Default: None, single rows are.)
     """
 
     rows: Tensor
@@ -34,6 +36,7 @@ class TrainingData:
     has_view: bool = False
     weights: RowWeights | None = None
     original: Tensor | None = None
+    blocks: Blocks | None = None
 
     @cached_property
     def columns(self) -> Standardization:
@@ -62,4 +65,6 @@ class TrainingData:
         """Some rows, by their numbers, with their standardized targets."""
         weights = None if self.weights is None else self.weights.of_rows(numbers)
         original = None if self.original is None else self.original[numbers]
-        return TrainingData(self.rows[numbers], self.y[numbers], self.categories, self.has_view, weights, original)
+        blocks = None if self.blocks is None else self.blocks.of_rows(numbers)
+        columns = self.categories, self.has_view
+        return TrainingData(self.rows[numbers], self.y[numbers], *columns, weights, original, blocks)

@@ -19,6 +19,7 @@ from gpytorch_partition.presets.budget import choosing_seconds, later_seconds
 from gpytorch_partition.presets.calibration import calibrate, widened
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.heavy_tails import with_heavy_tails, with_shape
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import usual_parts
@@ -38,6 +39,7 @@ def default_model(
     *,
     categories: Mapping[int, int] | None = None,
     weights: Tensor | None = None,
+    blocks: Blocks | None = None,
     random_state: Any = None,
     n_jobs: int | None = None,
     options: Options = DEFAULT,
@@ -92,6 +94,8 @@ def default_model(
     :param weights: `N` weights of the rows, above 0: the noise's variance at a training row is divided by its weight,
         here and in folds, that of a new observation is not. Trees, mean targets and medians count a row by its weight,
         but no more than one that nine tenths of the rows weigh at most. (Default: None, 1.)
+    :param blocks: Groups or times of the rows (:class:`~gpytorch_partition.presets.folds.Blocks`), by which rows are
+        held out; rough parts are not tried then. (Default: None, single rows are held out.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     :param options: The numbers above and others. (Default: these.)
@@ -115,7 +119,8 @@ def default_model(
     rows = decode_missing(train_x).double()
     categories = checked_categories(categories, rows)
     row_weights = positive_weights(weights, len(rows))
-    data = TrainingData(rows, train_y.double(), categories, needs_view(rows, categories), row_weights)
+    columns = categories, needs_view(rows, categories)
+    data = TrainingData(rows, train_y.double(), *columns, row_weights, blocks=blocks)
     _check_parts(options)
     setup = Setup(random_state_of(random_state), n_jobs, options)
     choice, data = choice_and_data(data, setup)

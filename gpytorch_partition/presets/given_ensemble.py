@@ -15,6 +15,7 @@ from gpytorch_partition.partitions.ensembles.refitting import check_refittable, 
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import check_training_data, choice_and_data
+from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.stages import stage
 
@@ -26,6 +27,7 @@ def ensemble_model(
     *,
     original: Tensor | None = None,
     weights: Tensor | None = None,
+    blocks: Blocks | None = None,
     random_state: Any = None,
     n_jobs: int | None = None,
     options: Options = DEFAULT,
@@ -54,6 +56,9 @@ def ensemble_model(
     :param original: `N` targets in the units that the ensemble was or is fitted in. (Default: None, `train_y`.)
     :param weights: `N` weights of the rows, above 0, by which the noise's variance is divided; clones are fitted
         without them. (Default: None, 1.)
+    :param blocks: Groups or times of the rows (:class:`~gpytorch_partition.presets.folds.Blocks`), by which rows are
+        held out. (Default: None,
+        single rows are held out.)
     :param random_state: Seed of folds, and of ensembles of scikit-learn that have none.
     :param n_jobs: Trees of the noise's forest grown at a time. (Default: None, one.)
     :param options: Numbers of folds and rows, among others. (Default: those of :func:`default_model`.)
@@ -76,7 +81,7 @@ def ensemble_model(
     rows, random = decode_missing(train_x).double(), random_state_of(random_state)
     _check_columns(ensemble, rows.shape[1])
     units, row_weights = train_y if original is None else original, positive_weights(weights, len(rows))
-    data = TrainingData(rows, train_y.double(), weights=row_weights, original=units.double())
+    data = TrainingData(rows, train_y.double(), weights=row_weights, original=units.double(), blocks=blocks)
     setup = Setup(random, n_jobs, options, refit=partial(fitted_clone, ensemble))
     choice, data = choice_and_data(data, setup)
     if is_fitted(ensemble):

@@ -6,7 +6,6 @@ from copy import deepcopy
 from dataclasses import replace
 
 import torch
-from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
@@ -15,6 +14,7 @@ from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, lo
 from gpytorch_partition.presets.assembly import assemble
 from gpytorch_partition.presets.choice import Choice, HeldOutRows, choose
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.folds import folds
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.training.heavy_tails import DEGREES_OF_FREEDOM, HeavyTails, fit_heavy_tails
 
@@ -159,7 +159,9 @@ def _all_held_out(choice: Choice, data: TrainingData, own_weights: Tensor, setup
     if not bool(others.any()):
         return known
     parts = [known]
-    for kept, held_out in KFold(_NUM_FOLDS, shuffle=True, random_state=setup.random).split(data.x):
+    # Of times the first block as well: which rows are outliers is asked of rows between others.
+    blocks = None if data.blocks is None or data.blocks.are_times else data.blocks
+    for kept, held_out in folds(len(data.x), _NUM_FOLDS, setup.random, blocks):
         points = torch.from_numpy(held_out)
         found = _held_out(choice, data, torch.from_numpy(kept), points[others[points]], setup)
         parts.append(replace(found, noise=found.noise / own_weights[found.rows]))

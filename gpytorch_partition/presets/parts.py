@@ -32,6 +32,7 @@ from gpytorch_partition.partitions.forest import ForestPartition, grow_forest
 from gpytorch_partition.partitions.landmarks import choose_landmarks
 from gpytorch_partition.partitions.mondrian.projections import rotations
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.vector_boosting import VectorBoosting
 from gpytorch_partition.tables import NumberView, cross_fitted
@@ -55,6 +56,7 @@ class PartInputs:
     :param weights: Weights of the rows. (Default: None, 1.)
     :param cross_fitted: The rows as trees are to learn them, where these are a view. (Default: None, as they are.)
     :param original: `N` targets in the units that an ensemble of the user takes. (Default: None, where there is none.)
+    :param blocks: Groups or times, by which rows are held out. (Default: None, single rows are.)
     """
 
     x: Tensor
@@ -66,6 +68,7 @@ class PartInputs:
     weights: RowWeights | None = None
     cross_fitted: Tensor | None = None
     original: Tensor | None = None
+    blocks: Blocks | None = None
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
@@ -79,6 +82,7 @@ class PartInputs:
             data.has_view,
             weights=data.weights,
             original=data.original,
+            blocks=data.blocks,
         )
 
     def of_rows(self, rows: Tensor | np.ndarray, **changes: Any) -> PartInputs:
@@ -90,7 +94,9 @@ class PartInputs:
         """
         weights = None if self.weights is None else self.weights.of_rows(rows)
         original = None if self.original is None else self.original[rows]
-        return replace(self, x=self.x[rows], y=self.y[rows], weights=weights, original=original, **changes)
+        blocks = None if self.blocks is None else self.blocks.of_rows(rows)
+        changes |= {"weights": weights, "original": original, "blocks": blocks}
+        return replace(self, x=self.x[rows], y=self.y[rows], **changes)
 
     @property
     def tree_weights(self) -> Tensor | None:

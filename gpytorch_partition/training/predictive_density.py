@@ -193,15 +193,15 @@ def held_out_predictions(
     """
     What each fold predicts for its held-out rows.
 
-    :param folds: The folds, which together hold out every row once.
+    :param folds: The folds, which hold out no row twice.
     :param targets: `N` targets, of mean 0.
     :param fit: The values to predict with.
     :param log_ratios: `N` logarithms of the noise's ratio to its level. (Default: a constant noise.)
     :param noise_factors: `N` factors of the noise at the rows, which are known. (Default: 1.)
-    :return: `N` means, and `N` variances without the noise.
+    :return: `N` means, and `N` variances without the noise; NaN at rows that are never held out.
     """
     noise = fit.noise_at(torch.zeros_like(targets) if log_ratios is None else log_ratios) * noise_factors
-    means, variances = torch.empty_like(targets), torch.empty_like(targets)
+    means, variances = torch.full_like(targets, math.nan), torch.full_like(targets, math.nan)
     for fold in folds:
         found = _predicted(fold, targets, fit.outputscales, noise)
         means[fold.held_out], variances[fold.held_out] = found.means, found.variances

@@ -642,6 +642,82 @@ def test_help_explains(capsys, command):
     assert f"usage: python -m gpytorch_partition {command}".strip() in capsys.readouterr().out
 
 
+class TestGroupsAndTimes:
+    """Rows of new groups, or of later times, are what models are judged by, and the default model chosen by."""
+
+    @pytest.fixture
+    def seen(self, folder, monkeypatch):
+        """What the default model is fitted to; other kernels are fitted as they are."""
+        names, days = np.repeat(list("abcdefghijkl"), 5), np.datetime64("2024-01-30") + np.arange(60) // 2
+        write(
+            "blocks.csv", ["a", "who", "b", "c", "day", "y"], [*zip(X[:, 0], names, *X[:, 1:].T, days, Y, strict=True)]
+        )
+        fitted, original = [], PartitionGPRegressor.fit
+
+        def fit_forest(self, X, y, sample_weight=None, **blocks):
+            fitted.append((X, y, blocks, self.kernel))
+            return original(self.set_params(kernel="forest", num_partitions=5), X, y, sample_weight)
+
+        monkeypatch.setattr(PartitionGPRegressor, "fit", fit_forest)
+        return fitted
+
+    def compare(self, *options):
+        command = ["compare", "blocks.csv", "--target", "y", "--num-partitions", "5", "--no-references"]
+        return main([*command, "--kernels", "auto", "mondrian", *options])
+
+    def test_whole_groups_are_predicted(self, seen, capsys):
+        assert self.compare("--groups", "who") == 0
+        assert "test rows of other groups, 4 columns" in capsys.readouterr().out
+        (X_auto, y, blocks, kernel), (_, _, others, _) = seen
+        assert kernel == "auto"
+        assert "who" not in X_auto
+        assert others == {}
+        tested = np.repeat(list("abcdefghijkl"), 5)[column(read("compare/predictions.csv"), "row").astype(int)]
+        assert set(tested).isdisjoint(blocks["groups"])
+        assert len(set(tested)) == 3
+        assert len(blocks["groups"]) == len(y)
+
+    def test_the_latest_rows_are_predicted(self, seen, capsys):
+        assert self.compare("--time", "day") == 0
+        assert "48 training rows, 12 test rows of later times" in capsys.readouterr().out
+        assert column(read("compare/predictions.csv"), "row").tolist() == [*range(48, 60)]
+        assert seen[0][2]["time"].max() == np.datetime64("2024-02-22")
+        assert "day" in seen[0][0]
+        assert self.compare("--time", "day", "--drop", "day", "--output", "other") == 0
+        assert "day" not in seen[-1][0]
+
+    def test_fit_holds_groups_out(self, seen):
+        command = ["fit", "blocks.csv", "--target", "y", "--model", "m"]
+        assert main([*command, "--groups", "who"]) == 0
+        assert seen[0][2]["groups"].tolist() == list(np.repeat(list("abcdefghijkl"), 5))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--groups", "whom"], "--groups: no column is called 'whom'; did you mean 'who'?"),
+            (["--groups", "y"], "--groups: 'y' is the target already"),
+            (["--time", "who"], "--time: column 'who' holds text, and times are numbers or dates"),
+            (["--groups", "holes"], "--groups: column 'holes' is empty in line 2: fill these cells in"),
+            (["--time", "holes"], "--time: column 'holes' is empty in line 2"),
+            (["--groups", "same"], "column 'same' has fewer than three values"),
+        ],
+    )
+    def test_mistakes(self, folder, capsys, options, message):
+        names, holes = np.repeat(list("abcdefghijkl"), 5), ["", *range(59)]
+        write("bad.csv", ["a", "who", "holes", "same", "y"], [*zip(X[:, 0], names, holes, 30 * "pq", Y, strict=True)])
+        assert main(["compare", "bad.csv", "--target", "y", *options]) == 2
+        assert message in capsys.readouterr().err
+
+    def test_they_are_for_models_that_are_chosen_by_folds_and_for_data(self, folder, capsys):
+        assert fit("--time", "a") == 2
+        assert "--groups and --time are for --kernel auto" in capsys.readouterr().err
+        assert main(["compare", "--groups", "a"]) == 2
+        assert "--groups and --time name columns of DATA" in capsys.readouterr().err
+        with pytest.raises(SystemExit):
+            main(["compare", "data.csv", "--target", "y", "--groups", "a", "--time", "b"])
+        assert "not allowed with argument" in capsys.readouterr().err
+
+
 class TestBudgets:
     def test_notes_say_what_a_model_leaves_out(self, folder, capsys, monkeypatch):
         budgets = []

@@ -233,7 +233,7 @@ def test_constant_noise_stays_constant():
 def test_trees_that_have_seen_a_row_say_nothing_of_it():
     random, seen, rows = np.random.RandomState(0), torch.arange(0, 300), torch.arange(200, 400).repeat(2)
     forest = choice.grow_residual_forest(X[seen], ROUGH[seen], random_state=random)
-    found = choice._out_of_sample(forest, X, seen, rows)
+    found = choice._out_of_sample(forest, TrainingData(X, X[:, 0]), seen, rows)
     assert torch.equal(found[:200], found[200:])
     torch.testing.assert_close(found[:100], torch.from_numpy(forest.oob_prediction_[200:]))
     torch.testing.assert_close(found[100:200], torch.from_numpy(forest.predict(X[300:400].numpy())))

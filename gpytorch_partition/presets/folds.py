@@ -1,0 +1,182 @@
+"""Folds, and the rows that choose: single rows at random, whole groups, or blocks of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from sklearn.model_selection import GroupKFold, KFold
+from torch import Tensor
+
+from gpytorch_partition.tables.cells import is_missing
+
+Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
+
+_FEWEST_GROUPS = 5  # of the rows that choose, if they are to be whole groups
+_FEWEST_KEPT = 5  # rows of other groups than the largest, or before the latest time
+_FEWEST_OF_BLOCK = 8  # rows of each block of time, on average
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """
+    Rows that folds must not part (Roberts et al. 2017 on cross-validation by blocks).
+
+    Use it where new rows are of new groups, or of later times: rows that are held out are then as new as they.
+
+    :param labels: `N` whole numbers from 0 (int64): of the row's group, or the rank of its time.
+    :param are_times: Whether rows may be predicted from earlier ones only.
+
+    Example:
+        >>> Blocks.of(["b", "a", "b"], None, 3).labels
+        tensor([0, 1, 0])
+    """
+
+    labels: Tensor
+    are_times: bool
+
+    @classmethod
+    def of(cls, groups: Any, time: Any, num_rows: int) -> Blocks | None:
+        """
+        Blocks as estimators are given them; None where neither is given.
+
+        :param groups: `N` labels, such as texts or numbers, or None.
+        :param time: `N` numbers or dates, or None.
+        :param num_rows: N.
+        :raises ValueError: If both are given, there is not one for each row, one is missing, or times are neither
+            numbers nor dates.
+        """
+        if groups is None and time is None:
+            return None
+        if groups is not None and time is not None:
+            raise ValueError("expected at most one of groups and time, got both: give the one in which new rows differ")
+        name, values = ("groups", groups) if time is None else ("time", time)
+        cells = _cells(values, name, num_rows)
+        return cls(torch.from_numpy(_numbers(cells) if time is None else _ranks(cells)), time is not None)
+
+    def of_rows(self, rows: Tensor | np.ndarray | slice) -> Blocks:
+        """
+        Those of some rows.
+
+        :param rows: Their numbers.
+        """
+        return Blocks(self.labels[rows], self.are_times)
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether there are rows to learn from where the largest group, or the latest time, is held out."""
+        sizes = self.labels.unique(return_counts=True)[1]
+        return len(self.labels) - int(sizes[-1] if self.are_times else sizes.max()) >= _FEWEST_KEPT
+
+    def check(self) -> None:
+        """
+        Refuse rows that are nearly all of one group or time.
+
+        :raises ValueError: If they are.
+        """
+        if not self.are_enough:
+            name, others = ("time", "before the latest") if self.are_times else ("groups", "outside the largest")
+            raise ValueError(
+                f"expected two {name.rstrip('s')}s or more, with {_FEWEST_KEPT} rows or more {others}, got "
+                f"{len(self.labels.unique())} ({name}=) of {len(self.labels)} rows: leave out {name}=, and single rows "
+                "are held out"
+            )
+
+
+def _cells(values: Any, name: str, num_rows: int) -> np.ndarray:
+    cells = np.empty(0) if isinstance(values, str) else np.asarray(values)
+    if cells.shape != (num_rows,):
+        got = "a text" if isinstance(values, str) else f"shape {cells.shape}"
+        raise ValueError(f"expected {name} of one value for each of {num_rows} rows, got {got}: give a column")
+    listed = cells if cells.dtype.kind == "M" else cells.tolist()
+    if missing := [row for row, cell in enumerate(listed) if is_missing(cell)]:
+        raise ValueError(
+            f"expected {name} of every row, got none for row {missing[0]} ({len(missing)} such): leave these rows out, "
+            f"or give {'each a group of its own' if name == 'groups' else 'their times'}"
+        )
+    return cells
+
+
+def _numbers(groups: np.ndarray) -> np.ndarray:
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(group, len(numbers)) for group in groups.tolist()], dtype=np.int64)
+
+
+def _ranks(times: np.ndarray) -> np.ndarray:
+    try:
+        if times.dtype.kind in "USb" or any(isinstance(cell, str) for cell in times.tolist()):
+            raise TypeError(f"cells such as {times[0]!r}")
+        return np.unique(times, return_inverse=True)[1].astype(np.int64)
+    except TypeError as error:
+        raise ValueError(
+            f"expected time as numbers or dates, got what has no order in time: {error}; give numpy.datetime64 or "
+            "pandas.to_datetime(...)"
+        ) from error
+
+
+def folds(num_rows: int, num_folds: int, random: np.random.RandomState, blocks: Blocks | None = None) -> list[Split]:
+    """
+    Rows kept and rows held out.
+
+    Without blocks each row is held out once, at random. Groups, as many rows of them in each fold as can be, are held
+    out once, too. Of times, the rows of all but the first block are predicted from earlier ones; the latest comes
+    first. There are fewer folds if there are fewer groups, times, or rows.
+
+    :param num_rows: How many rows there are.
+    :param num_folds: Folds at most.
+    :param random: Source of the draws.
+    :param blocks: Those of the rows. (Default: None, single rows.)
+
+    Example:
+        >>> folds(8, 2, np.random.RandomState(0), Blocks.of(None, [1, 2, 2, 2, 3, 4, 5, 6], 8))
+        [(array([0, 1, 2, 3, 4]), array([5, 6, 7]))]
+    """
+    if blocks is None:
+        return list(KFold(num_folds, shuffle=True, random_state=random).split(np.empty(num_rows)))
+    blocks.check()
+    labels = blocks.labels.numpy()
+    return _blocks_of_time(labels, num_folds) if blocks.are_times else _folds_of_groups(labels, num_folds, random)
+
+
+def _folds_of_groups(labels: np.ndarray, num_folds: int, random: np.random.RandomState) -> list[Split]:
+    groups, numbers = np.unique(labels, return_inverse=True)
+    shuffled = random.permutation(len(groups))[numbers]  # its own shuffle makes folds of unequal sizes
+    return list(GroupKFold(min(num_folds, len(groups))).split(labels, groups=shuffled))
+
+
+def _blocks_of_time(times: np.ndarray, num_folds: int) -> list[Split]:
+    """As those of scikit-learn's TimeSeriesSplit, but that rows of one time stay together."""
+    number = min(num_folds, max(1, len(times) // _FEWEST_OF_BLOCK - 1))
+    starts = np.quantile(times, np.arange(1, number + 1) / (number + 1), method="higher")
+    distinct = np.unique(times)
+    first = distinct[np.searchsorted(np.sort(times), distinct) >= _FEWEST_KEPT][0]
+    starts = np.unique(np.maximum(starts, first))
+    ends = [*starts[1:], np.inf]
+    pairs = [(np.flatnonzero(times < a), np.flatnonzero((a <= times) & (times < b))) for a, b in zip(starts, ends)]
+    return pairs[::-1]
+
+
+def random_rows(
+    num_rows: int, most_rows: int, random: np.random.RandomState, blocks: Blocks | None = None
+) -> np.ndarray:
+    """
+    The numbers of some rows, in random order: whole groups of them, if these are five or more, else single rows.
+
+    :param num_rows: How many there are.
+    :param most_rows: How many are wanted; whole groups may be fewer.
+    :param random: Source of the draws.
+    :param blocks: Those of the rows. (Default: None, single rows.)
+
+    Example:
+        >>> random_rows(6, 2, np.random.RandomState(0))
+        array([5, 2])
+    """
+    order = random.permutation(num_rows)
+    if blocks is None or blocks.are_times or most_rows >= num_rows:
+        return order[:most_rows]
+    _, numbers, sizes = np.unique(blocks.labels.numpy()[order], return_inverse=True, return_counts=True)
+    shuffled = random.permutation(len(sizes))
+    whole = shuffled[sizes[shuffled].cumsum() <= most_rows]
+    return order[np.isin(numbers, whole)] if len(whole) >= _FEWEST_GROUPS else order[:most_rows]

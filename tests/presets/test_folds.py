@@ -1,0 +1,230 @@
+"""Folds by groups and by time: what is held out, what is refused, and that intervals of new groups hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.model_selection import KFold, TimeSeriesSplit
+
+from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
+from gpytorch_partition.presets import Options
+from gpytorch_partition.presets.folds import Blocks, folds, random_rows
+
+FEW_TREES = {"num_trees": 15, "num_slope_trees": 10, "num_boosted_trees": 15, "num_shallow_boosted_trees": 15}
+SMALL = Options(num_folds=3, **FEW_TREES)
+LETTERS = np.array(list("abcdefghijkl"))
+
+
+def random(seed=0):
+    return np.random.RandomState(seed)
+
+
+def test_single_rows_are_those_of_scikit_learn_by_the_same_draws():
+    ours, theirs = random(), random()
+    expected = KFold(4, shuffle=True, random_state=theirs).split(np.empty(50))
+    for found, wanted in zip(folds(50, 4, ours), expected, strict=True):
+        np.testing.assert_array_equal(found[0], wanted[0])
+        np.testing.assert_array_equal(found[1], wanted[1])
+    assert ours.rand() == theirs.rand()
+
+
+@pytest.mark.parametrize(("num_groups", "number"), [(12, 5), (3, 3), (2, 2)])
+def test_groups_are_held_out_once_and_whole(num_groups, number):
+    groups = LETTERS[random().randint(num_groups, size=300)]
+    found = folds(300, 5, random(), Blocks.of(groups, None, 300))
+    assert len(found) == number
+    assert sorted(np.concatenate([held_out for _, held_out in found])) == list(range(300))
+    for kept, held_out in found:
+        assert not set(groups[kept]) & set(groups[held_out])
+        assert len(kept) + len(held_out) == 300
+    others = folds(300, 5, random(1), Blocks.of(groups, None, 300))
+    assert num_groups < 5 or any(set(one) != set(other) for (_, one), (_, other) in zip(found, others))
+
+
+def test_folds_of_groups_have_about_the_same_size():
+    groups = np.repeat(np.arange(20), random().randint(1, 60, size=20))
+    sizes = [len(held_out) for _, held_out in folds(len(groups), 4, random(), Blocks.of(groups, None, len(groups)))]
+    assert max(sizes) - min(sizes) < 20
+
+
+def test_distinct_times_are_split_as_by_scikit_learn():
+    order = random().permutation(60)
+    found = folds(60, 4, random(), Blocks.of(None, order / 7, 60))[::-1]
+    times = np.argsort(order)
+    for (kept, held_out), (earlier, later) in zip(found, TimeSeriesSplit(4).split(times), strict=True):
+        assert set(kept) == set(times[earlier])
+        assert set(held_out) == set(times[later])
+
+
+@pytest.mark.parametrize("num_times", [2, 3, 40])
+def test_rows_of_one_time_stay_together_and_come_after_those_kept(num_times):
+    times = np.datetime64("2024-02-27") + random().randint(num_times, size=100).astype("timedelta64[D]")
+    found = folds(100, 5, random(), Blocks.of(None, times, 100))
+    assert 1 <= len(found) <= 5
+    for kept, held_out in found:
+        assert times[kept].max() < times[held_out].min()
+    held_out = np.concatenate([rows for _, rows in found])
+    assert len(set(held_out)) == len(held_out)
+    assert set(times[held_out]) | set(times[found[-1][0]]) == set(times)
+
+
+def test_whole_groups_choose_if_they_are_five_or_more():
+    groups = np.repeat(np.arange(40), 25)
+    rows = random_rows(1000, 260, random(), Blocks.of(groups, None, 1000))
+    assert len(rows) == 250
+    assert len(set(groups[rows])) == 10
+    assert (np.diff(groups[rows]) != 0).mean() > 0.5  # in random order: the first of them are of all groups
+    few = random_rows(1000, 260, random(), Blocks.of(groups // 10, None, 1000))
+    np.testing.assert_array_equal(few, random_rows(1000, 260, random()))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"groups": ["a"] * 9}, r"groups of one value for each of 10 rows, got shape \(9,\)"),
+        ({"groups": "abcdefghij"}, "groups of one value for each of 10 rows, got a text"),
+        ({"groups": ["a", None, *"bcdefghi"]}, r"groups of every row, got none for row 1 \(1 such\)"),
+        ({"groups": [*range(9), np.nan]}, "groups of every row, got none for row 9"),
+        ({"groups": ["a"] * 10}, "two groups or more, with 5 rows or more outside the largest, got 1 .* of 10 rows"),
+        ({"groups": ["a"] * 6 + ["b"] * 4}, "5 rows or more outside the largest, got 2"),
+        ({"time": [1] * 4 + [2] * 6}, "5 rows or more before the latest, got 2"),
+        ({"time": np.array(["2024-01-01"] * 9 + ["NaT"], "datetime64[ns]")}, "time of every row, got none for row 9"),
+        ({"time": [f"2024-01-{day:02}" for day in range(1, 11)]}, "numbers or dates.*pandas.to_datetime"),
+        ({"time": np.ones(10)}, "two times or more"),
+        ({"time": np.arange(10), "groups": np.arange(10)}, "at most one of groups and time"),
+    ],
+)
+@pytest.mark.parametrize("model", [PartitionGPRegressor(), PartitionGPClassifier()])
+def test_what_cannot_be_blocks_is_refused(model, labels, message):
+    with pytest.raises(ValueError, match=message):
+        model.fit(np.arange(20.0).reshape(10, 2), np.arange(10) % 2, **labels)
+
+
+def test_kernels_without_folds_and_several_targets_are_refused():
+    X, y, groups = np.arange(20.0).reshape(10, 2), np.arange(10.0), np.arange(10)
+    with pytest.raises(ValueError, match="not chosen by folds, got kernel='forest'"):
+        PartitionGPRegressor("forest").fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="several targets: fit a regressor to each"):
+        PartitionGPRegressor().fit(X, np.stack([y, y**2], 1), groups=groups)
+
+
+def recorded(monkeypatch):
+    from gpytorch_partition.estimators import regressor
+
+    seen, original = [], regressor.default_model
+    monkeypatch.setattr(
+        regressor, "default_model", lambda *data, **others: (seen.append((*data, others)), original(*data, **others))[1]
+    )
+    return seen
+
+
+@pytest.mark.filterwarnings("ignore:.*copies")
+@pytest.mark.slow
+def test_labels_go_with_the_rows_that_count(monkeypatch):
+    """Without rows of weight 0, copies, and more rows than the options allow."""
+    seen, draws = recorded(monkeypatch), random()
+    X = draws.rand(60, 2).repeat(2, 0)
+    X[1::2] += draws.rand(60, 2) * (np.arange(60) % 2)[:, None]
+    groups, weights = np.floor(10 * X[:, 0]).astype(int), (draws.rand(120) < 0.8).astype(float)
+    options = replace(SMALL, most_rows=50)
+    PartitionGPRegressor(random_state=0, options=options).fit(X, 7 * X[:, 0], weights, groups=groups)
+    x, y, others = seen[0]
+    assert len(x) == len(others["blocks"].labels) == 50
+    names = {}
+    for target, label in zip(y.numpy(), others["blocks"].labels.numpy()):
+        names.setdefault(int(label), set()).add(target)
+    spans = sorted((min(targets), max(targets)) for targets in names.values())
+    assert all(before[1] < after[0] for before, after in zip(spans, spans[1:]))  # as groups are intervals of targets
+
+
+@pytest.mark.parametrize("labels", [{"groups": LETTERS[:6].repeat(10)}, {"time": np.arange(60) // 3}])
+@pytest.mark.parametrize("kernel", ["auto", RandomForestRegressor(10, min_samples_leaf=3, random_state=0)])
+def test_fits_are_the_same_to_the_last_bit(labels, kernel):
+    X = random().rand(60, 2)
+    y = X[:, 0] + 0.1 * random(1).randn(60)
+    one, other = (PartitionGPRegressor(kernel, random_state=0, options=SMALL).fit(X, y, **labels) for _ in range(2))
+    np.testing.assert_array_equal(one.predict(X), other.predict(X))
+    assert np.isfinite(one.log_predictive_density_)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{"groups": LETTERS[:2].repeat([5, 55])}, {"time": [1] * 5 + [2] * 55}, {"time": [1, *[2] * 4, *[3] * 55]}],
+)
+def test_folds_that_keep_few_rows(labels):
+    X = random().rand(60, 2)
+    model = PartitionGPRegressor(random_state=0, options=SMALL).fit(X, X[:, 0] + 0.1 * random(1).randn(60), **labels)
+    assert np.isfinite(model.predict(X, return_std=True)[1]).all()
+
+
+def alike(seed, num_groups, size):
+    """Rows of groups, of which a column tells them apart, and one more level that no column tells."""
+    draws = random(seed)
+    groups = np.repeat(np.arange(num_groups), size)
+    X = np.column_stack([draws.rand(len(groups), 2), draws.rand(num_groups)[groups]])
+    y = np.sin(6 * X[:, 0]) + X[:, 1] + draws.randn(num_groups)[groups] + 0.3 * draws.randn(len(groups))
+    return X, y, groups
+
+
+def covered(model, X, y):
+    found = model.judge(X, y)
+    return np.mean((found.lower <= y) & (y <= found.upper))
+
+
+@pytest.mark.slow
+def test_intervals_of_new_groups_hold():
+    shares = {"groups": [], "rows": []}
+    for seed in range(4):
+        X, y, groups = alike(seed, 60, 15)
+        new, of_new, _ = alike(100 + seed, 200, 2)
+        models = {name: PartitionGPRegressor(random_state=0, options=SMALL) for name in shares}
+        models["groups"].fit(X, y, groups=groups)
+        models["rows"].fit(X, y)
+        for name, model in models.items():
+            shares[name].append(covered(model, new, of_new))
+    assert 0.85 < np.mean(shares["groups"]) < 0.96
+    assert np.mean(shares["rows"]) < 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1.0, np.timedelta64(1, "D")])
+def test_intervals_of_later_days_hold(unit):
+    """Each day has a level of its own, and its number is a column."""
+    X, y, days = alike(0, 90, 15)
+    X[:, 2], earlier = days, days < 60
+    model = PartitionGPRegressor(random_state=0, options=SMALL)
+    shares = {}
+    for name, time in {"time": days[earlier] * unit, "rows": None}.items():
+        shares[name] = covered(model.fit(X[earlier], y[earlier], time=time), X[~earlier], y[~earlier])
+    assert 0.8 < shares["time"] < 0.98
+    assert shares["time"] > shares["rows"] + 0.05
+
+
+@pytest.mark.slow
+def test_many_rows_of_groups_are_calibrated_by_groups():
+    X, y, groups = alike(0, 80, 10)
+    options = replace(SMALL, fewest_choosing_rows=150, most_choosing_rows=150)
+    model = PartitionGPRegressor(random_state=0, options=options).fit(X, y, groups=groups)
+    new, of_new, _ = alike(100, 200, 2)
+    assert 0.8 < covered(model, new, of_new) < 0.97
+    assert not {"rough_short", "rough"} & set(dict(model.model_.covar_module.named_modules()))
+
+
+@pytest.mark.slow
+def test_classes_of_new_groups_are_not_predicted_too_surely():
+    def classes(seed, num_groups, size):
+        draws, (X, _, groups) = random(seed), alike(seed, num_groups, size)
+        return X, X[:, 0] + 1.5 * draws.randn(num_groups)[groups] > 0.5, groups
+
+    (X, y, groups), (new, of_new, _) = classes(0, 60, 15), classes(1, 200, 2)
+    losses = []
+    for labels in ({"groups": groups}, {}):
+        model = PartitionGPClassifier(random_state=0).fit(X, y, **labels)
+        probabilities = model.predict_proba(new)[np.arange(len(new)), of_new.astype(int)]
+        losses.append(-np.log(probabilities).mean())
+        if labels:
+            assert model.log_loss_ == pytest.approx(losses[0], abs=0.12)
+    assert losses[0] < losses[1] - 0.1
