@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -95,7 +94,7 @@ def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:
     Without it all variance would vanish far from the rows, unless a linear part has a weight. It draws from a copy of
     the random state, so that the model is otherwise as it would be.
     """
-    setup = replace(setup, random=deepcopy(setup.random))
+    setup = setup.again()
     fold = folds(len(data.x), setup.options.num_calibration_folds, setup.random, data.blocks)[0]
     return replace(choice, threshold=_threshold(choice, fold, data, setup))
 

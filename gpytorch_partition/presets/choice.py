@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -183,7 +182,7 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     is_of_single_numbers = not inputs.has_view and inputs.blocks is None
     if is_of_single_numbers and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
         with step("rough parts"):
-            return rough_field(found, of_folds, x, y, replace(setup, random=deepcopy(setup.random)), inputs.weights)
+            return rough_field(found, of_folds, x, y, setup.again(), inputs.weights)
     return found
 
 

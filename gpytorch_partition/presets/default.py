@@ -144,9 +144,9 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
     first, later = choosing_seconds(num_rows, num_columns, setup.options), later_seconds(num_rows, setup.options)
     expect(first + later)
     start = monotonic()
-    own = data
+    own, before = data, setup.again()
     with stage("choosing weights and noise"):
-        choice, data = with_heavy_tails(choose(data, setup), data, setup)
+        choice, data = with_heavy_tails(choose(data, setup), data, before)
     expect(later * (monotonic() - start) / first)  # as slow as before
     if not choice.is_rough:
         with stage("calibrating"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
 
 import torch
@@ -37,8 +36,8 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     by rows of these weights, trees grown with them; degrees of freedom and scale are those of the largest density of
     held-out rows. Rounds end where that gains less than 3 nats, at the latest after three; where few rows chose, after
     one, since three models of two thirds of all rows must predict the others. Together they must gain a twentieth of a
-    nat a row. (Gained and kept: .08 to .6 on sets with gross errors in a twentieth of their targets; .01 to .07, whose
-    test rows gain nothing, on sets as they are.) The first starts from a noise that varies
+    nat a row, and the squared errors of the held-out rows must not become larger: what discounted rows have in common
+    with new ones is no error of measurement. The first starts from a noise that varies
     with x, or from a constant one, whichever suits heavy tails better: a forest of the residuals takes outliers for
     places where the noise is large.
 
@@ -48,25 +47,32 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
 
     :param choice: The choice with Gaussian noise.
     :param data: Rows and targets that it was made by.
-    :param setup: Source of the draws, and the options.
+    :param setup: The options, and the source of the draws as it was when the choice was made: the same rows choose
+        again, by the same folds. It draws from copies.
     """
     best = _with_tails(choice)
     if choice.is_rough or best.tails is None or not best.tails.gain > setup.options.least_tail_gain:
         return choice, data
     if (side := _long_tail(best)) is not None or _has_common_value(data.y):
         return replace(choice, long_tail=side), data
-    found, weighted, setup = best, data, replace(setup, random=deepcopy(setup.random))
+    found, weighted = best, data
     for _ in range(_MOST_ROUNDS if len(choice.held_out.rows) == len(data.y) else 1):
-        weights = _expected_precisions(found, weighted, _own_weights(data), setup)
+        weights = _expected_precisions(found, weighted, _own_weights(data), setup.again())
         next_data = replace(data, weights=RowWeights.of(weights * _own_weights(data)))
-        again = _with_tails(choose(next_data, setup), weights)
+        again = _with_tails(choose(next_data, setup.again()), weights)
         # In the same units: the deviation of targets without outliers is smaller.
         again = replace(again, log_density=again.log_density - float((next_data.unit.scale / data.unit.scale).log()))
         if not (again.log_density - found.log_density) * len(again.held_out.rows) > setup.options.least_noise_gain:
             break
         found, weighted = again, next_data
-    is_better = found.log_density - best.log_density > setup.options.least_discount_gain
+    gains = found.log_density - best.log_density > setup.options.least_discount_gain
+    is_better = gains and _squared_error(found, weighted) <= _squared_error(choice, data)
     return (found, weighted) if is_better else (choice, data)
+
+
+def _squared_error(choice: Choice, data: TrainingData) -> float:
+    """The mean of all held-out rows, which no discount touches."""
+    return float((data.unit.scale * choice.held_out.errors).square().mean())
 
 
 def with_shape(choice: Choice, data: TrainingData, options: Options) -> Choice:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
 from math import inf
 from typing import Any, TypeAlias
 
@@ -203,6 +204,10 @@ class Setup:
     n_jobs: int | None = None
     options: Options = DEFAULT
     refit: Refit | None = None
+
+    def again(self) -> Setup:
+        """Return the same with a copy of the source of the draws, which are then the same."""
+        return replace(self, random=deepcopy(self.random))
 
     @property
     def growing(self) -> dict[str, Any]:
