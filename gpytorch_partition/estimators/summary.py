@@ -113,7 +113,7 @@ class ModelSummary:
     :param row_weights: The least and the largest weight of a training row, which divides the noise's variance there;
         None where all weigh 1, and with Student-t noise, which has weights of its own.
     :param left_out: What the default model leaves out for the budget of its time. (Default: nothing.)
-    :param degrees_of_freedom: Of Student-t noise, whose outliers have small weights; None where noise is Gaussian.
+    :param degrees_of_freedom: Of Student-t noise; None where noise is Gaussian.
     :param num_outliers: Rows that Student-t noise gives less than a quarter of the usual weight. (Default: 0.)
     :param is_skewed: Whether all targets are above 0, and far less skewed in logarithms. (Default: no.)
     :param long_tail: Side of the predictions, "above" or "below", on which nearly all outliers lie: they are the long
@@ -163,7 +163,9 @@ class ModelSummary:
         }
         if self.targets:
             found = {f"target {each.name}": str(each) for each in self.targets}
-        if self.degrees_of_freedom is not None:
+        if self.degrees_of_freedom is not None and not self.num_outliers:
+            found["tails"] = f"Student-t noise with {self.degrees_of_freedom:g} degrees of freedom; no row is discounted"
+        elif self.degrees_of_freedom is not None:
             found["outliers"] = (
                 f"{counted(self.num_outliers, 'row')}, which count less than a quarter; Student-t noise with "
                 f"{self.degrees_of_freedom:g} degrees of freedom, whose standard deviation above includes outliers"

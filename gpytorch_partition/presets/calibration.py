@@ -55,36 +55,48 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     :param setup: Source of the draws, and the options.
     :param own: The same with the rows' own weights, without precisions.
     """
-    options, weights = setup.options, own.weights
+    options = setup.options
     with step("inducing points"):
         choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
     splits = folds(len(data.x), options.num_calibration_folds, setup.random, data.blocks)
     splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]  # whole groups may have chosen
-    models: list[_FoldModel] = []
-    found: list[_HeldOut] = []
-    for fold in splits:
+    models, seen = _predicted_folds(choice, splits, data, setup, own.weights)
+    with step("noise"):
+        forest, ratios = _residual_forest(choice, seen, data, setup)
+        choice = _with_noise(choice, seen, forest, options)
+        judging = [model.judging() for model in models if model.num_variances]
+        seen = _joined([_held_out(choice, model, data, setup, own.weights) for model in judging])
+        choice = _with_factors(choice, seen, ratios[seen.rows], options)
+    unit = float((data.unit.scale / own.unit.scale).log())
+    with step("inducing points"):
+        threshold = _threshold(choice, splits[0], data, setup)
+    return replace(choice, log_density=choice.log_density - unit, threshold=threshold)
+
+
+def _predicted_folds(
+    choice: Choice, splits: list[Split], data: TrainingData, setup: Setup, weights: RowWeights | None
+) -> tuple[list[_FoldModel], _HeldOut]:
+    """Models of as many folds as have enough residuals, and what they predict."""
+    options, models, found = setup.options, list[_FoldModel](), list[_HeldOut]()
+    for split in splits:
         if sum(len(each.rows) for each in found) < options.enough_residuals:
             is_enough = sum(int(each.has_variance.sum()) for each in found) >= options.enough_variances
-            models.append(
-                _fold_model(choice, fold, data, setup, num_variances=0 if is_enough else options.most_variances)
-            )
+            num_variances = 0 if is_enough else options.most_variances
+            models.append(_fold_model(choice, split, data, setup, num_variances=num_variances))
             found.append(_held_out(choice, models[-1], data, setup, weights))
-    seen = _joined(found)
-    num_trees = options.num_calibrated_noise_trees
-    with step("noise"):
-        residuals = _comparable(seen, choice.noise)
-        forest = grow_residual_forest(data.rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
-        forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen.rows), residuals, setup)
-        ratios = dict(zip(seen.rows.tolist(), forest.oob_prediction_))
-        again = _with_noise(choice, seen, forest, options)
-        judging = [model.judging() for model in models if model.num_variances]
-        seen = _joined([_held_out(again, model, data, setup, weights) for model in judging])
-        log_ratios = torch.tensor([ratios[row] for row in seen.rows.tolist()], dtype=torch.float64)
-        factored = _with_factors(again, seen, log_ratios, options)
-    unit = float((data.unit.scale / own.unit.scale).log())
-    factored = replace(factored, log_density=factored.log_density - unit)
-    with step("inducing points"):
-        return replace(factored, threshold=_threshold(choice, splits[0], data, setup))
+    return models, _joined(found)
+
+
+def _residual_forest(
+    choice: Choice, seen: _HeldOut, data: TrainingData, setup: Setup
+) -> tuple[RandomForestRegressor, Tensor]:
+    """The forest that says where the noise is, and what it says of rows that it has not seen, by their numbers (`N`)."""
+    residuals, num_trees = _comparable(seen, choice.noise), setup.options.num_calibrated_noise_trees
+    forest = grow_residual_forest(data.rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
+    forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen.rows), residuals, setup)
+    ratios = torch.zeros(len(data.y), dtype=torch.float64)
+    ratios[seen.rows] = torch.from_numpy(forest.oob_prediction_)
+    return forest, ratios
 
 
 def widened(choice: Choice, data: TrainingData, setup: Setup) -> Choice:

@@ -54,7 +54,7 @@ def default_model(
     of levels and know missing values, and all other parts see one-hot columns, mean targets and medians instead
     (:class:`~gpytorch_partition.tables.NumberView`), fitted on the rows that the part is, in folds on those kept.
 
-    Above 1,400 rows, with 20 columns at most, all of numbers, a second model for functions that vary on many
+    Above 1,200 rows, with 20 columns at most, all of numbers, a second model for functions that vary on many
     lengthscales, such as measurements on a map, is tried, and taken if it gains more than 20 nats: a linear kernel and
     rough ones, Mondrian trees of rotated columns for means of exponential kernels at lengthscales from twice to a
     thirty-second of the Matern kernel's (200 trees each, or down to 100 above 50,000 rows). Random rows and patches of
@@ -66,24 +66,26 @@ def default_model(
     would take noise for signal, since the forests have seen the targets. Weights come from a quarter of the rows, but
     700 at least and 1,500 at most; all variances are then multiplied by n / (n - p) for these n rows and the p values
     chosen, 8 with all parts, since chosen values fit the rows that chose them better than new ones (of eight sets with
-    20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without it, and cover 86, 88 and 91 % with it). Above
-    twice as many, models of four fifths of all rows then set their scale and the noise. Where, of
+    20, 50 and 100 rows, 90 % intervals covered 79, 86 and 90 % without it, and 86, 88 and 91 % with it). Above 1.7
+    times as many, models of four fifths of all rows then set their scale and the noise, and that of new observations
+    apart (:func:`~gpytorch_partition.presets.calibration.calibrate`). Where, of
     however many rows, inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the
     missing variance is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide
     where there are no rows. The noise varies with x, as a forest of the squared residuals says
     (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
 
-    Where held-out rows gain 5 nats by heavy tails, noise is Student's t, and outliers among the targets count for
-    little (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`,
-    :class:`~gpytorch_partition.likelihoods.StudentTLikelihood`; rough parts keep Gaussian noise, and so do targets with
-    a long tail on one side, or of which a quarter are the same number). All is then chosen up to three times more.
+    Where held-out rows gain 5 nats by heavy tails, noise is Student's t
+    (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), with the same deviations, unless outliers lie on one
+    side, or a quarter of the targets are the same number. Outliers among the training targets count for little only
+    where held-out rows are then predicted better, outliers among them included
+    (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`): all is chosen up to three times more for that.
 
     Nothing is left to train. The model computes in float64, since beside the eigenvalues of a strong smooth part
     float32 has no digits left for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in
     float64, above 2,000 rows within :class:`~gpytorch_partition.settings.iterative`.
 
     Costs four sets of dense covariances of 700 rows (five up to 500, three above 1,000) with some 60 Cholesky factors
-    each, and above 1,400 rows up to 60 more for rough kernels (up to three times as many where they are taken); then
+    each, and above 1,200 rows up to 60 more for rough kernels (up to three times as many where they are taken); then
     one to five models of four fifths of the rows, with a solve each, and 32 for the variances of up to three, but none
     with rough kernels. Memory: 8 bytes for each row and inducing point or tree (600, or 500 to 1,000 rough ones).
 

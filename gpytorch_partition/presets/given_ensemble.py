@@ -44,7 +44,7 @@ def ensemble_model(
     their targets that it should not, and intervals are rather too wide than too narrow.
 
     Costs fits of clones: with up to 500 rows five, each to four fifths of the rows; with up to 1,000 four, above three,
-    to 1,500 rows at most. Above 1,400 rows one to five more to four fifths of all rows, until 10,000 rows were held
+    to 1,500 rows at most. Above 1,200 rows one to five more to four fifths of all rows, until 10,000 rows were held
     out, with a solve for 33 columns each; and one for the ensemble itself, if it is not fitted. Dense matrices have
     1,500 rows at most.
 

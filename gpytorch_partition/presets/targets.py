@@ -91,7 +91,7 @@ def default_targets_model(
     - The covariance between targets, and that of their noise, then maximize the density of the held-out rows of a fold
       given the others, all entries together: from the spectra of the folds' covariances, or, where entries are missing,
       from the densely decomposed covariance of up to 700 entries a fold.
-    - Above 1,400 rows, scale and noise of each target are set anew by rows that a model of the others predicts.
+    - Above 1,200 rows, scale and noise of each target are set anew by rows that a model of the others predicts.
 
     Noise is constant, and rough fields are not tried. Trees, and lengthscales, are given predictions of a forest of the
     target alone for entries that are missing (in folds, of the rows kept).
