@@ -164,7 +164,9 @@ class ModelSummary:
         if self.targets:
             found = {f"target {each.name}": str(each) for each in self.targets}
         if self.degrees_of_freedom is not None and not self.num_outliers:
-            found["tails"] = f"Student-t noise with {self.degrees_of_freedom:g} degrees of freedom; no row is discounted"
+            found["tails"] = (
+                f"Student-t noise with {self.degrees_of_freedom:g} degrees of freedom; no row is discounted"
+            )
         elif self.degrees_of_freedom is not None:
             found["outliers"] = (
                 f"{counted(self.num_outliers, 'row')}, which count less than a quarter; Student-t noise with "

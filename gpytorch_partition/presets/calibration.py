@@ -90,7 +90,7 @@ def _predicted_folds(
 def _residual_forest(
     choice: Choice, seen: _HeldOut, data: TrainingData, setup: Setup
 ) -> tuple[RandomForestRegressor, Tensor]:
-    """The forest that says where the noise is, and what it says of rows that it has not seen, by their numbers (`N`)."""
+    """The forest that says where the noise is, and what it says of rows that it has not seen (`N`, by number)."""
     residuals, num_trees = _comparable(seen, choice.noise), setup.options.num_calibrated_noise_trees
     forest = grow_residual_forest(data.rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
     forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen.rows), residuals, setup)
