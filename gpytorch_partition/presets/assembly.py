@@ -71,7 +71,7 @@ class DefaultGP(PartitionGP):
         x, shape = self.train_inputs[0], self.train_targets.shape
         if len(x) > _MOST_DENSE_ROWS:
             return
-        noise = self.likelihood.noise_covar(x, shape=shape).diagonal(dim1=-2, dim2=-1).min()
+        noise = self.likelihood.noise_covar([x], shape=shape).diagonal(dim1=-2, dim2=-1).min()
         rounding = torch.finfo(torch.float32).eps * self.covar_module(x, diag=True).sum()
         for module in self.covar_module.modules() if rounding > _LARGEST_ROUNDING * noise else ():
             if isinstance(module, PartitionKernel):

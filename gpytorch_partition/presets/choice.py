@@ -257,7 +257,8 @@ def _lengthscales(inputs: PartInputs) -> Tensor:
     x, y = inputs.x, inputs.y
     weights = inputs.tree_weights
     seen = cross_fitted(x, inputs.categories, y, inputs.setup.random, weights) if inputs.has_view else x
-    return learn_lengthscales(seen, y, None if inputs.weights is None else noise_factors(inputs.weights, len(y)))
+    factors = None if inputs.weights is None else noise_factors(inputs.weights, len(y))
+    return learn_lengthscales(seen, y, factors, has_prior=True)
 
 
 def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:

@@ -150,10 +150,11 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
     with stage("choosing weights and noise"):
         choice, data = with_heavy_tails(choose(data, setup), data, before)
     expect(later * (monotonic() - start) / first)  # as slow as before
-    if not choice.is_rough:
+    if not choice.is_rough and needs_calibration(len(data.y), setup.options):
         with stage("calibrating"):
-            is_chosen_by_few = needs_calibration(len(data.y), setup.options)
-            choice = calibrate(choice, data, setup, own) if is_chosen_by_few else widened(choice, data, setup)
+            choice = calibrate(choice, data, setup, own)
+    elif not choice.is_rough:
+        choice = widened(choice, data, setup)
     return with_shape(choice, data, setup.options), data
 
 

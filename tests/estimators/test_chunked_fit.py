@@ -188,8 +188,8 @@ class TestKernels:
             assert model.predict(X[:3], return_cov=True)[1].shape == (3, 3)
 
     def test_categories_of_many_levels_are_said(self):
-        table = {"id": np.array([f"n{max(row, 1)}" for row in range(NUM_ROWS)]), "a": X[:, 0]}
-        model = PartitionGPRegressor(random_state=0).fit_chunks([(table, Y)])
+        table = {"id": np.array([f"n{row % 270}" for row in range(5 * NUM_ROWS)]), "a": np.tile(X[:, 0], 5)}
+        model = PartitionGPRegressor(random_state=0).fit_chunks([(table, np.tile(Y, 5))])
         assert model.left_out_ == ("sets of levels of 1 column with more than 255 (split by their order)",)
 
     @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_rows_without_a_target_are_no_neighbors_and_others_keep_their_numbers():
 
 def test_a_budget_that_ends_with_all_rows_forgets_those_of_its_attempts():
     model = regressor("auto", options=FEW).fit(X, Y)
-    data = torch.from_numpy(X), torch.from_numpy(Y), torch.from_numpy(Y), None, None
+    data = torch.from_numpy(X), torch.from_numpy(Y), torch.from_numpy(Y), None, None, None
     model._fit_some_rows(*data, Options(**{**vars(FEW), "most_rows": 30}))
     assert len(model._counted_rows) == 30
     model._fit_some_rows(*data, FEW)

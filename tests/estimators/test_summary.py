@@ -49,7 +49,15 @@ def test_it_says_what_the_model_is_made_of():
     assert list(found.seconds) == ["choosing weights and noise", "building the model of all rows"]
     assert all(seconds > 0 for seconds in found.seconds.values())
     text = str(found)
-    for word in ("kernel='auto'", "120 rows, 3 columns", "varies with x", "trees", "held out", "seconds", "at bounds"):
+    for word in (
+        "kernel='auto'",
+        "120 rows, 3 columns",
+        "varies with x",
+        "lengthscales",
+        "held out",
+        "seconds",
+        "at bounds",
+    ):
         assert word in text
     assert "tensor" not in text
     without = -norm.logpdf((Y - Y.mean()) / Y.std()).mean()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import gpytorch
 import pytest
 import torch
@@ -52,6 +54,16 @@ def test_units_change_nothing():
     units = torch.tensor([1e-3, 1.0, 1e4])
     found = learn_lengthscales(X, Y)
     torch.testing.assert_close(learn_lengthscales(units * X + 5, 1e5 * Y - 3e5), units * found, rtol=1e-2, atol=0)
+
+
+def test_a_prior_keeps_lengthscales_near_its_median():
+    x = torch.randn(60, 30, generator=GENERATOR, dtype=torch.float64)
+    y = x[:, 0].sin() + 0.5 * torch.randn(60, generator=GENERATOR, dtype=torch.float64)
+    alone, with_prior = learn_lengthscales(x, y), learn_lengthscales(x, y, has_prior=True)
+    assert with_prior.log().std() < 0.6 * alone.log().std()
+    expected = 30**0.5 * math.exp(2**0.5)  # of a column that tells nothing, the prior's median
+    x[:, 1] = 7.0
+    assert learn_lengthscales(x, y, has_prior=True)[1] == pytest.approx(expected, rel=0.05)
 
 
 def test_constant_columns_and_targets_are_harmless():
