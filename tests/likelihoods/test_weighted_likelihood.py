@@ -41,6 +41,18 @@ def values(model):
     return [float(value.detach()) for value in parts]
 
 
+def test_a_factor_is_of_new_observations_alone():
+    noise = WeightedNoise(WeightedGaussianLikelihood(W).noise_covar.base_noise, W, unit=2.0, factor=3.0).eval()
+    level = noise.base_noise.noise.detach()
+    torch.testing.assert_close(noise([X], shape=X.shape[:1]).diagonal().detach(), level * (2.0 / W).float())
+    torch.testing.assert_close(noise(X, shape=X.shape[:1]).diagonal().detach(), (6.0 * level).expand(N))
+    other = WeightedNoise(WeightedGaussianLikelihood(W).noise_covar.base_noise, W)
+    other.load_state_dict(noise.state_dict())
+    assert other.factor == 3.0
+    with pytest.raises(ValueError, match="factor"):
+        WeightedNoise(noise.base_noise, W, factor=0.0)
+
+
 class TestFits:
     @pytest.mark.parametrize("method", ["dense", "cluster_space", "krylov"])
     def test_the_marginal_likelihood_is_the_largest(self, method):

@@ -17,7 +17,10 @@ from gpytorch_partition import plots
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, interval_score
 from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
-from gpytorch_partition.presets import Options
+from gpytorch_partition.presets import Options, heavy_tails
+from gpytorch_partition.presets.choice import Choice, HeldOutRows
+from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.heavy_tails import with_shape
 
 OPTIONS = Options(num_trees=15, num_slope_trees=10, num_boosted_trees=15, num_shallow_boosted_trees=15, num_folds=3)
 GAUSSIAN = replace(OPTIONS, least_tail_gain=1e9)
@@ -169,3 +172,32 @@ def test_rows_that_do_not_choose_weigh_less_too():
     weights = student_t_noise(model.likelihood_).weights.numpy()
     assert weights[IS_OUTLIER].max() < 0.2 < np.quantile(weights[~IS_OUTLIER], 0.05)
     assert error(model) < 0.6 * error(model_of(options=replace(few, least_tail_gain=1e9)))
+
+
+def choice_of(errors, noise):
+    rows = torch.arange(len(errors))
+    held_out = HeldOutRows(rows, errors, torch.zeros_like(errors), torch.full_like(errors, noise))
+    return Choice({"linear": 1.0}, torch.ones(1), noise, 0.0, None, held_out.log_density(), rows, held_out=held_out)
+
+
+def test_heavy_tails_alone_change_the_shape_and_not_the_deviation():
+    errors = torch.from_numpy(student.rvs(4, size=3_000, random_state=0))
+    chosen, data = choice_of(errors, 2.0), TrainingData(torch.zeros(3_000, 1), errors)
+    found = with_shape(chosen, data, Options())
+    df = found.tails.df
+    assert df in (3.0, 4.0, 6.0)
+    assert found.tails.factor * df / (df - 2) == pytest.approx(1.0)  # the variance is that of the Gaussian noise
+    expected = student.logpdf(errors.numpy(), df, scale=(2.0 * (df - 2) / df) ** 0.5).mean()
+    assert found.log_density == pytest.approx(expected, abs=1e-4)
+    normal = torch.randn(3_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert with_shape(choice_of(normal, 1.0), data, Options()).tails is None
+
+
+@pytest.mark.slow
+def test_rows_are_not_discounted_where_held_out_rows_are_predicted_worse_for_it(monkeypatch):
+    """A row that is predicted badly is no error of measurement if others say the same."""
+    assert student_t_noise(model_of().likelihood_).weights.min() < 0.1
+    original = heavy_tails._squared_error
+    monkeypatch.setattr(heavy_tails, "_squared_error", lambda *args: -original(*args))
+    kept = student_t_noise(model_of().likelihood_)
+    assert kept is None or bool((kept.weights == 1).all())
