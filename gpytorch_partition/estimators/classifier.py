@@ -199,7 +199,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         self._check_parameters()
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
-        blocks = Blocks.of(groups, time, _num_samples(y))
+        blocks = None if groups is None and time is None else Blocks.of(groups, time, _num_samples(y))
         X, y, row_weights, self._counted_rows = counted_rows(X, y, weights)
         table, labels = self._checked(X, y)
         check_classification_targets(labels)

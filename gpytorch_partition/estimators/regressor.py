@@ -319,6 +319,8 @@ class PartitionGPRegressor(
 
     def _checked_blocks(self, y: Any, groups: Any, time: Any) -> Blocks | None:
         """Groups or times of all rows, for kernels and targets that have folds."""
+        if groups is None and time is None:
+            return None
         blocks = Blocks.of(groups, time, _num_samples(y))
         if blocks is not None and not self._chooses_by_folds:
             raise ValueError(

@@ -20,6 +20,7 @@ from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.partial_dependence import partial_dependence
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
+from gpytorch_partition.operators import direct
 from gpytorch_partition.presets import Options
 
 RANDOM = np.random.RandomState(0)
@@ -291,7 +292,9 @@ class LargestTensor(TorchDispatchMode):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.5], ids=["complete", "missing"])
-def test_above_the_dense_limit_nothing_is_as_large_as_the_rows_squared(share):
+def test_above_the_dense_limit_nothing_is_as_large_as_the_rows_squared(share, monkeypatch):
+    """Also not for solves, which are factorized on purpose up to 10,000 entries if iterations would take longer."""
+    monkeypatch.setattr(direct, "MOST_ROWS", 1_000)
     random = np.random.RandomState(1)
     x = random.rand(2_500, 2)
     y = np.stack([np.sin(5 * x[:, 0]), np.sin(5 * x[:, 0]) + x[:, 1]], 1) + 0.1 * random.randn(2_500, 2)

@@ -48,6 +48,7 @@ ROUGH = drawn(exponential(X, torch.tensor([0.5, 0.5])), seed=3)
 
 # Trees and rows take most of the time.
 FEW = Options(
+    most_uncalibrated=2.0,
     num_trees=20,
     num_boosted_trees=20,
     num_shallow_boosted_trees=20,
