@@ -14,7 +14,7 @@ SEARCH_RTOL = 1e-6
 
 NAMES = sorted(path.name.removesuffix(".pt.xz") for path in FOLDER.glob("*.pt.xz"))
 
-# The default model is chosen otherwise now: its lengthscales have a prior, its noise is calibrated on models that use it.
+# The default model is chosen otherwise now: lengthscales have a prior, noise is calibrated on models that use it.
 CHOSEN_OTHERWISE = ("regressor_auto_even", "regressor_auto_many", "regressor_auto_missing", "regressor_auto_uneven")
 
 
