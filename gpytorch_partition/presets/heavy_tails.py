@@ -37,13 +37,12 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     held-out rows. Rounds end where that gains less than 3 nats, at the latest after three; where few rows chose, after
     one, since three models of two thirds of all rows must predict the others. Together they must gain a twentieth of a
     nat a row, and the squared errors of the held-out rows must not become larger: what discounted rows have in common
-    with new ones is no error of measurement. The first starts from a noise that varies
-    with x, or from a constant one, whichever suits heavy tails better: a forest of the residuals takes outliers for
-    places where the noise is large.
+    with new ones is no error of measurement. The first starts from a noise that varies with x, or from a constant one,
+    whichever suits heavy tails better: a forest of the residuals takes outliers for places where the noise is large.
 
-    Rough fields keep Gaussian noise. So do targets whose outliers lie on one side of the predictions, and those of
-    which more than a quarter are the same number: that is the long tail of amounts and counts, or there are many zeros,
-    and a mean without them is too low.
+    Rows of rough fields are not discounted. Nor are those whose outliers lie on one side of the predictions, or of
+    which more than a quarter have the same target: that is the long tail of amounts and counts, or there are many
+    zeros, and a mean without them is too low.
 
     :param choice: The choice with Gaussian noise.
     :param data: Rows and targets that it was made by.
