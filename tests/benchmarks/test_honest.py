@@ -65,6 +65,7 @@ def test_scores_are_in_deviations_of_the_training_targets(folder):
     assert found["NLPD"] == pytest.approx(found["NLPD (Gaussian)"]) == pytest.approx(losses.mean())
     assert found["NLPD, standard error"] == pytest.approx(losses.std() / np.sqrt(20))
     assert found["mean z²"] == pytest.approx(np.mean((error / std) ** 2))
+    assert found["mean squared normal score"] == pytest.approx(found["mean z²"])  # of a Gaussian they are the same
     assert found["largest z"] == pytest.approx(np.abs(error / std).max())
     assert found["90 % by quantiles"] == found["90 % by deviation"] == np.mean(np.abs(error / std) < 1.645)
     assert found["bias"] == pytest.approx(error.mean() / unit)
@@ -95,12 +96,12 @@ def test_failed_sets_are_not_stored(tmp_path):
 
 def test_a_summary_counts_sets_that_are_as_stated():
     def row(stated, nlpd, error, num_rows, square):
-        losses = {"NLPD stated": stated, "NLPD": nlpd, "NLPD, standard error": error, "mean z²": square}
+        losses = {"NLPD stated": stated, "NLPD": nlpd, "NLPD, standard error": error, honest.SQUARES: square}
         return {"N": num_rows, "test rows": 100, "90 % by quantiles": nlpd} | losses
 
     rows = [row(0.5, 0.59, 0.01, 400, 1.2), row(0.5, 0.89, 0.2, 900, 0.8), row(0.5, 0.8, 0.14, 100, 9.0)]
     found = honest._summary(rows, *honest._KINDS[0])
     assert found["share as stated"] == pytest.approx(2 / 3)
     assert found["mean optimism"] == pytest.approx((0.09 + 0.39 + 0.3) / 3)
-    assert (found["mean z², least"], found["mean z², most"]) == (0.8, 1.2)
+    assert (found["mean square, least"], found["mean square, most"]) == (0.8, 1.2)
     assert found["coverage, least"] == 0.59
