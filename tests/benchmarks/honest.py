@@ -2,6 +2,7 @@
 Whether the default model keeps what it states: its density of held-out rows beside that of test rows, and scores.
 
     python -m tests.benchmarks honest --data DIR --threads 1            # all sets of a folder (see table_sets.py)
+    python -m tests.benchmarks honest --data DIR --threads 1 --resume   # the rest of a run that was stopped
     python -m tests.benchmarks honest --data DIR --small --store --threads 1  # and figures for tests/quality
 """
 
@@ -22,7 +23,7 @@ from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 
 from .measure import timed
 from .methods import attempted
-from .report import Options, Row, Table
+from .report import Options, Row, Table, again
 from .table_sets import TableSet, table_sets
 
 FIGURES = Path(__file__).parents[1] / "quality" / "figures.json"
@@ -41,10 +42,11 @@ TITLES = {
 def honest(options: Options) -> Iterator[Table]:
     """Scores of every set, then how many sets are as good as the model states."""
     rows: dict[str, list[Row]] = {name: [] for name in TITLES}
+    finished = {name: options.finished(name) for name in TITLES}
     for data in table_sets(options):
         name = "honest" if data.is_regression else "honest_classes"
         job = {"data": data.name, "N": len(data.train), "test rows": len(data.test)}
-        rows[name].append(attempted(job, partial(scores, data)))
+        rows[name].append(again(finished[name], job) or attempted(job, partial(scores, data)))
         yield Table(name, TITLES[name], rows[name], complete=False)
     yield from (Table(name, TITLES[name], found) for name, found in rows.items() if found)
     if done := [row for row in rows["honest"] if row.get("NLPD stated") is not None]:
