@@ -37,7 +37,7 @@ from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.operators.addition import structured_terms
 from gpytorch_partition.partitions.ensembles.refitting import check_has_trees, check_refittable, is_ensemble
 from gpytorch_partition.presets.classes import class_parts
-from gpytorch_partition.presets.folds import Blocks, Split, folds, random_rows
+from gpytorch_partition.presets.folds import Blocks, Split, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import PartInputs
 from gpytorch_partition.progress import progress, ticking, verbosity
@@ -65,6 +65,7 @@ class _Rows(NamedTuple):
     """Rows as the kernel sees them, and their classes."""
 
     x: Tensor  # N x D
+    new_x: Tensor  # N x D, as others predict them
     indicators: Tensor  # N x q zeros and ones: of all classes, or of the second of two
     weights: RowWeights | None = None  # None where all are 1
     blocks: Blocks | None = None  # None where single rows are held out
@@ -78,7 +79,7 @@ class _Rows(NamedTuple):
         """Some of the rows."""
         weights = None if self.weights is None else self.weights.of_rows(numbers)
         blocks = None if self.blocks is None else self.blocks.of_rows(numbers)
-        return _Rows(self.x[numbers], self.indicators[numbers], weights, blocks)
+        return _Rows(self.x[numbers], self.new_x[numbers], self.indicators[numbers], weights, blocks)
 
     @property
     def shares(self) -> Tensor | None:
@@ -211,7 +212,9 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         counts = np.bincount(numbers, None if row_weights is None else row_weights.values.numpy())
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
         indicators = indicators[:, 1:] if num_classes == 2 else indicators
-        rows = _Rows(self._training_rows(table), indicators, row_weights, self._counted_blocks(blocks))
+        x = self._training_rows(table)
+        new_x = x if is_ensemble(self.kernel) else as_new_rows(x, self._categories)
+        rows = _Rows(x, new_x, indicators, row_weights, self._counted_blocks(blocks))
         self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
         frequencies = torch.from_numpy(counts / counts.sum())
         with verbosity(self.verbose), ticking(f"fitting {len(numbers):,} rows"), recorded_stages() as self.seconds_:
@@ -336,8 +339,10 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
     def _fold(self, rows: _Rows, split: Split, random: np.random.RandomState) -> Fold:
         kept, held_out = map(torch.from_numpy, split)
         parts = self._parts(rows.select(kept), random)
+        x = rows.x.clone()
+        x[held_out] = rows.new_x[held_out]
         with settings.iterative():
-            return Fold.of(dense_covariances(parts.values(), rows.x), kept, held_out)
+            return Fold.of(dense_covariances(parts.values(), x), kept, held_out)
 
     @torch.no_grad()
     def _rescaled(self, rows: _Rows, chosen: ClassFit, random: np.random.RandomState) -> ClassFit:
@@ -353,7 +358,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         for factor in progress(_FACTORS, "scale of the weights"):
             self._solve(kept, chosen, 1 / factor)
             with settings.iterative():
-                excess = self._excess(held_out.x)
+                excess = self._excess(held_out.new_x)
             scaled = replace(chosen, outputscales=factor * chosen.outputscales)
             found = calibrated(scaled, excess, held_out.indicators, held_out.shares)
             if best is not chosen and found.log_loss >= best.log_loss:

@@ -117,7 +117,7 @@ class ModelSummary:
     :param num_outliers: Rows that Student-t noise gives less than a quarter of the usual weight. (Default: 0.)
     :param is_skewed: Whether all targets are above 0, and far less skewed in logarithms. (Default: no.)
     :param long_tail: Side of the predictions, "above" or "below", on which nearly all outliers lie: they are the long
-        tail of the targets, and noise is Gaussian. None where they do not, or Student-t noise was not tried.
+        tail of the targets, and all rows count. None where they do not, or Student-t noise was not tried.
     :param constant_columns: Names of columns that are the same in all training rows, or empty.
     :param has_usual_width: Whether the width of a Mondrian kernel is the median distance of the rows, as that of
         `kernel="mondrian"` is.
@@ -173,7 +173,7 @@ class ModelSummary:
                 f"{self.degrees_of_freedom:g} degrees of freedom, whose standard deviation above includes outliers"
             )
         if self.long_tail is not None:
-            found["long tail"] = f"{self.long_tail} the predictions, so noise is Gaussian; logarithms may fit better"
+            found["long tail"] = f"{self.long_tail} the predictions, so no row is discounted; logarithms may fit better"
         elif self.is_skewed:
             found["skewed"] = "targets are above 0, with a long tail: a model of their logarithms may fit better"
         if self.row_weights is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any
@@ -163,6 +164,9 @@ def assembled(choice: Choice, parts: Mapping[str, Kernel], data: TrainingData, o
 def _of_rows(choice: Choice, noise: Noise, data: TrainingData) -> Noise:
     """The noise divided by weights of rows, and that of new observations, where these differ from it."""
     weights = data.weights or RowWeights.of(torch.ones_like(data.targets))
+    if choice.smooths_evenly:
+        ratios = noise(data.rows, shape=data.targets.shape).diagonal() / noise.noise
+        weights = replace(weights, values=weights.values * ratios.detach())
     if choice.tails is not None:
         return StudentTNoise(noise, weights.values, weights.unit, choice.tails.df, choice.tails.factor)
     if data.weights is None and choice.factor == 1:

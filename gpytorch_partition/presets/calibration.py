@@ -17,14 +17,13 @@ from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.inputs.row_weights import RowWeights, noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
-from gpytorch_partition.likelihoods.scale_mixture import log_densities
-from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.linalg.random import drawn_from
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.assembly import assembled
 from gpytorch_partition.presets.choice import Choice, HeldOutRows, unseen_log_ratios
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import Split, folds
+from gpytorch_partition.presets.noise_factors import factor_bounds, fit_factors
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, num_inducing_points, smooth_part
 from gpytorch_partition.stages import step
@@ -92,7 +91,7 @@ def _residual_forest(
 ) -> tuple[RandomForestRegressor, Tensor]:
     """The forest that says where the noise is, and what it says of rows that it has not seen (`N`, by number)."""
     residuals, num_trees = _comparable(seen, choice.noise), setup.options.num_calibrated_noise_trees
-    forest = grow_residual_forest(data.rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
+    forest = grow_residual_forest(data.new_rows[seen.rows], residuals, num_trees=num_trees, **setup.growing)
     forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen.rows), residuals, setup)
     ratios = torch.zeros(len(data.y), dtype=torch.float64)
     ratios[seen.rows] = torch.from_numpy(forest.oob_prediction_)
@@ -157,12 +156,13 @@ class _FoldModel(NamedTuple):
 
     parts: dict[str, Kernel]
     data: TrainingData  # of the rows kept
+    rows: Tensor  # (n, D) the rows predicted
     points: Tensor  # (n,) numbers of the rows predicted
     num_variances: int  # whose variances are computed, the first
 
     def judging(self) -> _FoldModel:
         """The same for the rows with variances alone."""
-        return self._replace(points=self.points[: self.num_variances])
+        return self._replace(rows=self.rows[: self.num_variances], points=self.points[: self.num_variances])
 
 
 def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
@@ -171,7 +171,7 @@ def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *
     with step("growing trees without a fold"):
         some, setup = _learned_from(fold[0], data, setup)
         parts = new_parts(PartInputs.of(some, setup, choice.lengthscales), names=choice.outputscales)
-    return _FoldModel(parts, some, points, min(num_variances, len(points)))
+    return _FoldModel(parts, some, data.new_rows[points], points, min(num_variances, len(points)))
 
 
 def _held_out(
@@ -179,7 +179,7 @@ def _held_out(
 ) -> _HeldOut:
     """Residuals of the model of a fold at the rows that it predicts, and variances."""
     model = assembled(choice, fold.parts, fold.data, setup.options).eval()
-    x, y = data.rows[fold.points], data.y[fold.points]
+    x, y = fold.rows, data.y[fold.points]
     variances = y.new_full((len(x),), math.nan)
     with torch.no_grad(), settings.iterative(), settings.no_debug():
         with step("predicting the fold"):
@@ -212,38 +212,32 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
     """The choice with scale and noise of the largest predictive density, if no more than these changed."""
     residuals, variances = seen.residuals[seen.has_variance], seen.variances[seen.has_variance]
     ratios = torch.from_numpy(forest.oob_prediction_)[seen.has_variance]
-    noise, df = choice.noise * seen.noise_factors[seen.has_variance], _df(choice)
-    constant = _fit(residuals, variances, torch.zeros_like(ratios), noise, [*_bounds(options), (0.0, 0.0)], df)
-    varying = _fit(residuals, variances, ratios, noise, [*_bounds(options), EXPONENTS], df)
+    noise, df = choice.new_noise * seen.noise_factors[seen.has_variance], _df(choice)
+    bounds = factor_bounds(options)
+    constant = fit_factors(residuals, variances, torch.zeros_like(ratios), noise, [*bounds, (0.0, 0.0)], df)
+    varying = fit_factors(residuals, variances, ratios, noise, [*bounds, EXPONENTS], df)
     varies = constant[1] - varying[1] > options.least_noise_gain
     (log_factor, log_ratio, exponent), _ = varying if varies else constant
-    choice = _scaled(choice, math.exp(log_factor))
-    return replace(
-        choice,
-        noise=max(math.exp(log_ratio) * choice.noise, options.least_noise),
-        exponent=float(exponent),
-        noise_forest=forest if varies else None,
-    )
+    choice, ratio = _scaled(choice, math.exp(log_factor)), math.exp(log_ratio)
+    choice = replace(choice, exponent=float(exponent), noise_forest=forest if varies else None)
+    if choice.smooths_evenly:
+        return replace(choice, factor=ratio * choice.factor)
+    return replace(choice, noise=max(ratio * choice.noise, options.least_noise))
 
 
 def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: Options) -> Choice:
     """The choice with the scale, and the noise of new observations, of the largest predictive density."""
-    noise = choice.noise * seen.noise_factors * (choice.exponent * log_ratios).exp()
-    bounds, df = [*_bounds(options), (0.0, 0.0)], _df(choice)
-    (log_factor, log_ratio, _), loss = _fit(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
+    noise = choice.new_noise * seen.noise_factors * (choice.exponent * log_ratios).exp()
+    bounds, df = [*factor_bounds(options), (0.0, 0.0)], _df(choice)
+    (log_factor, log_ratio, _), loss = fit_factors(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)
     return replace(
         _scaled(choice, factor),
-        factor=ratio,
+        factor=ratio * choice.factor,
         tails=None if choice.tails is None else replace(choice.tails, factor=ratio),
         held_out=HeldOutRows(seen.rows, seen.residuals, factor * seen.variances, factor * ratio * noise),
         log_density=-(loss + _NUM_FACTORS) / len(seen.rows),
     )
-
-
-def _bounds(options: Options) -> list[tuple[float, float]]:
-    """Those of the logarithms of the factors of all variances, and of the noise."""
-    return [(-math.log(most), math.log(most)) for most in (options.most_rescaling, options.most_noise_rescaling)]
 
 
 def _df(choice: Choice) -> float | None:
@@ -255,55 +249,9 @@ def _scaled(choice: Choice, factor: float) -> Choice:
     return replace(choice, outputscales=outputscales, noise=factor * choice.noise)
 
 
-def scale_factors(residuals: Tensor, variances: Tensor, noise: float, options: Options) -> tuple[float, float]:
-    """
-    A factor of all variances and one of the noise beside it that maximize the density of held-out entries.
-
-    :param residuals: `n` residuals; NaN where there is no entry.
-    :param variances: `n` variances of the function.
-    :param noise: The noise so far.
-    :param options: Bounds of the factors.
-    """
-    known = ~residuals.isnan()
-    ratios, bounds = torch.zeros_like(residuals[known]), [*_bounds(options), (0.0, 0.0)]
-    found, _ = _fit(residuals[known], variances[known], ratios, torch.full_like(ratios, noise), bounds)
-    return math.exp(found[0]), math.exp(found[1])
-
-
 def _variances(model: PartitionGP, x: Tensor, setup: Setup) -> Tensor:
     """Posterior variances of the function, from samples where solves are not dense."""
     if len(model.train_targets) <= max_cholesky_size.value():
         return marginal_variances(model(x))
     with drawn_from(setup.random.randint(2**31)):
         return model(x).sample(torch.Size([setup.options.num_variance_samples])).var(0)
-
-
-def _fit(
-    residuals: Tensor,
-    variances: Tensor,
-    ratios: Tensor,
-    noise: Tensor,
-    bounds: list[tuple[float, float]],
-    df: float | None = None,
-) -> tuple[np.ndarray, float]:
-    """Log factors of all variances and of the noise, and its exponent; and the negative log density they reach."""
-
-    def loss(values: np.ndarray) -> tuple[float, np.ndarray]:
-        position = torch.tensor(values, requires_grad=True)
-        noises = position[0].exp() * noise * (position[1] + position[2] * ratios).exp()
-        total = -_log_densities(residuals, position[0].exp() * variances, noises, df).sum()
-        total.backward()
-        assert position.grad is not None
-        return total.item(), position.grad.numpy()
-
-    start = np.array([0.0, 0.0, min(0.5, bounds[-1][1])])
-    found = minimize_lbfgsb(loss, start, bounds=bounds)
-    return found.x, float(found.fun)
-
-
-def _log_densities(errors: Tensor, variances: Tensor, noise: Tensor, df: float | None) -> Tensor:
-    """Of Gaussian noise, or of Student-t noise of these squared scales."""
-    if df is not None:
-        return log_densities(errors, variances, noise, df)
-    total = variances + noise
-    return -0.5 * ((2 * math.pi * total).log() + errors.square() / total)

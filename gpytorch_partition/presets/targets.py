@@ -23,8 +23,9 @@ from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.partitions.forest import grow_forest
 from gpytorch_partition.presets.assembly import weighted_parts
-from gpytorch_partition.presets.calibration import scale_factors
 from gpytorch_partition.presets.choice import needs_calibration, num_rows_for
+from gpytorch_partition.presets.folds import as_new_rows
+from gpytorch_partition.presets.noise_factors import scale_factors
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PartInputs, new_parts
 from gpytorch_partition.settings import num_variance_samples
@@ -52,13 +53,14 @@ class _Rows(NamedTuple):
     """Standardized rows, and targets with holes."""
 
     x: Tensor
+    new_x: Tensor  # the rows as others predict them
     y: Tensor
     categories: Mapping[int, int]
     has_view: bool
 
     def select(self, numbers: Tensor | np.ndarray) -> _Rows:
         """Some of the rows."""
-        return self._replace(x=self.x[numbers], y=self.y[numbers])
+        return self._replace(x=self.x[numbers], new_x=self.new_x[numbers], y=self.y[numbers])
 
     def inputs(self, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
         """What parts are built from: trees see no holes in targets."""
@@ -112,7 +114,7 @@ def default_targets_model(
     """
     setup, x, y = Setup(random_state_of(random_state), n_jobs, options), decode_missing(x).double(), y.double()
     categories = checked_categories(categories, x)
-    rows = _Rows(x, y, categories, needs_view(x, categories))
+    rows = _Rows(x, as_new_rows(x, categories), y, categories, needs_view(x, categories))
     with stage("choosing weights and noise"):
         chosen = _choose(rows, setup)
     if needs_calibration(len(x), options):
@@ -185,7 +187,9 @@ def _folds(rows: _Rows, setup: Setup) -> tuple[list[str], list[Tensor], list[tup
         parts = new_parts(replace(inputs, lengthscales=lengthscales))
         parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
         names = list(parts)
-        covariances.append(dense_covariances(parts.values(), rows.x))
+        x = rows.x.clone()
+        x[held_out] = rows.new_x[held_out]
+        covariances.append(dense_covariances(parts.values(), x))
         splits.append((torch.from_numpy(kept), torch.from_numpy(held_out)))
     return names, covariances, splits
 
@@ -231,7 +235,7 @@ def _calibrated(chosen: _Chosen, rows: _Rows, setup: Setup) -> Coregionalization
     kept = np.setdiff1d(np.arange(len(rows.x)), held_out)
     model, new = _assembled(chosen, rows.select(kept), setup), rows.select(held_out)
     with num_variance_samples(options.num_variance_samples):
-        means, variances = model.means(new.x), model.variances(new.x)
+        means, variances = model.means(new.new_x), model.variances(new.new_x)
     fit = partial(scale_factors, options=options)
     factors = [fit(*columns) for columns in zip((new.y - means).mT, variances.mT, chosen.found.noise.tolist())]
     scale, noise = (torch.tensor(values, dtype=torch.float64) for values in zip(*factors))

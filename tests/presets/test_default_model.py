@@ -122,10 +122,49 @@ def test_a_small_part_beside_a_strong_trend_is_kept():
     error = mean - 4 * NEW[:, 0] - 0.1 * (12 * NEW[:, 1]).sin()
     assert error.square().mean().sqrt() < 0.04
     assert std.mean() < 0.06
-    fit = PredictiveFit(torch.tensor([148.0, 0.05, 1.3e-4]), noise=1e-3, exponent=0.0, log_density=0.0)
-    assert list(choice._those_that_count(["linear", "smooth", "forest"], fit, Options())) == ["linear", "smooth"]
+    weights = torch.tensor([148.0, 0.05, 1.3e-4])
+    fit = PredictiveFit(weights, noise=1e-3, exponent=0.0, log_density=0.0)
+    assert choice._without_negligible(fit, Options()).outputscales.tolist() == [*weights[:2].tolist(), 0]
     loud = replace(fit, noise=10.0)
-    assert list(choice._those_that_count(["linear", "smooth", "forest"], loud, Options())) == ["linear"]
+    assert choice._without_negligible(loud, Options()).outputscales.tolist() == [148.0, 0, 0]
+    assert choice._without_negligible(replace(fit, outputscales=weights / 1e9), Options()).outputscales.all()
+
+
+@pytest.mark.slow
+def test_parts_that_matter_where_noise_is_least_are_kept(monkeypatch):
+    """Weights at their bound carry the function where targets are the same number; noise is large elsewhere."""
+    random = np.random.default_rng(0)
+    x = torch.from_numpy(random.uniform(size=(900, 2)))
+    y = torch.where(x[:, 0] > 0.9, torch.from_numpy(random.gamma(0.5, 100, 900)), 0.0)
+    new, zeros = x[500:], y[500:] == 0
+
+    def share_inside():
+        mean, std = predicted(model_of(x[:500], y[:500], random_state=0), new)
+        return float((mean.abs() <= 1.645 * std)[zeros].double().mean())
+
+    assert share_inside() > 0.9
+    monkeypatch.setattr(choice, "_NEGLIGIBLE", 1e9)
+    assert share_inside() < 0.5
+
+
+def test_rows_are_smoothed_evenly_where_noise_that_varies_predicts_clearly_worse(monkeypatch):
+    y = (X[:, 0] + 0.1 * NORMAL - 0.7).clamp_min(0)
+    monkeypatch.setattr(choice, "_is_worse", lambda *squares: True)
+    model = model_of(X, y, random_state=0, options=FEW_TREES)
+    monkeypatch.undo()
+    of_rows = model.likelihood.noise_covar([X], shape=y.shape).diagonal()
+    of_new = model.likelihood.noise_covar(X, shape=y.shape).diagonal()
+    assert of_rows.max() < 1.01 * of_rows.min()
+    assert of_new.max() > 10 * of_new.min()
+    constant = model_of(X, y, random_state=0, options=replace(FEW_TREES, least_noise_gain=1e9))
+    torch.testing.assert_close(predicted(model)[0], predicted(constant)[0])
+    other = rebuilt(description_of(model), X, y)
+    other.load_state_dict(model.state_dict())
+    for found, expected in zip(predicted(other), predicted(model)):
+        torch.testing.assert_close(found, expected)
+    assert choice._is_worse(torch.full((50,), 1.2), torch.ones(50))
+    assert not choice._is_worse(torch.full((50,), 1.05), torch.ones(50))
+    assert not choice._is_worse(1 + 9 * (torch.arange(50) == 0), torch.ones(50))  # by one row alone
 
 
 def test_noise_alone_has_no_signal():

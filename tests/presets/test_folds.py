@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.model_selection import KFold, TimeSeriesSplit
 
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
 from gpytorch_partition.presets import Options
-from gpytorch_partition.presets.folds import Blocks, folds, random_rows
+from gpytorch_partition.presets.folds import Blocks, as_new_rows, folds, random_rows
 
 FEW_TREES = {"num_trees": 15, "num_slope_trees": 10, "num_boosted_trees": 15, "num_shallow_boosted_trees": 15}
 SMALL = Options(num_folds=3, **FEW_TREES)
@@ -228,3 +230,30 @@ def test_classes_of_new_groups_are_not_predicted_too_surely():
         if labels:
             assert model.log_loss_ == pytest.approx(losses[0], abs=0.12)
     assert losses[0] < losses[1] - 0.1
+
+
+def test_levels_of_two_rows_are_new_ones_where_one_predicts_the_other():
+    """As often as new rows have levels that none or one of the training rows has."""
+    draws = np.random.RandomState(0)
+    codes = torch.from_numpy(draws.randint(200, size=5_000)).double()
+    rows, new = codes[:500], codes[500:]
+    counts = torch.bincount(rows.long(), minlength=200)
+    shares = [
+        float(as_new_rows(rows[:, None], {0: 200}).isnan().double().mean()),
+        float((counts[new.long()] < 2).double().mean()),
+    ]
+    assert shares[0] == pytest.approx(shares[1], abs=0.04)
+    few = torch.tensor([[0.0], [1.0]])
+    assert as_new_rows(few, {0: 10}) is not few
+    torch.testing.assert_close(as_new_rows(few, {0: 10}), few)
+
+
+@pytest.mark.slow
+def test_densities_of_many_levels_are_as_stated():
+    draws = np.random.RandomState(0)
+    effects, codes = draws.randn(200), draws.randint(200, size=1_500)
+    table = pd.DataFrame({"town": [f"town {code}" for code in codes]})
+    y = effects[codes] + 0.05 * draws.randn(1_500)
+    model = PartitionGPRegressor(random_state=0, options=SMALL).fit(table[:500], y[:500])
+    found = model.judge(table[500:], y[500:]).log_density.mean() + np.log(y[:500].std())
+    assert model.log_predictive_density_ == pytest.approx(found, abs=0.25)

@@ -217,7 +217,7 @@ def test_a_rough_function_gets_nothing_else():
     assert found.noise < 0.02
     assert len(found.rows) == 400 + 12 * 40
     some = found.rows[:400]
-    expected = choice.learn_lengthscales(TrainingData(X, y).x[some], y[some])
+    expected = choice.learn_lengthscales(TrainingData(X, y).x[some], y[some], has_prior=True)
     torch.testing.assert_close(found.lengthscales, expected, rtol=1e-3, atol=0)
 
 
