@@ -171,13 +171,15 @@ def _of_rows(choice: Choice, noise: Noise, data: TrainingData) -> Noise:
 
 
 def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
-    noise: dict[str, Any] = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
-    noise |= {} if data.weights is None and choice.factor == 1 else {"has_weights": True}
-    noise |= {} if choice.tails is None else {"has_tails": True}
-    noise |= {} if choice.long_tail is None else {"long_tail": choice.long_tail}
     return {
         "parts": list(choice.outputscales),
-        "noise": noise,
+        "noise": {
+            "noise_varies": choice.noise_forest is not None,
+            "threshold": choice.threshold,
+            "has_weights": data.weights is not None or choice.factor != 1,
+            "has_tails": choice.tails is not None,
+            "long_tail": choice.long_tail,
+        },
         "log_predictive_density": choice.log_density,
         "view_columns": len(choice.lengthscales) if data.has_view else None,
     }
