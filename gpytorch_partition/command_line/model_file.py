@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from gpytorch_partition.command_line.columns import NUMBER, Kind, check_kind
 from gpytorch_partition.command_line.errors import CommandError, cannot_write
-from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows
+from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.files import DamagedFileError, FileFormat
+from gpytorch_partition.tables import TableEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +47,7 @@ class SavedModel(NamedTuple):
     @property
     def levels(self) -> dict[str, list[str]]:
         """The categories that were seen, by column."""
-        encoder = self.regressor.encoder_
-        if encoder is None:
-            return {}
+        encoder = cast(TableEncoder, self.regressor.encoder_)
         names = encoder.get_feature_names_out()
         return {names[place]: [str(level) for level in levels] for place, levels in encoder.categories_.items()}
 
@@ -58,7 +57,7 @@ class SavedModel(NamedTuple):
         as the command `predict` does. What was read how goes to the log (level INFO).
 
         :param path: A CSV or parquet file, in which the target need not be.
-        :return: Columns by name (a matrix, for models that the first release wrote).
+        :return: Columns by name.
         :raises CommandError: If the file cannot be read; or with all that is wrong in it.
         """
         rows = read_new_rows(Path(path), self.kinds, None, is_required=False)
@@ -72,7 +71,7 @@ class SavedModel(NamedTuple):
 
         :param rows: What was read of a file.
         """
-        return rows.table if self.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
+        return rows.table
 
 
 def save_model(path: Path, model: SavedModel) -> None:
@@ -105,8 +104,7 @@ def load_model(path: str | Path) -> SavedModel:
     :raises CommandError: If there is no such file, it is of another format or version, or it is damaged.
     """
     try:
-        content = FORMAT.load(path)
-        return _model(content if content["format_version"] > 1 else _as_version_2(content))
+        return _model(FORMAT.load(path))
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
     except DamagedFileError as error:
@@ -121,10 +119,6 @@ def _told(error: Exception) -> str:
     return f"{first} is missing" if isinstance(error, KeyError) else first[:300]
 
 
-def _as_version_2(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"kinds": [(NUMBER, "")] * len(content["columns"]), "id": None}
-
-
 def _model(content: dict[str, Any]) -> SavedModel:
     names, kinds = content["columns"], [Kind(*kind) for kind in content["kinds"]]
     if not isinstance(names, list) or len(set(map(str, names))) < len(names):
@@ -132,19 +126,14 @@ def _model(content: dict[str, Any]) -> SavedModel:
     texts = (*names, content["target"], "" if content["id"] is None else content["id"])
     if not all(isinstance(text, str) for text in texts):
         raise TypeError("expected names of columns that are texts")
-    target_kind = Kind(*content.get("target_kind", (NUMBER,)))
+    target_kind = Kind(*content["target_kind"])
     for kind in (*kinds, target_kind):
         check_kind(kind)
     if target_kind.name != NUMBER:
         raise ValueError("expected a target of numbers")
-    regressor = PartitionGPRegressor.from_state(_with_name_of_target(content["regressor"], content["target"]))
+    state = content["regressor"]
+    target_names = state["target_names"] or [content["target"]]
+    regressor = PartitionGPRegressor.from_state(state | {"target_names": target_names})
     if regressor.n_features_in_ != len(names):
         raise ValueError(f"expected names of {regressor.n_features_in_} columns, got {len(names)}")
     return SavedModel(regressor, dict(zip(names, kinds, strict=True)), content["target"], content["id"], target_kind)
-
-
-def _with_name_of_target(state: Any, name: str) -> Any:
-    """The state of a regressor of one target with the target's name, which older states lack."""
-    targets = state.get("train_y") if isinstance(state, dict) else None
-    is_one = getattr(targets, "ndim", 0) == 1
-    return state | {"target_names": [name]} if is_one else state

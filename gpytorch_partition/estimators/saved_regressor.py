@@ -134,8 +134,7 @@ class SavedRegressor:
 
         Seed and options are not part of the state: a refit would draw new partitions, by the usual options.
 
-        :param state: What :meth:`to_state` returned, which has an example, or a load of it. One of an older version may
-            lack what came later.
+        :param state: What :meth:`to_state` returned, which has an example, or a load of it.
         :raises KeyError: If a part is missing.
         :raises RuntimeError: If a part cannot be one of a regressor, or they do not fit together.
         """
@@ -146,20 +145,20 @@ class SavedRegressor:
         check_parts_fit(regressor, regressor.model_.covar_module, regressor.model_.train_inputs[0])
         regressor._set_columns(state)
         regressor._unit = Standardization(*torch.tensor([state["y_mean"], state["y_scale"]], dtype=torch.float64))
-        regressor._target_names = state.get("target_names")
+        regressor._target_names = state["target_names"]
         regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
         regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
-        regressor.seconds_, counted = state.get("seconds", {}), state.get("counted_rows")
+        regressor.seconds_, counted = state["seconds"], state["counted_rows"]
         regressor._counted_rows = None if counted is None else counted.numpy()
-        regressor.options_, regressor.left_out_ = None, tuple(state.get("left_out", ()))
+        regressor.options_, regressor.left_out_ = None, tuple(state["left_out"])
         return regressor
 
     def _set_columns(self: Any, state: Mapping[str, Any]) -> None:
         """What the columns of X are called, and how they are read."""
         self._columns = Standardization(state["x_mean"], state["x_scale"])
-        self._constant_columns, constants = tuple(state.get("constant_columns", ())), state.get("constants")
+        self._constant_columns, constants = tuple(state["constant_columns"]), state["constants"]
         self._constants = None if constants is None else constants.numpy()
-        encoder = state.get("encoder")
+        encoder = state["encoder"]
         self.encoder_ = None if encoder is None else TableEncoder.from_state(encoder)
         if self.encoder_ is not None:
             check_encoder_fits(self, self.encoder_, self.model_.train_inputs[0], self.model_)
@@ -170,14 +169,14 @@ class SavedRegressor:
 
 def _model_of(state: Mapping[str, Any]) -> Any:
     """The model of a state, with its tensors."""
-    x, y, weights = state["train_x"], state["train_y"], state.get("row_weights")
+    x, y, weights = state["train_x"], state["train_y"], state["row_weights"]
     kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
-    if state.get("counted") is not None:
+    if state["counted"] is not None:
         prefix = "covar_module.base_kernel."
         tensors = {name.removeprefix(prefix): each for name, each in state["model"].items() if name.startswith(prefix)}
         kernel.load_state_dict(tensors)
         return rebuilt_counted(state["counted"], x, y, kernel)
-    kernel = EncodedKernel(kernel) if state.get("has_view") else kernel
+    kernel = EncodedKernel(kernel) if state["has_view"] else kernel
     if y.dim() == 2:
         model: Any = rebuilt_targets(state, x, y, kernel)
     else:

@@ -116,7 +116,7 @@ def _check_units(owner: object, state: Mapping[str, Any]) -> None:
 
 
 def _check_of_rows(owner: object, state: Mapping[str, Any], num_rows: int) -> None:
-    weights, numbers = state.get("row_weights"), state.get("counted_rows")
+    weights, numbers = state["row_weights"], state["counted_rows"]
     if weights is not None:
         check_saved(has_shape(weights, num_rows) and weights.is_floating_point(), owner, "a weight of each row")
         check_saved(((weights > 0) & weights.isfinite()).all(), owner, "weights above 0")
@@ -126,7 +126,7 @@ def _check_of_rows(owner: object, state: Mapping[str, Any], num_rows: int) -> No
 
 
 def _check_description(owner: object, state: Mapping[str, Any]) -> None:
-    parts, noise, columns = state["parts"], state["noise"], state.get("view_columns")
+    parts, noise, columns = state["parts"], state["noise"], state["view_columns"]
     known = {part.name for part in PARTS}
     is_right = parts is None or (_are(parts, known.__contains__) and 0 < len(parts) == len(set(parts)))
     check_saved(is_right, owner, "the names of its parts")
@@ -142,23 +142,23 @@ def _check_description(owner: object, state: Mapping[str, Any]) -> None:
 
 
 def _check_names(owner: object, state: Mapping[str, Any]) -> None:
-    y, encoder = state["train_y"], state.get("encoder")
+    y, encoder = state["train_y"], state["encoder"]
     num_columns = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
     num_targets = y.shape[1] if y.dim() == 2 else 1
     for name, size in (("feature_names", num_columns), ("target_names", num_targets)):
         names = state.get(name)
         is_right = names is None or (_are(names, lambda one: isinstance(one, str)) and len(names) == size)
         check_saved(is_right, owner, f"{size} {name}, or none")
-    check_saved(_are(state.get("left_out", []), lambda one: isinstance(one, str)), owner, "what it left out, in words")
+    check_saved(_are(state["left_out"], lambda one: isinstance(one, str)), owner, "what it left out, in words")
 
 
 def _check_numbers(owner: object, state: Mapping[str, Any]) -> None:
     value = state["log_marginal_likelihood_value"]
     check_saved(value is None or isinstance(value, Real), owner, "a log marginal likelihood")
     check_saved(_is_count(state["n_iter"]), owner, "a number of iterations")
-    check_saved(isinstance(state.get("has_view", False), bool), owner, "whether it has a view")
+    check_saved(isinstance(state["has_view"], bool), owner, "whether it has a view")
     check_saved(isinstance(state["at_bounds"], Mapping), owner, "which values are at their bounds")
-    seconds = state.get("seconds", {})
+    seconds = state["seconds"]
     check_saved(isinstance(seconds, Mapping) and _are([*seconds.values()], _is_finite), owner, "seconds of its stages")
 
 

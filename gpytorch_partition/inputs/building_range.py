@@ -78,11 +78,13 @@ class BuildingRange(torch.nn.Module):
         return (outside | narrow)[high > low]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the saved range; states of earlier versions have none, and leave nothing known."""
-        saved = state_dict.get(prefix + "middle", torch.empty(2, 0, dtype=torch.int64))
-        is_range = torch.is_tensor(saved) and saved.dtype == torch.int64 and saved.dim() == 2 and len(saved) == 2
-        check_saved(is_range, self, "the range of each column")
-        self.middle = saved.detach().clone().to(self.middle.device)
+        """Take the saved range, of however many columns."""
+        saved = state_dict.get(prefix + "middle")
+        if saved is not None:
+            is_range = torch.is_tensor(saved) and saved.dtype == torch.int64 and saved.dim() == 2 and len(saved) == 2
+            check_saved(is_range, self, "the range of each column")
+            self.middle = torch.empty_like(saved, device=self.middle.device)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _sample(x: Tensor) -> Tensor:

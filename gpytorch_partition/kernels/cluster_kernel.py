@@ -18,8 +18,7 @@ from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWa
 from gpytorch_partition.inputs.columns import Columns
 from gpytorch_partition.inputs.saved_tables import check_saved
 
-# Ranges of building rows and splits into more than two came later; not all fast clusters measure in projections.
-_NOT_IN_ALL_STATES = ("built_on.middle", "is_auxiliary", "level_places", "level_starts", "partition.random_projections")
+_NOT_IN_ALL_STATES = "partition.random_projections"  # of fast clusters: not all of them measure in projections
 
 
 class ClusterKernel(Kernel):

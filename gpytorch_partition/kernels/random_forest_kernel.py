@@ -30,10 +30,6 @@ HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
 # The weight of a node whose split explained nothing, as a share of its tree's impurity. On four regression sets (1,200
 # rows, 100 trees of grow_forest) floors of 0 to .03 gave mean predictive densities within .007 nats.
 _IMPURITY_FLOOR = 0.01
-_TREE_WEIGHTS = (
-    "the saved forest kernel has trained weights of its trees, which RandomForestKernel no longer learns, because they "
-    "mostly predicted worse than equal ones: load it with the version that saved it, or fit a new kernel."
-)
 
 
 class _Heights(torch.nn.Module):
@@ -333,8 +329,6 @@ class RandomForestKernel(PartitionKernel):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take over the saved kernel's heights, kind of partitions and trained weights."""
-        if state_dict.pop(prefix + "_heights.learn_tree_weights", False):  # which earlier versions saved
-            raise RuntimeError(_TREE_WEIGHTS)
         code = state_dict.get(prefix + "_heights.code")
         if code is not None:
             is_number = torch.is_tensor(code) and code.dtype == torch.int64 and code.numel() == 1

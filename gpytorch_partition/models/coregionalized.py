@@ -104,8 +104,7 @@ class CoregionalizedGP(torch.nn.Module):
         self.requires_grad_(False).eval()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Refuse what is no covariance between targets, or not finite; errors of older states are independent."""
-        state_dict.setdefault(prefix + "noise_correlations", torch.eye(self.num_targets, dtype=torch.float64))
+        """Refuse what is no covariance between targets, or not finite."""
         check_floats(self, state_dict, prefix)
         covariance, noise, correlations = (
             state_dict.get(prefix + name) for name in ("task_covariance", "noise", "noise_correlations")

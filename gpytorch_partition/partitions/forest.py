@@ -359,9 +359,6 @@ class ForestPartition(Partition):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         self._layout = None
-        for name in ("is_auxiliary", "level_places", "level_starts"):  # which came later
-            buffer = getattr(self, name)
-            state_dict.setdefault(prefix + name, buffer.new_empty(0, *buffer.shape[1:]))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

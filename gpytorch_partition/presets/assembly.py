@@ -106,9 +106,9 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
         return None
     parts, weights = unfitted_parts(train_x.shape[1], own["view_columns"]), dict.fromkeys(own["parts"], 1.0)
     noise: Noise = ForestNoise() if own["noise"]["noise_varies"] else HomoskedasticNoise()
-    if own["noise"].get("has_tails"):
+    if own["noise"]["has_tails"]:
         noise = StudentTNoise(noise, torch.ones(len(train_x)))
-    elif own["noise"].get("has_weights"):
+    elif own["noise"]["has_weights"]:
         noise = WeightedNoise(noise, torch.ones(len(train_x)))
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
     return DefaultGP(train_x, train_y, likelihood, IterativeKernel(weighted_parts(parts, weights, None)), own).eval()
@@ -116,9 +116,7 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
 
 def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
     """A description among other values."""
-    own = {name: description[name] for name in ("parts", "noise", "log_predictive_density")}
-    own["view_columns"] = description.get("view_columns")  # which came later
-    return own
+    return {name: description[name] for name in ("parts", "noise", "log_predictive_density", "view_columns")}
 
 
 def unfitted_kernel(description: Mapping[str, Any], num_columns: int) -> IterativeKernel:

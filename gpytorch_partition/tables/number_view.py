@@ -189,8 +189,6 @@ class NumberView(torch.nn.Module):
         check_saved(are_finite(tables["values"]) and are_finite(tables["medians"]), self, "finite values")
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if torch.is_tensor(widths := state_dict.get(prefix + "widths")):  # folds came later
-            state_dict.setdefault(prefix + "fold_counts", torch.zeros_like(widths))
         self._check_tables({name: state_dict.get(prefix + name) for name in _BUFFERS})
         for name in _BUFFERS:
             saved = state_dict.get(prefix + name)

@@ -37,15 +37,6 @@ def test_a_model_comes_back(path):
     np.testing.assert_array_equal(model.regressor.predict(new), MODEL.predict(new))
 
 
-def test_a_file_of_version_1_is_read(path):
-    regressor = PartitionGPRegressor("mondrian", 5, random_state=0).fit(X, X[:, 0])
-    content = {"format": FORMAT.name, "format_version": 1, "columns": ["a", "b"], "target": "y"}
-    torch.save(content | {"regressor": regressor.to_state()}, path)  # as the first release wrote it
-    model = load_model(path)
-    assert (model.columns, model.target, model.id) == (["a", "b"], "y", None)
-    np.testing.assert_array_equal(model.regressor.predict(X), regressor.predict(X))
-
-
 def test_another_version_is_refused(path, monkeypatch):
     monkeypatch.setattr(model_file, "FORMAT", replace(FORMAT, version=1))
     with pytest.raises(CommandError, match="of version 3, and this gpytorch_partition reads versions 1 to 1"):

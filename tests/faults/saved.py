@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel
@@ -35,7 +36,8 @@ class Kind(NamedTuple):
 def _model_file(state: Content) -> Content:
     num_columns = state["train_x"].shape[1] if state.get("encoder") is None else len(state["encoder"]["columns"])
     names = [f"x{number}" for number in range(num_columns)]
-    return {"columns": names, "kinds": [(NUMBER, "")] * num_columns, "target": "y", "id": None, "regressor": state}
+    kinds = {"kinds": [(NUMBER, "")] * num_columns, "target_kind": (NUMBER, "")}
+    return {"columns": names, **kinds, "target": "y", "id": None, "regressor": state}
 
 
 def _predicted(path: Path) -> np.ndarray:
@@ -74,8 +76,7 @@ def _of_counts(kernel: Any, empty: Any) -> Kind:
 RANDOM = np.random.RandomState(0)
 X, NEW = RANDOM.randn(30, 4), RANDOM.randn(8, 4)
 Y = X[:, 0] + 0.3 * RANDOM.randn(30)
-SEVERAL = np.stack([Y, -Y + 0.2 * RANDOM.randn(30)], 1)
-
+SEVERAL = pd.DataFrame({"a": Y, "b": -Y + 0.2 * RANDOM.randn(30)})
 
 TABLE = {
     "size": X[:, 0],

@@ -320,7 +320,6 @@ AUTO: dict[str, Change] = {
     "a scale of columns of zero": at_end("units.scale", at(0, 0)),
     "means of other columns": at_end("units.mean", shorter),
     "inducing points that are NaN": at_end("landmarks.bits", at((0, 0), bits(NAN))),
-    "inducing points of other columns": at_end("landmarks.bits", lambda t: t[:, :-1].clone()),
     "lengthscales of other columns": at_end("raw_lengthscale", lambda t: t[:, :-1].clone()),
     "a lengthscale that is NaN": _first("raw_lengthscale"),
     "a part less": by(lambda parts: parts[:-1], *state("parts")),

@@ -1,8 +1,8 @@
 """
 Models of every kind of this package, each built from rows, with an unfitted twin that takes its state.
 
-Only public names are imported: the same file builds the models of earlier versions. Hyperparameters are set by hand,
-since a search amplifies rounding; models that are searched say so.
+Only public names are imported, so that the same file builds the models of another checkout. Hyperparameters are set by
+hand, since a search amplifies rounding; models that are searched say so.
 """
 
 from __future__ import annotations
@@ -294,6 +294,14 @@ def _names_only(rows: Rows) -> SavedModel:
     return SavedModel(PartitionGPRegressor(), _KINDS, "gold")
 
 
+def _counted_forest(rows: Rows) -> FeatureSpaceGP:
+    kernel = RandomForestKernel(rows.x, rows.y, 8, min_samples_leaf=6, max_samples=60, random_state=0)
+    model = FeatureSpaceGP(kernel)
+    model.add_chunks(zip(rows.x.split(50), rows.y.split(50)))
+    model.fit_level_weights(max_iterations=5)
+    return model
+
+
 def _counted_mondrian(rows: Rows) -> FeatureSpaceGP:
     model = FeatureSpaceGP(MondrianKernel(rows.x, 6, lifetime=0.25, random_state=0))
     model.add_rows(rows.x, rows.y)
@@ -413,6 +421,7 @@ ZOO = {
     "regressor_auto_uneven": _regressor("auto", sets.uneven),
     "regressor_auto_missing": _regressor("auto", sets.with_missing_values),
     "regressor_auto_many": _regressor("auto", sets.many),
+    "counted_forest": _counted(_counted_forest, RandomForestKernel),
     "counted_mondrian": _counted(_counted_mondrian, MondrianKernel),
     "model_file": Entry(MODEL_FILE, _saved, _names_only, sets.even, is_searched=True, rtol=_FLOAT32_RTOL),
 }

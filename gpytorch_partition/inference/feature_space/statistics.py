@@ -217,10 +217,11 @@ class ClusterStatistics:
         if isinstance(index, SeenClusterIndex):
             index = SeenClusterIndex.of_values(self._checked_values(state["values"]))
         counts = state["counts"]
-        if torch.is_tensor(counts) and is_packed(counts, index.num_clusters):  # which earlier versions did not do
-            counts = unpacked(counts, index.num_clusters)
+        is_right = torch.is_tensor(counts) and is_packed(counts, index.num_clusters)
+        check_saved(is_right, self, "packed counts of its clusters")
+        counts = unpacked(counts, index.num_clusters)
         self._check_tables(index, counts, *(state[name] for name in _TENSORS))
-        center = state.get("center", 0.0)  # which earlier versions had not
+        center = state["center"]
         check_saved(isinstance(center, float) and abs(center) < math.inf, self, "a finite reference value")
         tensors = {name: state[name].clone() for name in _TENSORS} | {"counts": counts.clone()}
         # Together and last, so that an error before changes nothing.
@@ -331,8 +332,7 @@ def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
 
     :param first: What :meth:`ClusterStatistics.state_dict` returned.
     :param second: Another one.
-    :raises ValueError: If the partitions are not the same, their labels are unbounded, or one state only is of an
-        earlier version, whose counts were not packed.
+    :raises ValueError: If the partitions are not the same, or their labels are unbounded.
 
     Costs one addition of :math:`p^2 / 2` counts.
 
@@ -349,8 +349,6 @@ def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
     _check_same(first["partition"], second["partition"])
     if first["values"] is not None:
         raise ValueError("expected states of bounded labels: load those of Mondrian trees, and merge the statistics")
-    if first["counts"].shape != second["counts"].shape:
-        raise ValueError("expected two states of this version, got one whose counts are not packed: load it first")
     center = first["center"] if float(first["squares"][1, 1]) else second["center"]
     (sums, squares), (more_sums, more_squares) = (
         _moved(each["sums"], each["squares"], each["center"] - center) for each in (first, second)
