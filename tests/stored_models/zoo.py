@@ -40,12 +40,15 @@ from gpytorch_partition import (
     fit_exact_gp,
     settings,
 )
+from gpytorch_partition.command_line import columns
+from gpytorch_partition.command_line.model_file import SavedModel
+from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.kernels import OverconfidenceWarning, StandardizedKernel
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood, ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
 
 from . import rows as sets
-from .kinds import COUNTED, PROCESS, Kind
+from .kinds import COUNTED, MODEL_FILE, PROCESS, REGRESSOR, Kind
 from .rows import Rows
 
 # On one machine numbers are the same to the last bit, those of counted rows to 2e-15. With other vector instructions,
@@ -270,6 +273,27 @@ def _two_outputs(rows: Rows) -> _TwoOutputs:
 # Regressors and counted rows.
 
 
+def _fitted_regressor(rows: Rows, *, kernel: str, **options: Any) -> PartitionGPRegressor:
+    return PartitionGPRegressor(kernel, 20, random_state=0, **options).fit(rows.x.numpy(), rows.y.numpy())
+
+
+def _regressor(kernel: str, draw: Callable[[], Rows]) -> Entry:
+    fitted = partial(_fitted_regressor, kernel=kernel)
+    return Entry(REGRESSOR, fitted, lambda rows: PartitionGPRegressor, draw, is_searched=True)
+
+
+_KINDS = dict.fromkeys(("east", "north", "depth"), columns.Kind(columns.NUMBER))
+
+
+def _saved(rows: Rows) -> SavedModel:
+    regressor = _fitted_regressor(rows, kernel="forest", dtype="float32")
+    return SavedModel(regressor, _KINDS, "gold")
+
+
+def _names_only(rows: Rows) -> SavedModel:
+    return SavedModel(PartitionGPRegressor(), _KINDS, "gold")
+
+
 def _counted_forest(rows: Rows) -> FeatureSpaceGP:
     kernel = RandomForestKernel(rows.x, rows.y, 8, min_samples_leaf=6, max_samples=60, random_state=0)
     model = FeatureSpaceGP(kernel)
@@ -390,6 +414,14 @@ ZOO = {
         context=partial(_few_rows_are_many, 1e-5, "conjugate_gradients"),
         rtol=_FLOAT32_RTOL,
     ),
+    "regressor_forest": _regressor("forest", sets.with_missing_values),
+    "regressor_fast_cluster": _regressor("fast_cluster", sets.even),
+    "regressor_mondrian": _regressor("mondrian", sets.uneven),
+    "regressor_auto_even": _regressor("auto", sets.even),
+    "regressor_auto_uneven": _regressor("auto", sets.uneven),
+    "regressor_auto_missing": _regressor("auto", sets.with_missing_values),
+    "regressor_auto_many": _regressor("auto", sets.many),
     "counted_forest": _counted(_counted_forest, RandomForestKernel),
     "counted_mondrian": _counted(_counted_mondrian, MondrianKernel),
+    "model_file": Entry(MODEL_FILE, _saved, _names_only, sets.even, is_searched=True, rtol=_FLOAT32_RTOL),
 }
