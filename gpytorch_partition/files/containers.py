@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 import os
 import re
 from typing import IO, Any
@@ -25,9 +24,7 @@ class DamagedFileError(ValueError):
 
 def save(path: str | os.PathLike[str], kind: str, content: dict[str, Any]) -> None:
     """
-    Write tensors and plain values to a file, which replaces another when it is whole.
-
-    Use it for states of your own.
+    Write tensors and plain values, such as a state of your own, to a file, which replaces another when it is whole.
 
     :param path: The file.
     :param kind: What errors call such a file; :func:`load` expects the same.
@@ -95,13 +92,14 @@ def _check_seal(path: Any, file: IO[bytes], kind: str) -> None:
     if _digest(file, start + seal.start(2)) != seal[2]:
         raise DamagedFileError(f"{path} is damaged: it is not as it was written")
     if int(seal[1]) != _FORMAT:
-        raise DamagedFileError(
-            f"{path} has format {int(seal[1])}, and this gpytorch_partition reads format {_FORMAT}: fit again"
-        )
+        raise DamagedFileError(f"{path} has format {int(seal[1])}, and this version reads format {_FORMAT}: fit again")
 
 
 def _digest(file: IO[bytes], size: int) -> bytes:
-    """The digest of so many bytes from the beginning, in digits."""
-    file.flush()
-    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
-        return hashlib.sha256(content).hexdigest().encode()
+    """The digest of so many bytes from the beginning, in digits; the file is then read up to there."""
+    digest = hashlib.sha256()
+    file.seek(0)
+    while size and (block := file.read(min(size, 2**20))):
+        digest.update(block)
+        size -= len(block)
+    return digest.hexdigest().encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,6 +88,11 @@ def test_nothing_is_left_of_an_interrupted_write(path, monkeypatch, step):
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="no such device")
+def test_what_is_no_file_is_written_directly():
+    files.save("/dev/null", KIND, CONTENT)
+
+
 @pytest.mark.parametrize("value", [np.float32(1), {1, 2}, PartitionGPRegressor()])
 def test_what_is_no_tensor_or_plain_value_is_not_written(path, value):
     with pytest.raises(TypeError, match="expected tensors and plain values to save, got"):
@@ -99,7 +105,7 @@ def test_another_kind_and_another_format_are_named(path, monkeypatch):
     with pytest.raises(DamagedFileError, match="is not a file of numbers, but a file of letters"):
         files.load(path, KIND)
     monkeypatch.setattr(containers, "_FORMAT", 2)
-    with pytest.raises(DamagedFileError, match="has format 1, and this gpytorch_partition reads format 2: fit again"):
+    with pytest.raises(DamagedFileError, match="has format 1, and this version reads format 2: fit again"):
         files.load(path, "file of letters")
 
 
