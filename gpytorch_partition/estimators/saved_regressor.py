@@ -123,8 +123,8 @@ def _model_of(state: Mapping[str, Any]) -> Any:
     x, y, tensors = state["train_x"], state["train_y"], state["model"]
     kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
     if state["counted"] is not None:
-        prefix = "covar_module.base_kernel."
-        kernel.load_state_dict({name.removeprefix(prefix): tensors[name] for name in tensors if prefix in name})
+        start = "covar_module.base_kernel."
+        kernel.load_state_dict({name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)})
         return rebuilt_counted(state["counted"], x, y, kernel)
     kernel = EncodedKernel(kernel) if state["has_view"] else kernel
     if y.dim() == 2:
@@ -146,4 +146,6 @@ def _plain(value: Any) -> Any:
 
 def _restored(value: Any) -> Any:
     """The attribute: tensors are arrays, and lists, as which files hold tuples, are tuples."""
-    return value.numpy() if isinstance(value, torch.Tensor) else tuple(value) if isinstance(value, list) else value
+    if isinstance(value, torch.Tensor):
+        return value.numpy()
+    return tuple(value) if isinstance(value, list) else value
