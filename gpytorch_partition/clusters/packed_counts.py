@@ -56,12 +56,6 @@ def unpacked(packed: Tensor, num_clusters: int) -> Tensor:
     return counts
 
 
-def is_packed(counts: Tensor, num_clusters: int) -> bool:
-    """Whether a table has the shape of packed counts of so many clusters."""
-    half = _half(num_clusters)
-    return counts.shape == (2 * half + 1, half) and counts.dtype in (torch.int32, torch.float64)
-
-
 def added(first: Tensor, second: Tensor) -> Tensor:
     """The packed counts of the rows of two, of the same clusters."""
     is_small = first.dtype == second.dtype == torch.int32 and _largest(first) + _largest(second) <= _LARGEST

@@ -1,4 +1,4 @@
-"""Model files: a fitted regressor as tensors and plain values, a format version, and what its columns are."""
+"""Model files of the command line: a fitted regressor, and what its columns were called and held."""
 
 from __future__ import annotations
 
@@ -6,26 +6,22 @@ import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpytorch_partition.command_line.columns import NUMBER, Kind, check_kind
+from gpytorch_partition import files
+from gpytorch_partition.command_line.columns import NUMBER, Kind
 from gpytorch_partition.command_line.errors import CommandError, cannot_write
-from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows
+from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.files import DamagedFileError, FileFormat
 
-logger = logging.getLogger(__name__)
-
-# Version 1 had columns of numbers only, and version 2 no digest.
-FORMAT = FileFormat("gpytorch_partition model", "model file", version=3, sealed_since=3)
+logger, _KIND = logging.getLogger(__name__), "model file"
 
 
 class SavedModel(NamedTuple):
     """
     A fitted regressor, and what its columns were called and held.
 
-    Use it to go on in Python with a model of the command line: :func:`load_model` returns it, :meth:`read` reads rows
-    for its regressor.
+    Use it to go on in Python with a model of the command line: :func:`load_model` returns it, :meth:`read` reads rows.
 
-    :param regressor: The regressor, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` describes it.
+    :param regressor: The :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
     :param kinds: What its columns held, by name, in the order in which it takes them.
     :param target: Name of the column that it predicts.
     :param id: Name of the column that names rows; None if none was given.
@@ -33,9 +29,9 @@ class SavedModel(NamedTuple):
     """
 
     regressor: PartitionGPRegressor
-    kinds: dict[str, Kind]  # of its columns
+    kinds: dict[str, Kind]
     target: str
-    id: str | None = None  # the column that names rows
+    id: str | None = None
     target_kind: Kind = Kind(NUMBER)
 
     @property
@@ -46,19 +42,15 @@ class SavedModel(NamedTuple):
     @property
     def levels(self) -> dict[str, list[str]]:
         """The categories that were seen, by column."""
-        encoder = self.regressor.encoder_
-        if encoder is None:
-            return {}
+        encoder: Any = self.regressor.encoder_
         names = encoder.get_feature_names_out()
         return {names[place]: [str(level) for level in levels] for place, levels in encoder.categories_.items()}
 
     def read(self, path: str | Path) -> Any:
         """
-        The rows of a file as the regressor takes them: columns found by name, and read as those that it was fitted to,
-        as the command `predict` does. What was read how goes to the log (level INFO).
+        Return the columns of a file by name, as `predict` reads them; how goes to the log (level INFO).
 
         :param path: A CSV or parquet file, in which the target need not be.
-        :return: Columns by name (a matrix, for models that the first release wrote).
         :raises CommandError: If the file cannot be read; or with all that is wrong in it.
         """
         rows = read_new_rows(Path(path), self.kinds, None, is_required=False)
@@ -67,84 +59,38 @@ class SavedModel(NamedTuple):
         return self.as_fitted(rows)
 
     def as_fitted(self, rows: NewRows) -> Any:
-        """
-        Rows as the regressor takes them.
-
-        :param rows: What was read of a file.
-        """
-        return rows.table if self.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
+        """Return what was read of a file as the regressor takes it."""
+        return rows.table
 
 
 def save_model(path: Path, model: SavedModel) -> None:
     """
-    Write a model file: the training rows, and the state of the partitions and the model.
+    Write a model file, which replaces another when it is whole.
 
-    :param path: The file, which is replaced if it exists, when the new one is whole.
+    :param path: The file.
     :param model: What to write.
     :raises CommandError: If it cannot be written; then what was there stays.
     :raises TypeError: If the kernel of the regressor came from a function.
     """
-    content = {
-        "columns": model.columns,
-        "kinds": [tuple(kind) for kind in model.kinds.values()],
-        "target": model.target,
-        "target_kind": tuple(model.target_kind),
-        "id": model.id,
-        "regressor": model.regressor.to_state(),
-    }
+    kinds, state = [[name, *kind] for name, kind in model.kinds.items()], model.regressor.to_state()
+    state["target_names"] = state["target_names"] or [model.target]
     with cannot_write(path):
-        FORMAT.save(path, content)
+        files.save(path, _KIND, {**model._asdict(), "regressor": state, "kinds": kinds})
 
 
 def load_model(path: str | Path) -> SavedModel:
     """
-    Read a model file that the command `fit` wrote, without executing code from it.
+    Return the model that the command `fit` wrote, on the CPU, without running code of the file.
 
     :param path: The file.
-    :return: The model, on the CPU.
-    :raises CommandError: If there is no such file, it is of another format or version, or it is damaged.
+    :raises CommandError: If there is no such file, it is of another kind or format, or it is damaged.
     """
     try:
-        content = FORMAT.load(path)
-        return _model(content if content["format_version"] > 1 else _as_version_2(content))
+        content = files.load(path, _KIND)
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
-    except DamagedFileError as error:
+    except files.DamagedFileError as error:
         raise CommandError(str(error)) from error
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise CommandError(f"{path} is damaged: its content is incomplete or wrong ({_told(error)})") from error
-
-
-def _told(error: Exception) -> str:
-    """The first line of an error."""
-    first = next(iter(str(error).splitlines()), "")
-    return f"{first} is missing" if isinstance(error, KeyError) else first[:300]
-
-
-def _as_version_2(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"kinds": [(NUMBER, "")] * len(content["columns"]), "id": None}
-
-
-def _model(content: dict[str, Any]) -> SavedModel:
-    names, kinds = content["columns"], [Kind(*kind) for kind in content["kinds"]]
-    if not isinstance(names, list) or len(set(map(str, names))) < len(names):
-        raise ValueError("expected columns of different names")
-    texts = (*names, content["target"], "" if content["id"] is None else content["id"])
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("expected names of columns that are texts")
-    target_kind = Kind(*content.get("target_kind", (NUMBER,)))
-    for kind in (*kinds, target_kind):
-        check_kind(kind)
-    if target_kind.name != NUMBER:
-        raise ValueError("expected a target of numbers")
-    regressor = PartitionGPRegressor.from_state(_with_name_of_target(content["regressor"], content["target"]))
-    if regressor.n_features_in_ != len(names):
-        raise ValueError(f"expected names of {regressor.n_features_in_} columns, got {len(names)}")
-    return SavedModel(regressor, dict(zip(names, kinds, strict=True)), content["target"], content["id"], target_kind)
-
-
-def _with_name_of_target(state: Any, name: str) -> Any:
-    """The state of a regressor of one target with the target's name, which older states lack."""
-    targets = state.get("train_y") if isinstance(state, dict) else None
-    is_one = getattr(targets, "ndim", 0) == 1
-    return state | {"target_names": [name]} if is_one else state
+    kinds = {name: Kind(*kind) for name, *kind in content["kinds"]}
+    regressor, target_kind = PartitionGPRegressor.from_state(content["regressor"]), Kind(*content["target_kind"])
+    return SavedModel(**{**content, "regressor": regressor, "kinds": kinds, "target_kind": target_kind})

@@ -10,23 +10,23 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from gpytorch_partition import files
 from gpytorch_partition.estimators.given_kernels import state_name
 from gpytorch_partition.estimators.kernels import KERNELS
 from gpytorch_partition.estimators.sample_weight import new_likelihood
-from gpytorch_partition.estimators.saved_state import check_encoder_fits, check_parts_fit, check_state
 from gpytorch_partition.estimators.targets import rebuilt_targets
-from gpytorch_partition.files import FileFormat
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import EncodedKernel, RandomForestKernel
-from gpytorch_partition.likelihoods import weights_of
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.models.counted_gp import rebuilt_counted
 from gpytorch_partition.presets.assembly import description_of, rebuilt
 from gpytorch_partition.tables import TableEncoder
 
-_FORMAT = FileFormat("gpytorch_partition regressor", "file of a PartitionGPRegressor", version=1)
-_PARAMETERS = ("kernel", "num_partitions", "max_iterations", "dtype")
+_KIND = "file of a PartitionGPRegressor"
+_PARAMETERS = ("num_partitions", "max_iterations", "dtype")
+_FOUND = ("log_marginal_likelihood_value_", "at_bounds_", "n_iter_", "seconds_", "left_out_")
+_RESULTS = (*_FOUND, "_constant_columns", "_constants", "_counted_rows")
 
 
 class SavedRegressor:
@@ -34,26 +34,22 @@ class SavedRegressor:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """
-        Write the fitted regressor to a file, which :meth:`load` reads; it replaces another when it is whole.
+        Write the fitted regressor, training rows included, to a file; :meth:`load` has an example.
 
-        What is written is what `to_state` returns, beside a digest of the file. Costs the time to write the
-        training rows and the nodes of the trees.
-
-        :param path: The file.
+        :param path: The file, which is replaced if it exists, when the new one is whole.
         :raises TypeError: If the kernel came from a function, which no plain value can stand for.
         :raises OSError: If it cannot be written; then what was there stays.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
         """
-        _FORMAT.save(path, {"regressor": self.to_state()})
+        files.save(path, _KIND, self.to_state())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """
-        The regressor that :meth:`save` has written; it predicts the same to the last bit. No code of the file is run.
+        Return the regressor that :meth:`save` has written, to the last bit; no code of the file is run.
 
         :param path: The file.
-        :raises gpytorch_partition.files.DamagedFileError: If the file is of another format, or damaged.
-        :raises RuntimeError: If its parts do not fit together.
+        :raises gpytorch_partition.files.DamagedFileError: If it is no such file, of another format, or damaged.
         :raises OSError: If it cannot be read.
 
         Example:
@@ -63,130 +59,93 @@ class SavedRegressor:
             >>> model = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X, X[:, 0] ** 2)
             >>> with TemporaryDirectory() as folder:
             ...     model.save(f"{folder}/model.gp")
-            ...     copy = PartitionGPRegressor.load(f"{folder}/model.gp")
-            >>> bool((copy.predict(X) == model.predict(X)).all())
-            True
+            ...     copies = PartitionGPRegressor.load(f"{folder}/model.gp"), model.from_state(model.to_state())
+            >>> [bool((copy.predict(X) == model.predict(X)).all()) for copy in copies]
+            [True, True]
         """
-        return cls.from_state(_FORMAT.load(path)["regressor"])
+        return cls.from_state(files.load(path, _KIND))
 
     def to_state(self: Any) -> dict[str, Any]:
         """
-        The fitted regressor as tensors and plain values, for containers of your own; :meth:`save` writes a file.
+        Return the fitted regressor as plain values and its own tensors, for containers of yours.
 
-        Nothing large is copied: the tensors are the regressor's own, training rows and targets among them.
-
-        :raises TypeError: If the kernel came from a function, which no plain value can stand for.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
-
-        Example:
-            >>> from gpytorch_partition.estimators import PartitionGPRegressor
-            >>> X = np.linspace(0, 1, 30)[:, None]
-            >>> model = PartitionGPRegressor("mondrian", num_partitions=10, random_state=0).fit(X, X[:, 0] ** 2)
-            >>> copy = PartitionGPRegressor.from_state(model.to_state())
-            >>> bool((copy.predict(X) == model.predict(X)).all())
-            True
+        Errors are those of :meth:`save`; :meth:`load` has an example.
         """
         check_is_fitted(self, "model_")
-        return {
-            **self._state_of_columns(),
-            **self._state_of_rows(),
-            "y_mean": self._unit.mean.tolist(),
-            "y_scale": self._unit.scale.tolist(),
-            "target_names": self._target_names,
-            "model": dict(self.model_.state_dict()),
-            "log_marginal_likelihood_value": self.log_marginal_likelihood_value_,
-            "at_bounds": self.at_bounds_,
-            "n_iter": self.n_iter_,
-            "has_view": isinstance(self.kernel_, EncodedKernel),
-            "seconds": self.seconds_,
-            "left_out": list(self.left_out_),
-            "counted": self.model_.state() if self._is_counted else None,
-            **description_of(self.model_),
-        }
-
-    def _state_of_columns(self: Any) -> dict[str, Any]:
         names, chosen = getattr(self, "feature_names_in_", None), self.categorical_features
-        parameters = {name: _without_numpy(getattr(self, name)) for name in _PARAMETERS}
-        parameters["categorical_features"] = None if chosen is None else list(map(_without_numpy, chosen))
         return {
-            "parameters": parameters | {"kernel": state_name(self.kernel)},
-            "feature_names": None if names is None else [str(name) for name in names],
+            "parameters": {
+                **{name: _plain(getattr(self, name)) for name in _PARAMETERS},
+                "kernel": state_name(self.kernel),
+                "categorical_features": None if chosen is None else list(map(_plain, chosen)),
+            },
+            "results": {name: _plain(getattr(self, name)) for name in _RESULTS},
+            "feature_names": None if names is None else list(map(str, names)),
+            "target_names": self._target_names,
+            "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
             "x_mean": self._columns.mean,
             "x_scale": self._columns.scale,
-            "encoder": None if self.encoder_ is None else self.encoder_.to_state(),
-            "constant_columns": list(self._constant_columns),
-            "constants": None if self._constants is None else torch.from_numpy(self._constants),
-        }
-
-    def _state_of_rows(self: Any) -> dict[str, Any]:
-        counted = self._counted_rows
-        return {
+            "y_mean": self._unit.mean,
+            "y_scale": self._unit.scale,
             "train_x": self.model_.train_inputs[0],
             "train_y": self.model_.train_targets,
-            "row_weights": None if self._has_several else weights_of(self.likelihood_),
-            "counted_rows": None if counted is None else torch.from_numpy(counted),
+            "has_view": isinstance(self.kernel_, EncodedKernel),
+            "counted": self.model_.state() if self._is_counted else None,
+            "model": dict(self.model_.state_dict()),
+            **description_of(self.model_),
         }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """
-        The regressor that :meth:`to_state` described; it predicts the same to the last bit.
+        Return the regressor that :meth:`to_state` described; a refit would draw others, by the usual options.
 
-        Seed and options are not part of the state: a refit would draw new partitions, by the usual options.
-
-        :param state: What :meth:`to_state` returned, which has an example, or a load of it. One of an older version may
-            lack what came later.
+        :param state: What :meth:`to_state` returned, or a load of it; :meth:`load` has an example.
         :raises KeyError: If a part is missing.
-        :raises RuntimeError: If a part cannot be one of a regressor, or they do not fit together.
         """
         regressor: Any = cls()
-        check_state(regressor, state)
         regressor.set_params(**state["parameters"])
         regressor._set_model(_model_of(state))
-        check_parts_fit(regressor, regressor.model_.covar_module, regressor.model_.train_inputs[0])
-        regressor._set_columns(state)
-        regressor._unit = Standardization(*torch.tensor([state["y_mean"], state["y_scale"]], dtype=torch.float64))
-        regressor._target_names = state.get("target_names")
-        regressor.log_marginal_likelihood_value_ = state["log_marginal_likelihood_value"]
-        regressor.at_bounds_, regressor.n_iter_ = state["at_bounds"], state["n_iter"]
-        regressor.seconds_, counted = state.get("seconds", {}), state.get("counted_rows")
-        regressor._counted_rows = None if counted is None else counted.numpy()
-        regressor.options_, regressor.left_out_ = None, tuple(state.get("left_out", ()))
+        regressor._columns = Standardization(state["x_mean"], state["x_scale"])
+        regressor._unit = Standardization(state["y_mean"], state["y_scale"])
+        results, encoder, names = state["results"], state["encoder"], state["feature_names"]
+        vars(regressor).update({name: _restored(results[name]) for name in _RESULTS}, options_=None)
+        regressor._target_names = state["target_names"]
+        regressor.encoder_ = None if encoder is None else TableEncoder.from_state(encoder)
+        regressor.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
+        if names is not None:
+            regressor.feature_names_in_ = np.array(names, dtype=object)
         return regressor
-
-    def _set_columns(self: Any, state: Mapping[str, Any]) -> None:
-        """What the columns of X are called, and how they are read."""
-        self._columns = Standardization(state["x_mean"], state["x_scale"])
-        self._constant_columns, constants = tuple(state.get("constant_columns", ())), state.get("constants")
-        self._constants = None if constants is None else constants.numpy()
-        encoder = state.get("encoder")
-        self.encoder_ = None if encoder is None else TableEncoder.from_state(encoder)
-        if self.encoder_ is not None:
-            check_encoder_fits(self, self.encoder_, self.model_.train_inputs[0], self.model_)
-        self.n_features_in_ = state["train_x"].shape[1] if encoder is None else len(encoder["columns"])
-        if state["feature_names"] is not None:
-            self.feature_names_in_ = np.array(state["feature_names"], dtype=object)
 
 
 def _model_of(state: Mapping[str, Any]) -> Any:
     """The model of a state, with its tensors."""
-    x, y, weights = state["train_x"], state["train_y"], state.get("row_weights")
+    x, y, tensors = state["train_x"], state["train_y"], state["model"]
     kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
-    if state.get("counted") is not None:
-        prefix = "covar_module.base_kernel."
-        tensors = {name.removeprefix(prefix): each for name, each in state["model"].items() if name.startswith(prefix)}
-        kernel.load_state_dict(tensors)
+    if state["counted"] is not None:
+        start = "covar_module.base_kernel."
+        kernel.load_state_dict({name.removeprefix(start): tensors[name] for name in tensors if name.startswith(start)})
         return rebuilt_counted(state["counted"], x, y, kernel)
-    kernel = EncodedKernel(kernel) if state.get("has_view") else kernel
+    kernel = EncodedKernel(kernel) if state["has_view"] else kernel
     if y.dim() == 2:
         model: Any = rebuilt_targets(state, x, y, kernel)
     else:
+        weights = tensors.get("likelihood.noise_covar.weights")  # of rows, where these have some
         likelihood = new_likelihood(None if weights is None else RowWeights.of(weights))
         model = rebuilt(state, x, y) or PartitionGP(x, y, likelihood, kernel)
-    model.load_state_dict(state["model"])
+    model.load_state_dict(tensors)
     return model
 
 
-def _without_numpy(value: Any) -> Any:
-    """A number, flag or text of NumPy as that of Python."""
+def _plain(value: Any) -> Any:
+    """An attribute without NumPy: an array as a tensor, a number, flag or text as that of Python."""
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value)
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _restored(value: Any) -> Any:
+    """The attribute: tensors are arrays, and lists, as which files hold tuples, are tuples."""
+    if isinstance(value, torch.Tensor):
+        return value.numpy()
+    return tuple(value) if isinstance(value, list) else value

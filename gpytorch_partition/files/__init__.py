@@ -1,6 +1,6 @@
-"""Files that are written whole or not at all, and containers of tensors and plain values that tell when damaged."""
+"""Files that are written whole or not at all, and files of tensors and plain values that tell when they are damaged."""
 
-from gpytorch_partition.files.containers import DamagedFileError, FileFormat
+from gpytorch_partition.files.containers import DamagedFileError, load, save
 from gpytorch_partition.files.replacement import replacing
 
-__all__ = ["DamagedFileError", "FileFormat", "replacing"]
+__all__ = ["DamagedFileError", "load", "replacing", "save"]

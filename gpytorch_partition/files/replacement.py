@@ -14,12 +14,11 @@ from typing import IO, Any
 @contextmanager
 def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) -> Iterator[IO[Any]]:
     """
-    A file to write, which takes the place of another at the end of the block: whole, or after an error not at all.
+    Open a file to write, which takes the place of another at the end of the block: whole, or after an error not at all.
 
-    What is written goes to a file beside it, hidden and with a name of its own, which reaches the disk before it is
-    renamed. So at any time, after a full disk, an interruption or a power cut too, there is either what was there or
-    the new file. After an error the file beside it is removed; a process that is killed leaves it. A link stays one,
-    and the file that it leads to is replaced; access rights stay. What is no file, such as a pipe, is written directly.
+    Use it for output of which nobody must find a part. It reaches the disk in a hidden file beside it before that is
+    renamed; a process that is killed leaves the hidden file. Links stay links, and access rights stay. What is no file,
+    such as a pipe, is written directly.
 
     :param path: The file.
     :param mode: As for :func:`open`. (Default: `"wb"`.)
@@ -29,16 +28,13 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
-        ...     path = Path(folder) / "numbers.txt"
-        ...     with replacing(path, "w") as file:
+        ...     with replacing(f"{folder}/numbers.txt", "w") as file:
         ...         _ = file.write("1")
-        ...     try:
-        ...         with replacing(path, "w") as file:
-        ...             _ = file.write("2")
-        ...             raise KeyboardInterrupt
-        ...     except KeyboardInterrupt:
-        ...         print(path.read_text(), len(os.listdir(folder)))
-        1 1
+        ...     with suppress(KeyboardInterrupt), replacing(f"{folder}/numbers.txt", "w") as file:
+        ...         _ = file.write("2")
+        ...         raise KeyboardInterrupt
+        ...     print(Path(folder, "numbers.txt").read_text(), os.listdir(folder))
+        1 ['numbers.txt']
     """
     target = Path(path).resolve()
     if target.exists() and not target.is_file():
@@ -58,7 +54,6 @@ def replacing(path: str | os.PathLike[str], mode: str = "wb", **options: Any) ->
         with suppress(OSError):
             beside.unlink()
         raise
-    _sync_folder(target.parent)
 
 
 def _opened(beside: Path, path: str | os.PathLike[str], mode: str, **options: Any) -> IO[Any]:
@@ -70,13 +65,3 @@ def _opened(beside: Path, path: str | os.PathLike[str], mode: str, **options: An
         if isinstance(error, FileNotFoundError):
             error.strerror = f"the folder {beside.parent} does not exist: make it, or give another path"
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the new name reach the disk, where folders can be opened."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpytorch_partition.files.buffers import take_shapes
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.inputs.saved_tables import check_saved
 
 _FEWEST = 10  # rows to remember, and points to judge
 _SAMPLE = 2000  # rows, evenly spaced, that quantiles and shares are taken from
@@ -78,11 +78,9 @@ class BuildingRange(torch.nn.Module):
         return (outside | narrow)[high > low]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take the saved range; states of earlier versions have none, and leave nothing known."""
-        saved = state_dict.get(prefix + "middle", torch.empty(2, 0, dtype=torch.int64))
-        is_range = torch.is_tensor(saved) and saved.dtype == torch.int64 and saved.dim() == 2 and len(saved) == 2
-        check_saved(is_range, self, "the range of each column")
-        self.middle = saved.detach().clone().to(self.middle.device)
+        """Take the saved range, of however many columns."""
+        take_shapes(self, state_dict, prefix)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def _sample(x: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from gpytorch_partition.descriptions import listed
+from gpytorch_partition.files.buffers import take_shapes
 from gpytorch_partition.inputs.numbers import tensor_of
-from gpytorch_partition.inputs.saved_tables import check_saved
 
 
 class Columns(torch.nn.Module):
@@ -59,17 +59,9 @@ class Columns(torch.nn.Module):
             )
         return x.index_select(-1, self.numbers)
 
-    def _check(self, saved: Any) -> None:
-        expected = "distinct numbers of columns, counted from 0"
-        check_saved(torch.is_tensor(saved) and saved.dtype == torch.int64 and saved.dim() == 1, self, expected)
-        check_saved((saved >= 0).all() and saved.unique().numel() == saved.numel(), self, expected)
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take the saved columns, however many they are."""
-        saved = state_dict.get(prefix + "numbers")
-        if saved is not None:
-            self._check(saved)
-            self.numbers = torch.empty_like(saved, device=self.numbers.device)
+        take_shapes(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

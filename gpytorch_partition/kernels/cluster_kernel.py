@@ -16,10 +16,8 @@ from gpytorch_partition.descriptions import listed, module_repr
 from gpytorch_partition.inference.prediction.strategy import PartitionPredictionStrategy
 from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
-from gpytorch_partition.inputs.saved_tables import check_saved
 
-# Ranges of building rows and splits into more than two came later; not all fast clusters measure in projections.
-_NOT_IN_ALL_STATES = ("built_on.middle", "is_auxiliary", "level_places", "level_starts", "partition.random_projections")
+_NOT_IN_ALL_STATES = "partition.random_projections"  # of fast clusters: not all of them measure in projections
 
 
 class ClusterKernel(Kernel):
@@ -222,7 +220,6 @@ class ClusterKernel(Kernel):
         """Take over the batch shape of a model of MCMC samples, if the model is told that shapes may differ."""
         if saved is None:
             return
-        check_saved(torch.is_tensor(saved) and (saved == 1).all(), self, "ones")
         if saved.shape == self.unit.shape:
             return
         if self._load_strict_shapes:

@@ -12,7 +12,6 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import ClusterSizes
 from gpytorch_partition.descriptions import listed
 from gpytorch_partition.inference.ensemble import KernelDiagnosis
-from gpytorch_partition.inputs.saved_tables import check_saved, has_shape
 from gpytorch_partition.kernels.logits import Logits, checked_weights
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
@@ -123,7 +122,11 @@ class PartitionMixtureKernel(PartitionKernel):
         """Load each kernel's part of the state, all of it or nothing."""
         self._load_unit(state_dict.get(prefix + "unit"))
         saved = state_dict.get(prefix + "logits.raw_mixture_weights")
-        check_saved(saved is None or has_shape(saved, len(self.kernels)), self, "a weight for each kernel")
+        if saved is not None and saved.shape != (len(self.kernels),):
+            raise RuntimeError(
+                f"expected the state of a mixture of {len(self.kernels)} kernels, got one with weights of shape "
+                f"{tuple(saved.shape)}: build the mixture of as many kernels as were saved"
+            )
         Kernel._load_from_state_dict(self, state_dict, prefix, *args)
 
 

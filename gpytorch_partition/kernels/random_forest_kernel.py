@@ -15,7 +15,6 @@ from gpytorch_partition.clusters.node_weights import (
     softmax_node_weights,
 )
 from gpytorch_partition.descriptions import listed
-from gpytorch_partition.inputs.saved_tables import check_saved, has_shape
 from gpytorch_partition.kernels.logits import Logits
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel, training_points
 from gpytorch_partition.kernels.seen_targets import SeenTargets, is_unsupervised, warn_of_overconfidence
@@ -30,10 +29,6 @@ HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
 # The weight of a node whose split explained nothing, as a share of its tree's impurity. On four regression sets (1,200
 # rows, 100 trees of grow_forest) floors of 0 to .03 gave mean predictive densities within .007 nats.
 _IMPURITY_FLOOR = 0.01
-_TREE_WEIGHTS = (
-    "the saved forest kernel has trained weights of its trees, which RandomForestKernel no longer learns, because they "
-    "mostly predicted worse than equal ones: load it with the version that saved it, or fit a new kernel."
-)
 
 
 class _Heights(torch.nn.Module):
@@ -333,28 +328,10 @@ class RandomForestKernel(PartitionKernel):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Take over the saved kernel's heights, kind of partitions and trained weights."""
-        if state_dict.pop(prefix + "_heights.learn_tree_weights", False):  # which earlier versions saved
-            raise RuntimeError(_TREE_WEIGHTS)
         code = state_dict.get(prefix + "_heights.code")
-        if code is not None:
-            is_number = torch.is_tensor(code) and code.dtype == torch.int64 and code.numel() == 1
-            check_saved(is_number and 0 <= int(code) < len(HEIGHTS), self, "heights that it knows")
-            if self._prepare(RandomForestKernel(heights=HEIGHTS[int(code)]), state_dict, prefix):
-                self._check_level_weights(state_dict, prefix)
-            else:
-                del state_dict[prefix + "_heights.code"]  # incomplete, and reported as such
+        if code is not None and not self._prepare(RandomForestKernel(heights=HEIGHTS[int(code)]), state_dict, prefix):
+            del state_dict[prefix + "_heights.code"]  # incomplete, and reported as such
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def _check_level_weights(self, state_dict: dict[str, Any], prefix: str) -> None:
-        """Check that learned weights are those of the levels of the saved trees, of a state that is whole."""
-        weights, start = state_dict.get(prefix + "logits.raw_level_weights"), prefix + "partition."
-        tables = {name.removeprefix(start): state_dict[name] for name in state_dict if name.startswith(start)}
-        if weights is None:
-            return
-        forest = ForestPartition()
-        forest.load_state_dict(tables)
-        size = int(forest.layout.heights.max()) + 1 if forest.is_fitted else 0
-        check_saved(has_shape(weights, size), self, f"a weight for each of {size} levels")
 
     def _prepare(self, twin: RandomForestKernel, state_dict: dict[str, Any], prefix: str) -> bool:
         """Make room for the state of a kernel of the same kind as an unfitted twin, if that state is whole."""

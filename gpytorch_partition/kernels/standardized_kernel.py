@@ -9,9 +9,9 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
+from gpytorch_partition.files.buffers import take_shapes
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.inputs.saved_tables import are_finite, are_positive, check_saved
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.kernels.given import checked_kernel
@@ -102,19 +102,8 @@ class StandardizedKernel(Kernel):
         """That of the kernel inside."""
         return self.base_kernel.prediction_strategy(*args)
 
-    def _check_units(self, saved: list[Any]) -> None:
-        if any(each is None for each in saved):
-            return  # what is missing is told by the base class
-        is_right = all(torch.is_tensor(each) and each.dtype == torch.int64 and each.dim() == 1 for each in saved)
-        check_saved(is_right and saved[0].shape == saved[1].shape, self, "a mean and a scale of each column")
-        check_saved(are_finite(saved[0]) and are_positive(saved[1]), self, "finite means, and scales above 0")
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        self._check_units([state_dict.get(f"{prefix}units.{name}") for name in ("mean", "scale")])
-        for name in ("mean", "scale"):
-            saved = state_dict.get(f"{prefix}units.{name}")
-            if torch.is_tensor(saved):
-                setattr(self.units, name, torch.empty_like(saved, device=self.units.mean.device))
+        take_shapes(self.units, state_dict, f"{prefix}units.")
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

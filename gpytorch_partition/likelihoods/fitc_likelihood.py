@@ -11,8 +11,6 @@ from gpytorch.likelihoods.noise_models import Noise
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from gpytorch_partition.inputs.saved_tables import check_saved
-
 
 class UnspannedNoise(Noise):
     r"""
@@ -42,12 +40,6 @@ class UnspannedNoise(Noise):
         self.base_noise = base_noise
         self.kernel = kernel
         self.approximation = approximation
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(prefix + "threshold")
-        is_right = saved is None or bool((saved >= 0).all() & saved.isfinite().all())
-        check_saved(is_right, self, "a threshold of 0 or more")
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def unspanned(self, x: Tensor) -> Tensor:
         r"""

@@ -11,7 +11,6 @@ from gpytorch.likelihoods.noise_models import Noise
 from torch import Tensor
 from torch.distributions import StudentT
 
-from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
 from gpytorch_partition.likelihoods.weighted_likelihood import WeightedNoise
@@ -47,11 +46,6 @@ class StudentTNoise(WeightedNoise):
     def extra_repr(self) -> str:
         """Degrees of freedom, and the range of the weights."""
         return f"{float(self.df):g} degrees of freedom, {super().extra_repr()}"
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        saved = state_dict.get(prefix + "df")
-        check_saved(saved is None or bool(((saved > 2) & saved.isfinite()).all()), self, "df above 2")
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
     def new_factor(self) -> Tensor:

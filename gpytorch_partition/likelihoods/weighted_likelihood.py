@@ -11,7 +11,6 @@ from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 
 from gpytorch_partition.inputs.numbers import check_tensors, checked_positive
-from gpytorch_partition.inputs.saved_tables import check_saved
 
 
 class WeightedNoise(Noise):
@@ -49,13 +48,6 @@ class WeightedNoise(Noise):
         self.register_buffer("weights", weights.detach().clone())
         self.register_buffer("unit", torch.tensor(unit, dtype=weights.dtype))
         self.register_buffer("factor", torch.tensor(factor, dtype=torch.float64))
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        for name in ("weights", "unit", "factor"):
-            saved = state_dict.get(prefix + name)
-            is_right = saved is None or bool(((saved > 0) & saved.isfinite()).all())
-            check_saved(is_right, self, f"finite {name} above 0")
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:
         """The range of the weights."""

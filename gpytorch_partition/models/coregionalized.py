@@ -34,7 +34,6 @@ from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
-from gpytorch_partition.inputs.saved_tables import check_floats, check_saved, has_shape
 from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.addition import low_rank_operator, structured_terms
@@ -45,9 +44,6 @@ from gpytorch_partition.operators.products import product
 from gpytorch_partition.training.coregionalization import Coregionalization, Rotation
 
 _LEAST_SIGNAL = 1e-9  # of an independent target, in variances of its noise; one of less is nothing but noise
-
-_ROUNDING = 1e-6  # of eigenvalues, relative to the largest
-_LEAST_EIGENVALUE = 1e-12  # of correlations of errors, relative to the largest: they have a Cholesky factor
 
 
 class CoregionalizedGP(torch.nn.Module):
@@ -102,26 +98,6 @@ class CoregionalizedGP(torch.nn.Module):
         self.register_buffer("noise_correlations", correlations.double().clone())
         self.register_buffer("constant", coregionalization.mean.double().clone())
         self.requires_grad_(False).eval()
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Refuse what is no covariance between targets, or not finite; errors of older states are independent."""
-        state_dict.setdefault(prefix + "noise_correlations", torch.eye(self.num_targets, dtype=torch.float64))
-        check_floats(self, state_dict, prefix)
-        covariance, noise, correlations = (
-            state_dict.get(prefix + name) for name in ("task_covariance", "noise", "noise_correlations")
-        )
-        for matrix, least in ((covariance, -_ROUNDING), (correlations, _LEAST_EIGENVALUE)):
-            is_covariance = matrix is None or self._is_covariance(matrix, least)
-            check_saved(is_covariance, self, "a covariance between targets")
-        check_saved(noise is None or (noise > 0).all(), self, "noise above 0")
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def _is_covariance(self, matrix: Tensor, least: float) -> bool:
-        """Whether a matrix is symmetric, with no eigenvalue below a share of the largest; of other shapes, true."""
-        if not has_shape(matrix, self.num_targets, self.num_targets):
-            return True
-        values = torch.linalg.eigvalsh(matrix.double())
-        return torch.allclose(matrix, matrix.mT) and bool(values[0] >= least * values[-1])
 
     @property
     def num_targets(self) -> int:

@@ -16,7 +16,6 @@ from torch import Tensor
 from gpytorch_partition.composition.covariance import lazy_covariance
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.numbers import check_tensors
-from gpytorch_partition.inputs.saved_tables import check_floats
 from gpytorch_partition.kernels import EncodedKernel, IterativeKernel
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.given import checked_kernel
@@ -98,11 +97,6 @@ class PartitionGP(ExactGP):
                         'PartitionGPRegressor("auto") to rows that miss some as well'
                     )
         return encode_missing(x)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Refuse parameters that are not finite, those of GPyTorch's modules too."""
-        check_floats(self, state_dict, prefix)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at points `*batch x N x D`."""

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpytorch_partition import files
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.clusters.cluster_index import SeenClusterIndex
 from gpytorch_partition.clusters.co_occurrence import MAX_CLUSTERS
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.node_weights import height_average_levels
 from gpytorch_partition.clusters.tree_layout import TreeLayout
-from gpytorch_partition.files import DamagedFileError, FileFormat
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Maximum, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood
 from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace, summed_variances
@@ -33,7 +33,6 @@ from gpytorch_partition.inference.feature_space.level_weights import (
 from gpytorch_partition.inference.feature_space.statistics import ClusterStatistics
 from gpytorch_partition.inference.feature_space.updates import EffectsPosterior
 from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.kernels.gamma_mondrian_kernel import GammaMondrianKernel
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
@@ -44,8 +43,7 @@ from gpytorch_partition.operators.cluster_operators.cluster_operator import Clus
 from gpytorch_partition.partitions.forest import ForestPartition
 from gpytorch_partition.progress import progress
 
-# Version 1 had the whole matrix of counts.
-_FORMAT = FileFormat("gpytorch_partition feature space", "file of a FeatureSpaceGP", version=2)
+_KIND = "file of a FeatureSpaceGP"
 _CLUSTERS_PER_ROW = 4  # clusters for each new row, at least, for an update of the solution instead of a new one
 
 
@@ -456,12 +454,8 @@ class FeatureSpaceGP:
         Restore what :meth:`state_dict` returned.
 
         :raises ValueError: If the counts were made with other partitions.
-        :raises RuntimeError: If it cannot be the state of a model.
         """
         values = None if state["values"] is None else Maximum(**state["values"])
-        if values is not None:
-            is_finite = all(isinstance(each, float) and abs(each) < torch.inf for each in vars(values).values())
-            check_saved(is_finite and values.outputscale >= 0 and values.noise > 0, self, "finite fitted values")
         self.statistics = copy(self.statistics)
         self.statistics.load_state_dict(state["statistics"])
         self.values, self.level_weights = values, state["level_weights"]
@@ -482,18 +476,18 @@ class FeatureSpaceGP:
         :raises OSError: If it cannot be written; then what was there stays.
         """
         content = {"kernel": dict(self.kernel.state_dict()), "model": self.state_dict()}
-        _FORMAT.save(path, {**content, "max_clusters": self.statistics.max_clusters})
+        files.save(path, _KIND, {**content, "max_clusters": self.statistics.max_clusters})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], kernel: PartitionKernel) -> FeatureSpaceGP:
         """
-        The model that :meth:`save` has written; no code of the file is run.
+        Return the model that :meth:`save` has written; no code of the file is run.
 
         :param path: The file.
         :param kernel: A kernel of the same kind, such as `RandomForestKernel()`: a copy of it takes up the saved
             partitions.
-        :raises gpytorch_partition.files.DamagedFileError: If the file is of another format, or damaged.
-        :raises RuntimeError: If it is of another kind of kernel.
+        :raises gpytorch_partition.files.DamagedFileError: If it is no such file, of another format, or damaged.
+        :raises ValueError: If it is of another kind of kernel.
         :raises OSError: If it cannot be read.
 
         Example:
@@ -509,13 +503,16 @@ class FeatureSpaceGP:
             >>> torch.allclose(copy.predict(x)[0], model.predict(x)[0], rtol=1e-12)
             True
         """
-        content, kernel = _FORMAT.load(path), deepcopy(kernel)
+        content, kernel = files.load(path, _KIND), deepcopy(kernel)
         try:
             kernel.load_state_dict(content["kernel"])
-            model = cls(kernel, max_clusters=content["max_clusters"])
-            model.load_state_dict(content["model"])
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
-            raise DamagedFileError(f"{path} is damaged: its content is incomplete or wrong ({error})") from error
+        except RuntimeError as error:
+            raise ValueError(
+                f"expected a kernel of the kind that {path} was saved with, got a {type(kernel).__name__} that cannot "
+                "take its partitions: give an unfitted kernel, built as the saved one"
+            ) from error
+        model = cls(kernel, max_clusters=content["max_clusters"])
+        model.load_state_dict(content["model"])
         return model
 
     def _under(self, kernel: MondrianKernel) -> FeatureSpaceGP:

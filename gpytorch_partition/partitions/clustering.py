@@ -12,7 +12,6 @@ from torch import Tensor
 
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.saved_tables import are_finite, check_saved, has_shape, is_empty_or, lies_in
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
@@ -179,33 +178,6 @@ class ClusteringPartition(Partition):
     def cluster_counts(self) -> Tensor:
         """`m` numbers of clusters."""
         return self.num_clusters
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        counts, sites = tables["site_counts"], tables["sites"]
-        check_saved(lies_in(counts, 1, len(sites) + 1), self, "numbers of sites, 1 or more")
-        check_saved(sum(counts.tolist()) == len(sites), self, "as many sites as its clusterings have")
-        if not len(counts):
-            return
-        width = sites.shape[1]
-        check_saved(are_finite(sites), self, "finite sites")
-        check_saved(has_shape(tables["num_columns"], 1), self, "a number of columns")
-        is_right = len(tables["kept"]) == len(counts) and lies_in(tables["kept"], 0, int(tables["num_columns"]))
-        check_saved(is_right and tables["kept"].shape[1] > 0, self, "columns that it has")
-        has_clusters = has_shape(tables["num_clusters"], len(counts)) and has_shape(tables["site_clusters"], len(sites))
-        check_saved(has_clusters and (tables["num_clusters"] >= 1).all(), self, "a cluster for each site")
-        clusters, largest = tables["site_clusters"], tables["num_clusters"].repeat_interleave(counts)
-        check_saved(((clusters >= 0) & (clusters < largest)).all(), self, "clusters that it has")
-        check_saved((tables["num_clusters"] <= counts).all(), self, "numbers of clusters up to those of sites")
-        self._check_maps(tables, len(counts), len(sites), width)
-
-    def _check_maps(self, tables: Mapping[str, Tensor], num_partitions: int, num_sites: int, width: int) -> None:
-        kept, matrices, shapes = tables["kept"], tables["projections"], tables["shapes"]
-        check_saved(is_empty_or(matrices, num_partitions, kept.shape[1], width), self, "a projection each, or none")
-        check_saved(matrices.numel() > 0 or kept.shape[1] == width, self, "sites of as many columns as are kept")
-        check_saved(is_empty_or(shapes, num_sites, width, width), self, "a shape for each site, or none")
-        check_saved(not shapes.numel() or has_shape(tables["offsets"], num_sites), self, "an offset for each shape")
-        for name in ("projections", "shapes", "offsets"):
-            check_saved(are_finite(tables[name]), self, f"finite {name}")
 
     def _labels(self, x: Tensor) -> Tensor:
         labels = torch.zeros(self.num_partitions, x.shape[0], dtype=torch.int64, device=x.device)

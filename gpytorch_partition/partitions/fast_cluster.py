@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -15,7 +14,6 @@ from torch import Tensor
 from gpytorch_partition.descriptions import ranged
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.saved_tables import are_finite, check_saved, has_shape, lies_in
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import for_each
@@ -162,18 +160,6 @@ class FastClusterPartition(Partition):
         if not self.is_projected:
             return x[:, kept]
         return projected(x[:, kept], floats_of(self.random_projections[partition])[kept])
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        centers, kept, sizes = (tables[name] for name in ("centers", "kept", "sizes"))
-        check_saved(lies_in(sizes, 1, len(centers) + 1), self, "numbers of centers, 1 or more")
-        check_saved(sum(sizes.tolist()) == len(centers), self, "as many centers as its partitions have")
-        check_saved(has_shape(kept, len(sizes), centers.shape[1]), self, "a flag for each partition and column")
-        check_saved(kept.any(1).all() and are_finite(centers), self, "finite centers, and columns that are kept")
-        matrices = tables.get("random_projections")
-        if matrices is not None:
-            shape_is_right = has_shape(matrices, len(sizes), centers.shape[1], matrices.shape[-1])
-            check_saved(shape_is_right and matrices.shape[-1] > 0, self, "a projection for each partition")
-            check_saved(are_finite(matrices), self, "finite projections")
 
     def _described(self) -> str:
         told = f"{super()._described()}, each on {ranged(self.kept.sum(1).tolist())} columns"

@@ -7,7 +7,7 @@ data. So that library is imported only where trees are grown or converted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,11 @@ from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.numbers import tensor_of
-from gpytorch_partition.inputs.saved_tables import check_saved, has_shape
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
 from gpytorch_partition.partitions.ensembles import ZERO, Trees, trees_of
 from gpytorch_partition.partitions.partition import Partition
-from gpytorch_partition.partitions.saved_trees import check_trees
 
 if TYPE_CHECKING:
     from sklearn.ensemble import BaggingRegressor
@@ -327,16 +325,6 @@ class ForestPartition(Partition):
         """Accept missing values where the ensemble does."""
         super()._check_values(_with_missing_as_zero(x) if self.handles_missing else x)
 
-    def _check_saved(self, name: str, saved: Tensor, buffer: Tensor) -> None:
-        """Thresholds may be float32 or float64, as in the ensemble."""
-        if name.endswith("threshold") and saved.dtype == torch.int64:
-            buffer = buffer.to(torch.int64)
-        super()._check_saved(name, saved, buffer)
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        """Check that the nodes are binary trees, and that all that is looked up at a node is there."""
-        check_trees(self, tables)
-
     def _described(self) -> str:
         layout, weights = self.layout, self.weights
         told = f"{counted(layout.num_trees, 'tree')} of height {ranged(layout.heights.tolist())}"
@@ -359,9 +347,6 @@ class ForestPartition(Partition):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         self._layout = None
-        for name in ("is_auxiliary", "level_places", "level_starts"):  # which came later
-            buffer = getattr(self, name)
-            state_dict.setdefault(prefix + name, buffer.new_empty(0, *buffer.shape[1:]))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 
@@ -426,20 +411,6 @@ class TreeCutPartition(Partition):
     def cluster_counts(self) -> Tensor:
         """`m` numbers of clusters."""
         return self.counts
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        """Check that each leaf of the forest has a cluster."""
-        counts, trees = tables["counts"], tables.get("forest.tree_nodes")
-        if trees is None:
-            return  # the forest tells what it misses
-        check_saved(has_shape(trees, len(counts) + 1), self, "as many counts as trees")
-        leaves = (trees.diff() + 1) // 2
-        check_saved(
-            (leaves >= 0).all() and (counts >= 1).all() and (counts <= leaves).all(), self, "counts of clusters"
-        )
-        clusters = tables["clusters"]
-        check_saved(has_shape(clusters, int(leaves.sum())), self, "a cluster for each leaf")
-        check_saved((clusters >= 0).all() and (clusters < counts.repeat_interleave(leaves)).all(), self, "clusters")
 
     def _check_values(self, x: Tensor) -> None:
         """Accept missing values where the forest does."""

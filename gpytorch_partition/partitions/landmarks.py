@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,7 +9,6 @@ from torch import Tensor
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.saved_tables import are_finite, check_saved
 from gpytorch_partition.inputs.training_rows import checked_rows
 from gpytorch_partition.partitions.partition import Partition
 
@@ -64,9 +61,6 @@ class LandmarkPartition(Partition):
     def cluster_counts(self) -> Tensor:
         """One cluster."""
         return torch.ones(1, dtype=torch.int64, device=self.bits.device)
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        check_saved(are_finite(tables["bits"]), self, "finite inducing points")
 
     def _described(self) -> str:
         return counted(len(self.bits), "inducing point")

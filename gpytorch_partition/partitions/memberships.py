@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from gpytorch_partition.clusters.memberships import Memberships
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import largest_exact
-from gpytorch_partition.inputs.saved_tables import are_finite, are_starts, check_saved, has_shape, lies_in
 from gpytorch_partition.partitions.partition import Partition
 
 
@@ -104,17 +102,6 @@ class MembershipPartition(Partition):
             strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)
             self._item_scales = torch.where(strengths > 0, strengths.rsqrt(), 0)
         return self._item_scales
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        starts, sets, weights = (tables[name] for name in ("item_starts", "sets", "weight_bits"))
-        check_saved(are_starts(starts, len(sets)), self, "where the sets of each item begin")
-        check_saved(lies_in(sets, 0, len(weights)), self, "sets that it has")
-        rises = (sets[1:] > sets[:-1]).index_fill(0, starts[(starts > 0) & (starts < len(sets))] - 1, True)
-        check_saved(rises.all(), self, "sets of an item in their order")
-        values = floats_of(weights.contiguous())
-        check_saved(are_finite(weights) and (values >= 0).all(), self, "weights of sets, 0 or more")
-        check_saved(not len(values) or abs(float(values.sum()) - 1) < 1e-6, self, "weights that sum to 1")
-        check_saved(has_shape(tables["members_only"], 1), self, "one flag")
 
     def _described(self) -> str:
         return f"{counted(self.num_items, 'item')} in {counted(self.num_sets, 'set')}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Mapping
 from copy import copy
 from typing import Any, NamedTuple, cast
 
@@ -14,9 +13,9 @@ from torch import Tensor
 from gpytorch_partition.clusters.cluster_index import BoundedClusterIndex, ClusterIndex, SeenClusterIndex
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.descriptions import counted, ranged
+from gpytorch_partition.files.buffers import take_shapes
 from gpytorch_partition.inputs.bits import same_bits
 from gpytorch_partition.inputs.missing import MISSING
-from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.progress import progress
 
 logger = logging.getLogger(__name__)
@@ -285,39 +284,14 @@ class Partition(torch.nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Load the saved buffers, whatever their shapes, all or none: together they define the partition."""
-        buffers = {name: buffer for name, buffer in self._buffers.items() if buffer is not None}
-        missing = [prefix + name for name in buffers if prefix + name not in state_dict]
+        missing = [prefix + name for name in self._buffers if prefix + name not in state_dict]
         if missing:
             *_, missing_keys, _, _ = args
             missing_keys += missing
             return
-        for name, buffer in buffers.items():
-            self._check_saved(prefix + name, state_dict[prefix + name], buffer)
-        self._check_tables(
-            {name.removeprefix(prefix): state_dict[name] for name in state_dict if name.startswith(prefix)}
-        )
-        for name, buffer in buffers.items():
-            self._buffers[name] = torch.empty_like(state_dict[prefix + name], device=buffer.device)
+        take_shapes(self, state_dict, prefix)
         self._cached_rows = []
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        """
-        Raise an error for saved tables that do not fit together, in time linear in their size; a source that looks
-        something up by them overrides this.
-
-        :param tables: The buffers that are to be loaded, of the dtypes and dimensions of this partition's, by name, and
-            those of modules within it.
-        """
-
-    def _check_saved(self, name: str, saved: Tensor, buffer: Tensor) -> None:
-        check_saved(torch.is_tensor(saved), self, f"a tensor {name}")
-        if saved.dtype != buffer.dtype or saved.dim() != buffer.dim():
-            raise RuntimeError(
-                f"{type(self).__name__} expected the state {name} to be a {buffer.dim()}-dimensional "
-                f"{buffer.dtype} tensor, got {saved.dim()} dimensions of {saved.dtype}: "
-                "the state was saved by another kind of kernel or another version."
-            )
 
 
 def _without_repeats(x: Tensor) -> Tensor:

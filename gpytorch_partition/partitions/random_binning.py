@@ -10,7 +10,7 @@ their own, so that their kernels multiply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from gpytorch_partition.descriptions import counted, listed
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.numbers import tensor_of
-from gpytorch_partition.inputs.saved_tables import are_finite, are_positive, check_saved, has_shape
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
@@ -109,12 +108,6 @@ class RandomBinningPartition(Partition):
     def lengthscale(self) -> Tensor:
         r"""`D` lengthscales :math:`\ell_d`, in units of x (float64); empty while the partition is not fitted."""
         return floats_of(self.lengthscale_bits)
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        pitches, shifts, lengthscales = (tables[name] for name in ("pitches", "shifts", "lengthscale_bits"))
-        check_saved(pitches.shape == shifts.shape and are_finite(shifts), self, "a finite shift for each pitch")
-        check_saved(are_positive(pitches) and are_positive(lengthscales), self, "positive pitches and lengthscales")
-        check_saved(has_shape(lengthscales, pitches.shape[1]), self, "a lengthscale for each column")
 
     def _described(self) -> str:
         return f"{counted(self.num_partitions, 'grid')}, lengthscales {listed(self.lengthscale.tolist())}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.counts import checked_count
-from gpytorch_partition.inputs.saved_tables import check_saved, lies_in
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.partitions.callable import CallablePartition, checked_version, partition_of
 from gpytorch_partition.partitions.partition import Partition
@@ -92,9 +91,6 @@ class SampledPartition(Partition):
             drawn = Parallel(n_jobs=self.n_jobs)(delayed(self.draw)(seed) for seed in seeds)
             self._drawn = (seeds, [_partition(each) for each in drawn])
         return self._drawn[1]
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        check_saved(lies_in(tables["seeds"], 0, 2**31), self, "seeds from 0")
 
     def _described(self) -> str:
         return f"{counted(self.num_partitions, 'partition')} drawn by {getattr(self.draw, '__name__', 'a program')}"

@@ -107,9 +107,9 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
         return None
     parts, weights = unfitted_parts(train_x.shape[1], own["view_columns"]), dict.fromkeys(own["parts"], 1.0)
     noise: Noise = ForestNoise() if own["noise"]["noise_varies"] else HomoskedasticNoise()
-    if own["noise"].get("has_tails"):
+    if own["noise"]["has_tails"]:
         noise = StudentTNoise(noise, torch.ones(len(train_x)))
-    elif own["noise"].get("has_weights"):
+    elif own["noise"]["has_weights"]:
         noise = WeightedNoise(noise, torch.ones(len(train_x)))
     likelihood = _likelihood(noise, own["noise"]["threshold"], parts, weights, None)
     return DefaultGP(train_x, train_y, likelihood, IterativeKernel(weighted_parts(parts, weights, None)), own).eval()
@@ -117,9 +117,7 @@ def rebuilt(description: Mapping[str, Any], train_x: Tensor, train_y: Tensor) ->
 
 def own_description(description: Mapping[str, Any]) -> dict[str, Any]:
     """A description among other values."""
-    own = {name: description[name] for name in ("parts", "noise", "log_predictive_density")}
-    own["view_columns"] = description.get("view_columns")  # which came later
-    return own
+    return {name: description[name] for name in ("parts", "noise", "log_predictive_density", "view_columns")}
 
 
 def unfitted_kernel(description: Mapping[str, Any], num_columns: int) -> IterativeKernel:
@@ -175,13 +173,15 @@ def _of_rows(choice: Choice, noise: Noise, data: TrainingData) -> Noise:
 
 
 def _description(choice: Choice, data: TrainingData) -> dict[str, Any]:
-    noise: dict[str, Any] = {"noise_varies": choice.noise_forest is not None, "threshold": choice.threshold}
-    noise |= {} if data.weights is None and choice.factor == 1 else {"has_weights": True}
-    noise |= {} if choice.tails is None else {"has_tails": True}
-    noise |= {} if choice.long_tail is None else {"long_tail": choice.long_tail}
     return {
         "parts": list(choice.outputscales),
-        "noise": noise,
+        "noise": {
+            "noise_varies": choice.noise_forest is not None,
+            "threshold": choice.threshold,
+            "has_weights": data.weights is not None or choice.factor != 1,
+            "has_tails": choice.tails is not None,
+            "long_tail": choice.long_tail,
+        },
         "log_predictive_density": choice.log_density,
         "view_columns": len(choice.lengthscales) if data.has_view else None,
     }

@@ -17,7 +17,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.inputs.saved_tables import check_saved
 from gpytorch_partition.tables.arrays import as_array
 from gpytorch_partition.tables.cells import (
     CATEGORY,
@@ -39,7 +38,7 @@ from gpytorch_partition.tables.cells import (
     plain_level,
     read_cells,
 )
-from gpytorch_partition.tables.date_texts import ISO, NOTATIONS, TIMES, hint_of_dates
+from gpytorch_partition.tables.date_texts import ISO, hint_of_dates
 from gpytorch_partition.tables.dated_cells import as_dates, as_dates_of_fit
 from gpytorch_partition.tables.ids import are_ids
 from gpytorch_partition.tables.number_view import MOST_ONE_HOT
@@ -262,15 +261,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         The encoder that :meth:`to_state` described, which has an example.
 
         :raises KeyError: If a part is missing.
-        :raises RuntimeError: If a part cannot be one of an encoder.
         """
         encoder = cls()
-        encoder._columns = [_restored(encoder, column) for column in state["columns"]]
-        names, messages = state["feature_names"], state["messages"]
-        own = [column.name for column in encoder._columns]
-        check_saved(len(set(own)) == len(own) > 0, encoder, "columns of different names")
-        check_saved(names is None or names == own, encoder, "the names of its columns")
-        check_saved(all(isinstance(message, str) for message in messages), encoder, "messages")
+        encoder._columns = [_Column(**{**column, "parts": tuple(column["parts"])}) for column in state["columns"]]
         encoder.n_features_in_ = len(encoder._columns)
         if state["feature_names"] is not None:
             encoder.feature_names_in_ = np.array(state["feature_names"], dtype=object)
@@ -361,21 +354,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = tags.input_tags.categorical = True
         return tags
-
-
-def _restored(encoder: TableEncoder, saved: Mapping[str, Any]) -> _Column:
-    """What was learned of a column, checked."""
-    column = _Column(**{**saved, "parts": tuple(saved["parts"])})
-    levels, kinds = column.levels, (NUMBERS, DATES, *LEFT_OUT, *LEVELS)
-    check_saved(isinstance(column.name, str) and column.kind in kinds, encoder, "names and kinds of columns")
-    check_saved(set(column.parts) <= set(_CALENDAR), encoder, "parts of dates")
-    check_saved(column.zone is None or isinstance(column.zone, str), encoder, "time zones")
-    wanted = {DATES: NOTATIONS[:-1], NUMBERS: (TIMES,)}.get(column.kind, ())
-    check_saved(column.notation in ("", *wanted), encoder, "notations of dates")
-    are_levels = isinstance(levels, list) and all(isinstance(level, str | int | float) for level in levels)
-    check_saved(levels is None or (are_levels and len(set(levels)) == len(levels)), encoder, "distinct levels")
-    check_saved((levels is not None) == (column.kind in LEVELS), encoder, "levels of categories")
-    return column
 
 
 def is_table(X: Any) -> bool:

@@ -12,10 +12,10 @@ from sklearn.model_selection import KFold
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 from torch import Tensor
 
+from gpytorch_partition.files.buffers import take_shapes
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.categories import checked_categories
 from gpytorch_partition.inputs.missing import decode_missing
-from gpytorch_partition.inputs.saved_tables import are_finite, check_saved, has_shape
 
 _NUM_FOLDS = 5
 _FIRST_OF_FOLDS = -2  # the code of the first level in the first fold; those of unknown levels may be -1
@@ -175,27 +175,8 @@ class NumberView(torch.nn.Module):
             found[:, column] = (_FIRST_OF_FOLDS - places).to(x)
         return found
 
-    def _check_tables(self, tables: dict[str, Any]) -> None:
-        if any(table is None for table in tables.values()):
-            return  # what is missing is told by the base class
-        is_right = all(has_shape(table, len(tables["medians"])) for name, table in tables.items() if name != "values")
-        check_saved(is_right and tables["values"].dim() == 1, self, "a number for each column")
-        check_saved(all(table.dtype == torch.int64 for table in tables.values()), self, "int64 tables")
-        counts, widths, folds = (tables[name].tolist() for name in ("level_counts", "widths", "fold_counts"))
-        check_saved(all(count >= 0 and fold >= 0 for count, fold in zip(counts, folds)), self, "numbers from 0")
-        check_saved(all(width == 1 or count and width > 0 for count, width in zip(counts, widths)), self, "widths")
-        sizes = [(1 + fold) * (count + 1) * width for count, width, fold in zip(counts, widths, folds) if count]
-        check_saved(len(tables["values"]) == sum(sizes), self, "as many values as its tables have")
-        check_saved(are_finite(tables["values"]) and are_finite(tables["medians"]), self, "finite values")
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        if torch.is_tensor(widths := state_dict.get(prefix + "widths")):  # folds came later
-            state_dict.setdefault(prefix + "fold_counts", torch.zeros_like(widths))
-        self._check_tables({name: state_dict.get(prefix + name) for name in _BUFFERS})
-        for name in _BUFFERS:
-            saved = state_dict.get(prefix + name)
-            if torch.is_tensor(saved):
-                setattr(self, name, torch.empty_like(saved, device=self.medians.device))
+        take_shapes(self, state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

@@ -239,16 +239,6 @@ class TestIsARegressor:
                 np.testing.assert_array_equal(values, own)
             assert copy.summary().num_rows == NUM_ROWS
 
-    def test_damaged_states_are_refused(self):
-        state = fitted().to_state()
-        damages = {
-            "values": {"space": {**state["counted"]["space"], "values": None}},
-            "range": {"extremes": torch.zeros(2, 5)},
-        }
-        for damage in damages.values():
-            with pytest.raises(RuntimeError, match="expected"):
-                PartitionGPRegressor.from_state({**state, "counted": {**state["counted"], **damage}})
-
     def test_summary_is_of_all_rows(self):
         found = fitted().summary()
         assert found.num_rows == NUM_ROWS

@@ -55,11 +55,8 @@ class TestColumnsWithoutInformation:
         assert model.summary().constant_columns == ("x1", "x3")
         assert "tell nothing: 'x1', 'x3'" in caplog.text
 
-    def test_a_new_fit_forgets_them_and_an_older_state_has_none(self):
+    def test_a_new_fit_forgets_them(self):
         model = forest().fit(FRAME, Y)
-        state = model.to_state()
-        del state["constant_columns"]
-        assert PartitionGPRegressor.from_state(state).summary().constant_columns == ()
         model.fit(FRAME[["size", "town"]], Y)
         assert model.summary().constant_columns == ()
         assert "constant" not in model.summary().facts()

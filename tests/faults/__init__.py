@@ -1,1 +1,1 @@
-"""What may go wrong outside of the program: damaged files, full disks, killed processes."""
+"""What may go wrong outside of the program: interruptions, full disks, killed processes."""

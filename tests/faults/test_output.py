@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -21,7 +20,6 @@ from gpytorch_partition import MondrianKernel
 from gpytorch_partition.__main__ import main
 from gpytorch_partition.command_line import tables
 from gpytorch_partition.command_line.model_file import load_model
-from gpytorch_partition.files import replacing
 from gpytorch_partition.models import FeatureSpaceGP
 
 RANDOM = np.random.RandomState(0)
@@ -170,45 +168,6 @@ class TestInputs:
         command = ["compare", "results/predictions.csv", "--target", "y", "--output", "results"]
         assert main(command) == 2
         assert "which is read; give another name" in capsys.readouterr().err
-
-
-class TestReplacing:
-    def test_a_link_stays_one_and_rights_stay(self, folder):
-        Path("old").write_text("old")
-        os.chmod("old", 0o640)
-        Path("link").symlink_to("old")
-        with replacing("link", "w") as file:
-            file.write("new")
-        assert Path("link").is_symlink()
-        assert Path("old").read_text() == "new"
-        assert stat.S_IMODE(os.stat("old").st_mode) == 0o640
-
-    def test_new_files_have_the_usual_rights(self, folder):
-        with open("usual", "w"), replacing("new", "w"):
-            pass
-        assert os.stat("new").st_mode == os.stat("usual").st_mode
-
-    def test_what_is_no_file_is_written_directly(self):
-        with replacing("/dev/null", "w") as file:
-            file.write("nothing")
-        assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
-
-    @pytest.mark.parametrize(
-        ("path", "message"),
-        [
-            ("none/model.gp", r"the folder .*/none does not exist: make it, or give another path: 'none/model\.gp'"),
-            ("data.csv/model.gp", r"Not a directory: 'data\.csv/model\.gp'"),
-        ],
-        ids=["no folder", "a file"],
-    )
-    def test_errors_are_about_the_path_that_was_given(self, folder, path, message):
-        with pytest.raises(OSError, match=message), replacing(path):
-            pass
-
-    def test_names_may_be_long(self, folder):
-        with replacing("n" * 250, "w") as file:
-            file.write("1")
-        assert Path("n" * 250).read_text() == "1"
 
 
 def _save_again_and_again(contents, path):

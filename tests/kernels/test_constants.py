@@ -131,14 +131,3 @@ class _Exact(gpytorch.models.ExactGP):
 
     def forward(self, x):
         return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-def test_states_with_a_unit_that_was_a_parameter_load(build):
-    kernel, twin = build(batch_shape=torch.Size([2])), build(batch_shape=torch.Size([2]))
-    state = {
-        name: torch.nn.Parameter(value, False) if name == "unit" else value
-        for name, value in kernel.state_dict().items()
-    }
-    twin.load_state_dict(state)
-    assert not any(name.endswith("unit") for name, _ in twin.named_parameters())
-    torch.testing.assert_close(to_dense(twin(X[:7])), to_dense(kernel(X[:7])))

@@ -183,23 +183,6 @@ def test_state(heights):
         assert torch.equal(kernel(X, NEW).to_dense(), expected)
 
 
-class TestStateOfVersionsThatTrainedWeightsOfTrees:
-    @pytest.mark.parametrize("heights", HEIGHTS)
-    def test_loads_without_such_weights(self, heights):
-        kernel, twin = kernel_of(heights), ScaleKernel(RandomForestKernel().double())
-        state = ScaleKernel(kernel).state_dict() | {"base_kernel._heights.learn_tree_weights": torch.tensor(False)}
-        twin.load_state_dict(state)
-        assert torch.equal(twin.base_kernel(X.double(), NEW.double()).to_dense(), kernel(X, NEW).to_dense())
-        assert "base_kernel._heights.learn_tree_weights" in state  # the user's own dictionary
-
-    def test_is_refused_with_them(self):
-        kernel, twin = kernel_of("leaf"), kernel_of("all")
-        state = {"_heights.learn_tree_weights": torch.tensor(True), "logits.raw_tree_weights": torch.zeros(6)}
-        with pytest.raises(RuntimeError, match="no longer learns.*fit a new kernel"):
-            twin.load_state_dict(kernel.state_dict() | state)
-        assert torch.equal(twin(X, NEW).to_dense(), kernel_of("all")(X, NEW).to_dense())
-
-
 def test_a_loaded_parameter_remains_the_same_object():
     kernel = RandomForestKernel(X, Y, 3, "learned", random_state=0)
     parameter = kernel.raw_level_weights

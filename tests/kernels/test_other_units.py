@@ -85,15 +85,6 @@ def test_a_saved_kernel_still_knows(build):
     assert not _warned(twin, RAW)
 
 
-def test_a_state_without_ranges_loads_and_leaves_nothing_known(build):
-    kernel = build(RAW)
-    state = {name: value for name, value in kernel.state_dict().items() if "built_on" not in name}
-    twin = build(UNIT)
-    twin.load_state_dict(state)
-    torch.testing.assert_close(twin(RAW).to_dense(), kernel(RAW).to_dense())
-    assert not _warned(twin, UNIT)
-
-
 @pytest.mark.parametrize(
     "points",
     [(UNIT[:9] / 1000,), (UNIT * 1.6 - 0.3,), (UNIT[:60],), (UNIT, UNIT + 5), (UNIT[:, [0, 1, 2]] + 0.1,)],

@@ -173,6 +173,13 @@ def test_state_fits_an_unfitted_twin():
     assert torch.equal(twin.cluster_ids(NEW), mixture.cluster_ids(NEW))
 
 
+def test_weights_of_other_kernels_are_refused():
+    """Of three kernels' weights two would be taken, which do not sum to 1."""
+    few, many = (PartitionMixtureKernel([FastClusterKernel() for _ in range(number)]) for number in (2, 3))
+    with pytest.raises(RuntimeError, match="expected the state of a mixture of 2 kernels"):
+        few.load_state_dict(many.state_dict(), strict=False)
+
+
 def test_loading_forgets_the_old_labels():
     mixture, other = PartitionMixtureKernel(parts()), PartitionMixtureKernel(parts()[:-1] + [unfitted()[0]])
     mixture(X).to_dense()

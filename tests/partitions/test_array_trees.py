@@ -134,14 +134,6 @@ def test_what_is_saved_and_pickled():
         torch.testing.assert_close(other(X).to_dense(), kernel(X).to_dense())
 
 
-def test_states_of_earlier_versions_are_loaded():
-    stump = [[1, 2], [-1, -1], [-1, -1]], [0, 0, 0], [1.0, 0.0, 0.0]
-    kernel, loaded = RandomForestKernel.from_arrays([stump], 3), RandomForestKernel()
-    state = {name: value for name, value in kernel.state_dict().items() if "is_auxiliary" not in name}
-    loaded.load_state_dict(state)
-    torch.testing.assert_close(loaded(X).to_dense(), kernel(X).to_dense())
-
-
 LEAF = [-1, -1]
 
 

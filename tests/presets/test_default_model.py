@@ -500,7 +500,13 @@ def test_rough_parts_cannot_be_omitted_nor_all_others():
 
 def test_descriptions_are_plain_and_of_default_models_only():
     description = description_of(assembled(0.25, True))
-    assert description["noise"] == {"noise_varies": True, "threshold": 0.25}
+    assert description["noise"] == {
+        "noise_varies": True,
+        "threshold": 0.25,
+        "has_weights": False,
+        "has_tails": False,
+        "long_tail": None,
+    }
     assert description["log_predictive_density"] == varying()[0].log_density
     own = PartitionGP(X, SMOOTH, GaussianLikelihood(), gpytorch.kernels.RBFKernel())
     assert rebuilt(description_of(own), X, SMOOTH) is None

@@ -1,14 +1,15 @@
 """
 Write the stored models: their states, and the numbers that they must give from then on.
 
-It is run once, by the version of the package that defines the numbers, and later only for models that are new to the
-zoo. It is never run to make a test pass: files that are there stay as they are. `python -m` looks for packages in the
-current folder first, so the files of another version are written from a folder outside of its checkout:
+It is run by the commit that defines the numbers, and later only for models that are new to the zoo, or of another
+format, once that is shown to change no number. It is never run to make a test pass: files that are there stay as they
+are. `python -m` looks for packages in the current folder first, so the files of another commit are written from a
+folder outside of its checkout:
 
     mkdir -p SCRATCH/tests && cp -r tests/stored_models SCRATCH/tests && cd SCRATCH
     PYTHONPATH=CHECKOUT python -m tests.stored_models CHECKOUT
 
-SCRATCH is an empty folder, CHECKOUT the checkout of that version, without changes.
+SCRATCH is an empty folder, CHECKOUT the checkout of that commit, without changes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .zoo import ZOO
 def main() -> None:
     """Write the files that are not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkout", type=Path, help="checkout of the version that defines the numbers")
+    parser.add_argument("checkout", type=Path, help="checkout of the commit that defines the numbers")
     commit = _commit(parser.parse_args().checkout.resolve())
     torch.set_num_threads(1)  # as in the tests
     for name in (name for name in ZOO if not path_of(name).exists()):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gpytorch_partition.command_line.model_file import SavedModel, load_model, save_model
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.kernels import StandardizedKernel
+from gpytorch_partition.kernels import EncodedKernel, StandardizedKernel
 from gpytorch_partition.models import FeatureSpaceGP
 
 Numbers = dict[str, Tensor]
@@ -56,6 +56,8 @@ def _labels_within(module: nn.Module, x: Tensor) -> Iterator[Tensor]:
     if isinstance(module, StandardizedKernel):
         mean, scale = (module.state_dict()[f"units.{name}"].view(torch.float64) for name in ("mean", "scale"))
         x = (x - mean) / scale
+    if isinstance(module, EncodedKernel):
+        x = module.view(x)
     for child in module.children():
         yield from _labels_within(child, x)
 

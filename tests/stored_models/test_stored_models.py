@@ -1,4 +1,4 @@
-"""Models of earlier versions are loaded and predict what they did, and fitting them anew gives the same numbers."""
+"""Stored models are loaded and predict what they did, and fitting them anew gives the same numbers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,6 @@ from tests.stored_models.zoo import ZOO
 SEARCH_RTOL = 1e-6
 
 NAMES = sorted(path.name.removesuffix(".pt.xz") for path in FOLDER.glob("*.pt.xz"))
-
-# The default model is chosen otherwise now: lengthscales have a prior, noise is calibrated on models that use it.
-CHOSEN_OTHERWISE = ("regressor_auto_even", "regressor_auto_many", "regressor_auto_missing", "regressor_auto_uneven")
-
-
-def _that_stay(name, rows, numbers):
-    """
-    Of rows with holes the noise is not all that is unknown, which these did not know: only those
-    without are compared.
-    """
-    if name not in ("regressor_forest", "regressor_auto_missing"):
-        return numbers
-    is_complete = ~rows.new.isnan().any(1)
-    return {each: values[is_complete] for each, values in numbers.items()}
 
 
 def _check(found, expected, rtol):
@@ -54,8 +40,7 @@ def test_there_are_enough_and_all_are_stored():
 def test_a_stored_model_gives_the_same_numbers(name):
     entry, stored = ZOO[name], read(name)
     model = entry.kind.restored(entry.unfitted(stored["rows"]), stored["state"])
-    found = _numbers(entry, model, stored["rows"])
-    _check(*(_that_stay(name, stored["rows"], numbers) for numbers in (found, stored["numbers"])), entry.rtol)
+    _check(_numbers(entry, model, stored["rows"]), stored["numbers"], entry.rtol)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -63,12 +48,9 @@ def test_a_stored_model_gives_the_same_numbers(name):
     "name", [pytest.param(name, marks=[pytest.mark.slow] if ZOO[name].is_searched else []) for name in NAMES]
 )
 def test_fitting_anew_gives_the_same_numbers(name):
-    if name in CHOSEN_OTHERWISE:
-        pytest.skip("the default model is chosen otherwise now; tests/quality holds what it predicts")
     entry, stored = ZOO[name], read(name)
     if stored["libraries"] != libraries():
         pytest.skip("other versions of the libraries that were there: they may grow other trees")
     model = entry.fitted(stored["rows"])
     rtol = max(entry.rtol, SEARCH_RTOL) if entry.is_searched else entry.rtol
-    expected, found = stored["numbers"], _numbers(entry, model, stored["rows"])
-    _check(*(_that_stay(name, stored["rows"], numbers) for numbers in (found, expected)), rtol)
+    _check(_numbers(entry, model, stored["rows"]), stored["numbers"], rtol)

@@ -1,8 +1,8 @@
 """
 Models of every kind of this package, each built from rows, with an unfitted twin that takes its state.
 
-Only public names are imported: the same file builds the models of earlier versions. Hyperparameters are set by hand,
-since a search amplifies rounding; models that are searched say so.
+Only public names are imported, so that the same file builds the models of another checkout. Hyperparameters are set by
+hand, since a search amplifies rounding; models that are searched say so.
 """
 
 from __future__ import annotations

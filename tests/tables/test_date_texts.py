@@ -104,17 +104,6 @@ class TestEncoder:
             with pytest.raises(TypeError, match=r"expected dates \(month-day-year\) in column 'a', .* text \('soon'\)"):
                 each.transform(pd.DataFrame({"a": ["soon"], "t": [None]}))
 
-    def test_states_of_the_release_before_and_of_others(self):
-        state = TableEncoder().fit(pd.DataFrame({"a": DAYS.astype(str), "b": 1.0})).to_state()
-        first = dict(state["columns"][0])
-        old = {key: value for key, value in first.items() if key != "notation"}
-        encoder = TableEncoder.from_state(state | {"columns": [old, state["columns"][1]]})
-        rows = encoder.transform(pd.DataFrame({"a": ["2024-01-02", "2 Jan 2024"], "b": 1.0}))
-        assert (rows[0] == rows[1]).all()
-        for wrong in (first | {"notation": "times of day"}, first | {"notation": "day"}):
-            with pytest.raises(RuntimeError, match="notations of dates"):
-                TableEncoder.from_state(state | {"columns": [wrong, state["columns"][1]]})
-
     def test_an_order_that_is_open_is_warned_of_and_holes_are_said(self, caplog):
         with pytest.warns(MisreadColumnWarning, match="read as day-month-year, and could be month-day-year as well"):
             TableEncoder().fit({"a": np.array(["03/04/2024", "05/06/2024"], dtype=object)})

@@ -106,13 +106,6 @@ def test_rows_in_folds_are_seen_by_the_targets_of_other_folds():
     assert torch.equal(view(rows.float()), view(rows).float())
 
 
-def test_a_state_without_folds_is_read():
-    state = {name: values for name, values in VIEW.state_dict().items() if name != "fold_counts"}
-    copy = NumberView()
-    copy.load_state_dict(state)
-    assert torch.equal(copy(ROWS), VIEW(ROWS))
-
-
 class TestWeights:
     """A row of weight w counts as w rows."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,12 +18,10 @@ from gpytorch_partition.clusters.co_occurrence import (
     streamed_cluster_sums,
     zero_counts,
 )
-from gpytorch_partition.clusters.packed_counts import added, is_packed, packed, unpacked
-from gpytorch_partition.inputs.saved_tables import check_saved
+from gpytorch_partition.clusters.packed_counts import added, packed, unpacked
 from gpytorch_partition.partitions.partition import Partition
 
 _ROUNDING = 1e-10  # of sums of squares, as a share of these, over many additions and removals
-_ROUNDING_OF_SAVED = 1e-6  # of those of saved statistics
 _TENSORS = ("sums", "squares", "examples")  # the attributes that are saved as they are
 
 
@@ -210,59 +208,15 @@ class ClusterStatistics:
         Restore saved statistics.
 
         :raises ValueError: If they were counted with other partitions.
-        :raises RuntimeError: If they cannot be counts and sums of rows.
         """
         _check_same(fingerprint(self.partition), state["partition"])
         index = self.index
         if isinstance(index, SeenClusterIndex):
-            index = SeenClusterIndex.of_values(self._checked_values(state["values"]))
-        counts = state["counts"]
-        if torch.is_tensor(counts) and is_packed(counts, index.num_clusters):  # which earlier versions did not do
-            counts = unpacked(counts, index.num_clusters)
-        self._check_tables(index, counts, *(state[name] for name in _TENSORS))
-        center = state.get("center", 0.0)  # which earlier versions had not
-        check_saved(isinstance(center, float) and abs(center) < math.inf, self, "a finite reference value")
-        tensors = {name: state[name].clone() for name in _TENSORS} | {"counts": counts.clone()}
+            index = SeenClusterIndex.of_values(state["values"])
+        counts = unpacked(state["counts"], index.num_clusters)
+        tensors = {name: state[name].clone() for name in _TENSORS}
         # Together and last, so that an error before changes nothing.
-        self.__dict__.update(tensors, index=index, center=center)
-
-    def _checked_values(self, values: Any) -> list[Tensor]:
-        """The labels of each partition, distinct and sorted; none before rows were added."""
-        is_right = isinstance(values, list) and len(values) in (0, self.partition.num_partitions)
-        check_saved(is_right, self, "labels of each partition")
-        for each in values:
-            is_right = torch.is_tensor(each) and each.dtype == torch.int64 and each.dim() == 1
-            check_saved(is_right and (each[1:] > each[:-1]).all(), self, "sorted labels of each partition")
-        return values
-
-    def _check_tables(
-        self, index: ClusterIndex, counts: Tensor, sums: Tensor, squares: Tensor, examples: Tensor
-    ) -> None:
-        """Check that counts and sums are those of the same rows: :math:`O(p^2)`."""
-        size = index.num_clusters
-        for table, shape in ((counts, (size, size)), (sums, (size, 2)), (squares, (2, 2)), (examples, (size, -1))):
-            is_right = torch.is_tensor(table) and table.dtype == torch.float64 and table.dim() == 2
-            check_saved(is_right and len(table) == shape[0], self, "tables of clusters in float64")
-            check_saved(shape[1] in (-1, table.shape[1]) and table.isfinite().all(), self, "finite tables of clusters")
-        are_counts = (counts >= 0).all() & (counts == counts.round()).all() & (counts == counts.mT).all()
-        check_saved(are_counts & (counts.diagonal() == sums[:, 1]).all(), self, "counts of rows")
-        num_rows, sizes = float(squares[1, 1]), self._sizes_of(index)
-        totals = torch.tensor([float(part.sum()) for part in sums[:, 1].split(sizes)])
-        check_saved((totals == num_rows).all(), self, "as many rows in each partition")
-        shared = torch.stack([part.sum(1) for part in counts.split(sizes, 1)], 1) if sizes else counts
-        check_saved((shared == counts.diagonal().unsqueeze(1)).all(), self, "each row once in each partition")
-        slack = _ROUNDING_OF_SAVED * (1 + float(squares[0, 0].abs()))
-        means = torch.tensor([float(part.sum()) for part in sums[:, 0].split(sizes)])
-        spread = _ROUNDING_OF_SAVED * (1 + float(squares[0, 0].abs() * squares[1, 1]) ** 0.5)
-        check_saved(((means - float(squares[0, 1])).abs() <= spread).all(), self, "sums of the same targets")
-        is_moment = float(squares[0, 1]) ** 2 <= (float(squares[0, 0]) + slack) * num_rows + slack
-        check_saved(is_moment and torch.equal(squares, squares.mT), self, "sums of squares of targets")
-
-    def _sizes_of(self, index: ClusterIndex) -> list[int]:
-        """Numbers of codes of each partition; none where nothing was counted."""
-        if isinstance(index, SeenClusterIndex):
-            return [values.numel() + 1 for values in index.values]
-        return cast(Tensor, self.partition.cluster_counts).tolist()
+        self.__dict__.update(tensors, index=index, counts=counts, center=state["center"])
 
     def _count(self, codes: Tensor, y: Tensor, sign: int) -> None:
         """Add rows, or subtract them, in copies that are assigned last: an error or an interruption changes nothing."""
@@ -326,13 +280,11 @@ def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
     """
     The state of the rows of both, added as they are packed: what a tree of reductions does with messages.
 
-    For bounded labels (trees, fast clusters), of which all statistics have the same clusters. The tables are checked
-    when they are loaded, not here.
+    For bounded labels (trees, fast clusters), of which all statistics have the same clusters.
 
     :param first: What :meth:`ClusterStatistics.state_dict` returned.
     :param second: Another one.
-    :raises ValueError: If the partitions are not the same, their labels are unbounded, or one state only is of an
-        earlier version, whose counts were not packed.
+    :raises ValueError: If the partitions are not the same, or their labels are unbounded.
 
     Costs one addition of :math:`p^2 / 2` counts.
 
@@ -349,8 +301,6 @@ def merged_states(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
     _check_same(first["partition"], second["partition"])
     if first["values"] is not None:
         raise ValueError("expected states of bounded labels: load those of Mondrian trees, and merge the statistics")
-    if first["counts"].shape != second["counts"].shape:
-        raise ValueError("expected two states of this version, got one whose counts are not packed: load it first")
     center = first["center"] if float(first["squares"][1, 1]) else second["center"]
     (sums, squares), (more_sums, more_squares) = (
         _moved(each["sums"], each["squares"], each["center"] - center) for each in (first, second)
@@ -416,8 +366,6 @@ def fingerprint(partition: Partition) -> str:
         if isinstance(each, Partition) and each.version is not None:
             digest.update(each.version.encode())
     for name, tensor in sorted(partition.tensors().items()):
-        if name.endswith(("is_auxiliary", "level_places", "level_starts")) and not tensor.numel():
-            continue  # which came later: statistics of earlier versions still fit
         digest.update(name.encode())
         digest.update(tensor.cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from numbers import Integral, Real
@@ -19,7 +19,6 @@ from gpytorch_partition.descriptions import counted
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.numbers import checked_positive
-from gpytorch_partition.inputs.saved_tables import are_finite, check_saved, has_shape
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.training_rows import checked_rows, median_distance, warn_about_unequal_scales
 from gpytorch_partition.linalg.parallel import SERIAL_NUMEL, for_each
@@ -179,23 +178,6 @@ class MondrianPartition(Partition):
         if not self.is_fitted:
             return None
         return self.center_bits.numel() or self.box.shape[1]
-
-    def _check_tables(self, tables: Mapping[str, Tensor]) -> None:
-        lifetimes, box = (tables["lifetime_bits"], tables["max_lifetime_bits"]), tables["box"]
-        check_saved(all(has_shape(bits, 1) for bits in lifetimes), self, "a lifetime and a terminal one")
-        check_saved(len(box) == 2 and are_finite(box), self, "a finite box")
-        check_saved((floats_of(box[0].contiguous()) <= floats_of(box[1].contiguous())).all(), self, "a box")
-        num_trees = len(tables["tree_keys"])
-        if num_trees:
-            lifetime, longest = (floats_of(bits).item() for bits in lifetimes)
-            check_saved(box.shape[1] > 0 and 0 < lifetime <= longest < math.inf, self, "lifetimes above 0")
-        matrices, center = tables["matrix_bits"], tables["center_bits"]
-        check_saved(are_finite(matrices) and are_finite(center), self, "finite projections")
-        if matrices.numel() or center.numel():
-            number, rows, width = matrices.shape
-            check_saved(number in (1, num_trees) and width == box.shape[1], self, "a projection, or one for each tree")
-            is_diagonal = rows == 1 and width == len(center)
-            check_saved(rows == len(center) or is_diagonal, self, "projections of as many columns as the center has")
 
     @property
     def _projections(self) -> Projections:

@@ -306,20 +306,6 @@ def test_messages_add_up_as_they_are():
         merged_states(*(2 * [_counted(TREES).state_dict()]))
 
 
-def test_an_earlier_state_has_all_counts():
-    statistics = _counted(FOREST)
-    old = statistics.state_dict() | {"counts": statistics.counts.clone()}
-    loaded = ClusterStatistics(FOREST)
-    loaded.load_state_dict(old)
-    assert torch.equal(loaded.counts, statistics.counts)
-    with pytest.raises(ValueError, match="load it first"):
-        merged_states(old, statistics.state_dict())
-    old["counts"][0, 1] += 1
-    with pytest.raises(RuntimeError, match="counts of rows"):
-        loaded.load_state_dict(old)
-    assert torch.equal(loaded.counts, statistics.counts)
-
-
 def _floors(x):
     return x.floor().long()
 
