@@ -13,23 +13,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from gpytorch_partition.command_line.columns import NUMBER, Kind
-from gpytorch_partition.command_line.errors import (
-    CommandError,
-    check_empty,
+from gpytorch_partition.command_line.errors import CommandError, say
+from gpytorch_partition.command_line.fit import left_out
+from gpytorch_partition.command_line.outputs import (
+    INSTALL,
     check_folder,
     check_writable,
+    has_matplotlib,
+    save_figure,
+    save_table,
 )
-from gpytorch_partition.command_line.notes import left_out, say
-from gpytorch_partition.command_line.pictures import INSTALL, has_matplotlib, save_figure
 from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, random_forest, rbf_ard
-from gpytorch_partition.command_line.roles import Roles, TrainingData, read_training_data
 from gpytorch_partition.command_line.split import Split, split_rows
-from gpytorch_partition.command_line.tables import save_table
+from gpytorch_partition.command_line.table_files import Dialect
+from gpytorch_partition.command_line.training_data import Roles, TrainingData, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 from gpytorch_partition.plots import plot_comparison
 from gpytorch_partition.progress import ticking
+from gpytorch_partition.tables import TableEncoder
 
 TITLES = {
     "auto": "default model (auto)",
@@ -105,9 +107,7 @@ def compare(options: Namespace) -> None:
 
 
 def _check_output(folder: Path, options: Namespace) -> None:
-    check_folder(folder)
-    if options.output is None:
-        check_empty(folder, "--output")
+    check_folder(folder, "--output", options.output is not None)
     if folder.is_dir():
         for name in _FILES:
             check_writable(folder / name, options.data)
@@ -117,12 +117,11 @@ def _data(options: Namespace) -> TrainingData:
     if (options.data is None) != (options.target is None):
         raise CommandError("compare expects DATA together with --target COLUMN, or neither for the diabetes data")
     if options.data is not None:
-        return read_training_data(Path(options.data), Roles.of_options(options))
+        return read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
     diabetes = load_diabetes()
     table = dict(zip(diabetes.feature_names, diabetes.data.T))
-    kinds = dict.fromkeys(table, Kind(NUMBER))
     rows = np.arange(len(diabetes.target))
-    return TrainingData(table, diabetes.target, kinds, "disease progression", None, None, rows, [])
+    return TrainingData(table, diabetes.target, "disease progression", TableEncoder().fit(table), rows)
 
 
 def _models(split: Split, options: Namespace) -> dict[str, Model]:
@@ -147,7 +146,7 @@ def _models(split: Split, options: Namespace) -> dict[str, Model]:
         return models
     models["random_forest"] = lambda split: random_forest(split, size, seed)
     if len(split.train_y) <= MOST_ROWS_FOR_RBF:
-        models["rbf_ard"] = lambda split: rbf_ard(split, seed)
+        models["rbf_ard"] = rbf_ard
     return models
 
 

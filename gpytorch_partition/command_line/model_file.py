@@ -1,21 +1,25 @@
-"""Model files: a fitted regressor as tensors and plain values, a format version, and what its columns are."""
+"""Model files: a fitted regressor and the reader of its columns as tensors and plain values, and a format version."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpytorch_partition.command_line.columns import NUMBER, Kind, check_kind
-from gpytorch_partition.command_line.errors import CommandError, cannot_write
-from gpytorch_partition.command_line.new_rows import NewRows, matrix_of, read_new_rows
+from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows
+from gpytorch_partition.command_line.outputs import cannot_write
+from gpytorch_partition.command_line.table_files import Dialect
+from gpytorch_partition.command_line.training_data import Table
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.files import DamagedFileError, FileFormat
+from gpytorch_partition.tables import TableEncoder
+from gpytorch_partition.tables.cells import NUMBERS
 
 logger = logging.getLogger(__name__)
 
-# Version 1 had columns of numbers only, and version 2 no digest.
-FORMAT = FileFormat("gpytorch_partition model", "model file", version=3, sealed_since=3)
+FORMAT = FileFormat("gpytorch_partition model", "model file", version=4, sealed_since=3)
 
 
 class SavedModel(NamedTuple):
@@ -26,53 +30,49 @@ class SavedModel(NamedTuple):
     for its regressor.
 
     :param regressor: The regressor, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` describes it.
-    :param kinds: What its columns held, by name, in the order in which it takes them.
+    :param reader: What its columns and the target held, and in which notation.
+    :param columns: Names of its columns, in the order in which it takes them.
     :param target: Name of the column that it predicts.
     :param id: Name of the column that names rows; None if none was given.
-    :param target_kind: How the target was written, to be read again where its predictions are judged.
     """
 
     regressor: PartitionGPRegressor
-    kinds: dict[str, Kind]  # of its columns
+    reader: TableEncoder
+    columns: list[str]
     target: str
-    id: str | None = None  # the column that names rows
-    target_kind: Kind = Kind(NUMBER)
+    id: str | None = None
 
-    @property
-    def columns(self) -> list[str]:
-        """Names of its columns."""
-        return list(self.kinds)
-
-    @property
-    def levels(self) -> dict[str, list[str]]:
-        """The categories that were seen, by column."""
-        encoder = self.regressor.encoder_
-        if encoder is None:
-            return {}
-        names = encoder.get_feature_names_out()
-        return {names[place]: [str(level) for level in levels] for place, levels in encoder.categories_.items()}
-
-    def read(self, path: str | Path) -> Any:
+    def read(self, path: str | Path) -> Table:
         """
-        The rows of a file as the regressor takes them: columns found by name, and read as those that it was fitted to,
-        as the command `predict` does. What was read how goes to the log (level INFO).
+        Return the rows of a file as the regressor takes them: columns found by name, and read as those that it was
+        fitted to, as the command `predict` does. What was taken for missing cells goes to the log (level INFO).
 
-        :param path: A CSV or parquet file, in which the target need not be.
-        :return: Columns by name (a matrix, for models that the first release wrote).
+        :param path: A file, in which the target need not be.
         :raises CommandError: If the file cannot be read; or with all that is wrong in it.
         """
-        rows = read_new_rows(Path(path), self.kinds, None, is_required=False)
+        rows = self.new_rows(Path(path))
         for note in rows.notes:
             logger.info("%s", note)
-        return self.as_fitted(rows)
+        return rows.table
 
-    def as_fitted(self, rows: NewRows) -> Any:
+    def new_rows(
+        self,
+        path: Path,
+        dialect: Dialect = Dialect(),  # noqa: B008 (a tuple)
+        id_column: str | None = None,
+        optional: Sequence[str] = (),
+    ) -> NewRows:
         """
-        Rows as the regressor takes them.
+        Return the rows of a file with their ids.
 
-        :param rows: What was read of a file.
+        :param path: The file.
+        :param dialect: How it is written.
+        :param id_column: The column that names the rows. (Default: None, that of the fit, where the file has it.)
+        :param optional: Columns that are read as well, where the file has them.
+        :raises CommandError: As :meth:`read`.
         """
-        return rows.table if self.regressor.encoder_ is not None else matrix_of(rows.table, rows.num_rows)
+        name, is_required = id_column or self.id, id_column is not None
+        return read_new_rows(path, self.reader, self.columns, dialect, optional, name, is_required)
 
 
 def save_model(path: Path, model: SavedModel) -> None:
@@ -85,10 +85,9 @@ def save_model(path: Path, model: SavedModel) -> None:
     :raises TypeError: If the kernel of the regressor came from a function.
     """
     content = {
+        "reader": model.reader.to_state(),
         "columns": model.columns,
-        "kinds": [tuple(kind) for kind in model.kinds.values()],
         "target": model.target,
-        "target_kind": tuple(model.target_kind),
         "id": model.id,
         "regressor": model.regressor.to_state(),
     }
@@ -106,7 +105,7 @@ def load_model(path: str | Path) -> SavedModel:
     """
     try:
         content = FORMAT.load(path)
-        return _model(content if content["format_version"] > 1 else _as_version_2(content))
+        return _model(content)
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
     except DamagedFileError as error:
@@ -121,30 +120,17 @@ def _told(error: Exception) -> str:
     return f"{first} is missing" if isinstance(error, KeyError) else first[:300]
 
 
-def _as_version_2(content: dict[str, Any]) -> dict[str, Any]:
-    return content | {"kinds": [(NUMBER, "")] * len(content["columns"]), "id": None}
-
-
 def _model(content: dict[str, Any]) -> SavedModel:
-    names, kinds = content["columns"], [Kind(*kind) for kind in content["kinds"]]
-    if not isinstance(names, list) or len(set(map(str, names))) < len(names):
-        raise ValueError("expected columns of different names")
-    texts = (*names, content["target"], "" if content["id"] is None else content["id"])
-    if not all(isinstance(text, str) for text in texts):
+    regressor, reader = (
+        PartitionGPRegressor.from_state(content["regressor"]),
+        TableEncoder.from_state(content["reader"]),
+    )
+    names, target = content["columns"], content["target"]
+    if not isinstance(target, str) or not isinstance(content["id"], str | None) or not isinstance(names, list):
         raise TypeError("expected names of columns that are texts")
-    target_kind = Kind(*content.get("target_kind", (NUMBER,)))
-    for kind in (*kinds, target_kind):
-        check_kind(kind)
-    if target_kind.name != NUMBER:
-        raise ValueError("expected a target of numbers")
-    regressor = PartitionGPRegressor.from_state(_with_name_of_target(content["regressor"], content["target"]))
-    if regressor.n_features_in_ != len(names):
-        raise ValueError(f"expected names of {regressor.n_features_in_} columns, got {len(names)}")
-    return SavedModel(regressor, dict(zip(names, kinds, strict=True)), content["target"], content["id"], target_kind)
-
-
-def _with_name_of_target(state: Any, name: str) -> Any:
-    """The state of a regressor of one target with the target's name, which older states lack."""
-    targets = state.get("train_y") if isinstance(state, dict) else None
-    is_one = getattr(targets, "ndim", 0) == 1
-    return state | {"target_names": [name]} if is_one else state
+    kinds = dict(zip(reader.input_names_, reader.kinds_, strict=True))
+    if kinds.get(target) != NUMBERS or not {*names} <= {*kinds}:
+        raise ValueError("expected a target of numbers, and columns that its reader knows")
+    if len(set(names)) != len(names) or len(names) != regressor.n_features_in_:
+        raise ValueError(f"expected different names of {regressor.n_features_in_} columns, got {len(names)}")
+    return SavedModel(regressor, reader, names, target, content["id"])

@@ -15,8 +15,8 @@ from gpytorch_partition.estimators.regressor import KERNELS, NAMES
 PROGRAM = "python -m gpytorch_partition"
 
 _TABLE = (
-    "a CSV file with the names of the columns in the first line (comma, semicolon, tab or bar; UTF-8, UTF-16 or "
-    "Latin-1; decimal points or commas; .gz, .bz2, .xz or .zip as well), or a parquet file"
+    "a text file with the names of the columns in the first line (.csv, .tsv, .txt; .gz, .bz2, .xz or .zip as well), a "
+    "parquet file (.parquet, .pq) or an Excel workbook (.xlsx)"
 )
 _LEFT_OUT = (
     "All columns but the target are features: numbers, text (categories) and dates, with missing cells. Rows without a "
@@ -35,7 +35,8 @@ def new_parser() -> ArgumentParser:
     """
     parser = ArgumentParser(
         prog=PROGRAM,
-        description="Exact Gaussian process regression with random partition kernels, on CSV and parquet files.",
+        description="Exact Gaussian process regression with random partition kernels, on text files, parquet files and "
+        "workbooks.",
         epilog=f"`{PROGRAM} COMMAND --help` explains a command.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -78,6 +79,7 @@ def _add_compare(commands: Any) -> None:
     _add_roles(command)
     _add_size_and_seed(command)
     _add_budget(command)
+    _add_dialect(command, is_read_anew=True)
     _add_quiet(command)
     command.set_defaults(run=compare)
 
@@ -101,6 +103,7 @@ def _add_fit(commands: Any) -> None:
     _add_roles(command)
     _add_size_and_seed(command)
     _add_budget(command)
+    _add_dialect(command, is_read_anew=True)
     _add_quiet(command)
     command.set_defaults(run=fit)
 
@@ -128,6 +131,7 @@ def _add_predict(commands: Any) -> None:
         help="probability of the interval (default: %(default)s)",
     )
     contents.add_argument("--mean-only", action="store_true", help="write means only, which is faster")
+    _add_dialect(command, is_read_anew=False)
     _add_quiet(command)
     command.set_defaults(run=predict)
 
@@ -149,6 +153,7 @@ def _add_explain(commands: Any) -> None:
         metavar="FOLDER",
         help="where to write importance.png and, with DATA, partial_dependence.png, replacing what is there",
     )
+    _add_dialect(command, is_read_anew=False)
     _add_quiet(command)
     command.set_defaults(run=explain)
 
@@ -183,6 +188,19 @@ def _add_roles(command: ArgumentParser) -> None:
     )
 
 
+def _add_dialect(command: ArgumentParser, is_read_anew: bool) -> None:
+    """Options of text files; numbers of new rows are in the notation of the fit."""
+    command.add_argument("--sep", metavar="TEXT", help="what is between cells (default: comma, semicolon, tab or bar)")
+    command.add_argument("--encoding", metavar="NAME", help="of the text (default: UTF-8, else Windows-1252)")
+    command.add_argument(
+        "--header", type=_line, default=0, metavar="LINE", help="the line that names the columns, from 0; none if none"
+    )
+    command.set_defaults(decimal=None, thousands=None)
+    if is_read_anew:
+        command.add_argument("--decimal", choices=(".", ","), help="the decimal mark (default: that of each column)")
+        command.add_argument("--thousands", choices=(",", ".", " ", "'"), help="the mark between thousands")
+
+
 def _add_budget(command: ArgumentParser) -> None:
     command.add_argument(
         "--budget",
@@ -207,6 +225,12 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"expected a whole number of 1 or more, got {text!r}")
     return int(text)
+
+
+def _line(text: str) -> int | None:
+    if text != "none" and not text.isdecimal():
+        raise ArgumentTypeError(f"expected the number of a line, from 0, or none, got {text!r}")
+    return None if text == "none" else int(text)
 
 
 def _seed(text: str) -> int:

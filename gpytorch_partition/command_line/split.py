@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
 from gpytorch_partition.command_line.errors import CommandError
-from gpytorch_partition.command_line.roles import Table, TrainingData
+from gpytorch_partition.command_line.training_data import Table, TrainingData
 
 _FEWEST_TRAINING_ROWS = 10
 
@@ -25,7 +25,7 @@ class Split(NamedTuple):
     test_rows: np.ndarray  # their numbers in the training data, from 0
     train_weights: np.ndarray | None  # N; None where all are 1
     test_weights: np.ndarray | None  # n
-    categorical: list[str] | None  # names of columns that are categories whatever their texts look like
+    categorical: Sequence[str] | None  # names of columns that are categories
     train_blocks: Mapping[str, np.ndarray]  # N groups or times, as `fit` takes them
 
 

@@ -20,8 +20,7 @@ from gpytorch_partition.estimators.missing_cells import refuse_holes
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
 from gpytorch_partition.tables import NumberView, TableEncoder
-from gpytorch_partition.tables.arrays import plain_targets
-from gpytorch_partition.tables.cells import is_missing, names_of
+from gpytorch_partition.tables.cells import is_missing, names_of, plain_targets
 from gpytorch_partition.tables.encoder import is_table
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,30 +17,34 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.saved_tables import check_saved
-from gpytorch_partition.tables.arrays import as_array
 from gpytorch_partition.tables.cells import (
     CATEGORY,
     DATES,
     EMPTY,
-    FEWEST_EXPLAINED,
     ID,
     LEFT_OUT,
     LEVELS,
     NUMBERS,
     ORDERED,
-    SPACES,
     TEXT,
-    UNIT,
     Cells,
     Level,
-    explains,
+    as_array,
     names_of,
     plain_level,
     read_cells,
 )
-from gpytorch_partition.tables.date_texts import ISO, NOTATIONS, TIMES, hint_of_dates
-from gpytorch_partition.tables.dated_cells import as_dates, as_dates_of_fit
 from gpytorch_partition.tables.ids import are_ids
+from gpytorch_partition.tables.notations import (
+    ISO,
+    NUMBER_NOTATIONS,
+    OPEN,
+    as_in_fit,
+    as_read,
+    is_of_dates,
+    is_of_numbers,
+    written_in,
+)
 from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 
 logger = logging.getLogger(__name__)
@@ -49,19 +52,15 @@ logger = logging.getLogger(__name__)
 _DAY, _HOUR = np.timedelta64(1, "D"), np.timedelta64(1, "h")
 _CALENDAR = ("month", "day_of_year", "weekday", "hour")  # names of the calendar parts of dates
 _MOST_CATEGORIES_SAID = 5
-_WRITTEN_NUMBER = re.compile(
-    r"\(?[+\u2212-]?\s*[$€£¥]?\s*[+\u2212-]?(\d+|\d{1,3}([., '\u2019\u00a0\u202f]\d{3})+)([.,]\d+)?\s*[%$€£¥]?\)?"
-    rf"(?:[{SPACES}](?P<unit>{UNIT}))?"
-)
 
 
 class MisreadColumnWarning(UserWarning):
     """
-    A column of a table holds numbers as text, which are categories unless it is converted, or dates of which days and
-    months may be the other way round.
+    A column of a table holds numbers or dates as text that can be read in two ways: `1,234` with a decimal comma or
+    with thousands, `03/04/2024` in March or in April.
 
-    Convert the column before `fit`, by `pandas.to_numeric` or by `pandas.to_datetime` with a `format`; of numbers that
-    are names, such as codes of places, say so by `.astype("category")`.
+    Convert the column before `fit`, by `pandas.to_numeric` or by `pandas.to_datetime` with a `format`, or give the
+    :class:`TableEncoder` the decimal mark.
     """
 
 
@@ -73,7 +72,9 @@ class _Column(NamedTuple):
     levels: list[Level] | None = None  # of text, categories and ordered categories
     parts: tuple[str, ...] = ()  # of dates: the calendar parts that vary
     zone: str | None = None  # of dates with a time zone
-    notation: str = ""  # of dates and times of day that came as text
+    notation: str = ""  # of numbers and dates that came as text
+    is_open: bool = False  # whether another notation fits as well
+    note: str = ""
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -85,14 +86,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     - Numbers and booleans (0 and 1) stay as they are; pandas' nullable dtypes and objects that are all numbers are
       numbers, durations numbers of days, times of day numbers of hours.
-    - Text and categories become codes 0 ... C - 1 of their C levels: text in alphabetical order, pandas categories in
-      the order in which they are declared, with levels that no row has. Codes stand for names and have no order:
-      :attr:`categories_` says which columns hold them. Text that looks like numbers is text, and a warning says so
-      where there are many. Ordered categories are numbers, the ranks of their levels.
+    - Text is numbers or dates if all cells of the column are such in one notation (or all but a few among many, which
+      are missing then): `1234.5`, `1.234,50`, `$1,234`, `12 %`, `2024-02-03`, `03.02.2024`, `02-Feb-24`. New rows are
+      read in the notation of `fit`. A warning says so where two notations fit: numbers have the decimal mark of the
+      other columns then, and dates have the day first.
+    - Other text and categories become codes 0 ... C - 1 of their C levels: text in alphabetical order, pandas
+      categories in the order in which they are declared, with levels that no row has. Codes stand for names and have no
+      order: :attr:`categories_` says which columns hold them. Ordered categories are numbers, the ranks of levels.
     - Dates become days since 1970-01-01 (with a fraction) and those of month, day of year, weekday (Monday is 0) and
-      hour that vary in `fit`, on the clock of their time zone. Text is dates, or times of day, if all cells are (or all
-      but a few among many, which are missing then): :mod:`gpytorch_partition.tables.date_texts` knows the formats. A
-      warning says so where day and month could be the other way round; new rows are read in the order of `fit`.
+      hour that vary in `fit`, on the clock of their time zone.
     - Where there are more than ten levels, one that a single row has is a missing cell: trees would split that row off
       by its own target, and learn nothing for the new levels of other rows, which are missing cells as well.
     - A missing cell (None, NaN, NA, NaT) is NaN, and so is a level that `fit` did not see, which the log (level INFO)
@@ -104,11 +106,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     :param categorical_features: Names (or numbers, counted from 0, or a flag for each column) of columns to be taken as
         categories although they hold numbers or have an order. (Default: None.)
+    :param decimal: The decimal mark of numbers that come as text, `"."` or `","`. (Default: None, what each column is
+        in.)
+    :param thousands: The mark between their thousands, `","`, `"."`, `" "` or `"'"`. (Default: None, any.)
 
     Fitted attributes:
 
     - `categories_`: the levels of each column of categories, by its number in the matrix.
-    - `messages_`: what was done that one should know, a sentence each.
+    - `messages_`, `readings_`: what was done that one should know, and what each column was read as.
     - `n_features_in_`, `feature_names_in_`: of the table, as in scikit-learn.
 
     Example:
@@ -123,8 +128,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         array([[ 2., nan]])
     """
 
-    def __init__(self, categorical_features: Sequence[str | int] | None = None) -> None:
+    def __init__(
+        self,
+        categorical_features: Sequence[str | int] | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+    ) -> None:
         self.categorical_features = categorical_features
+        self.decimal = decimal
+        self.thousands = thousands
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
@@ -139,13 +151,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises ValueError: If X is no table, a column holds infinity, no column has a value, or `categorical_features`
             names a column that does not exist.
         """
-        self._fitted_matrix(X)
+        self._learn(X)
         return self
 
     @all_or_nothing
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
         """The table matrix (`N x D'`) of the table that is learned; parameters are those of :meth:`fit`."""
-        return self._fitted_matrix(X)
+        pairs = zip(self._learn(X), self._columns)
+        return np.concatenate(
+            [_encoded(column, cells) for cells, column in pairs if column.kind not in LEFT_OUT], axis=1
+        )
+
+    @all_or_nothing
+    def fit_read(self, X: Any) -> dict[str, np.ndarray]:
+        """The columns of the table that is learned as they are read: numbers, dates, or levels (None is missing)."""
+        return {column.name: cells.values for cells, column in zip(self._learn(X), self._columns)}
 
     def transform(self, X: Any) -> np.ndarray:
         """
@@ -175,21 +195,32 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
 
         Example:
-            >>> encoder = TableEncoder().fit({"at": np.array(["13:45", "7:30"])})
-            >>> encoder.read_column(0, np.array(["6:15 PM"]))
-            array([18.25])
+            >>> encoder = TableEncoder().fit({"price": np.array(["1.234,50 €", "7 €"])})
+            >>> encoder.read_column(0, np.array(["0,5"]))
+            array([0.5])
         """
         check_is_fitted(self, "_columns")
-        column = self._columns[number]
-        return _same_kind(read_cells(values, column.name, column.zone), column).values
+        return _of_fit(self._columns[number], values).values
+
+    def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
+        """
+        Some columns of other rows as `fit` has read them, and what was taken for missing cells.
+
+        :param X: Columns by name.
+        :raises TypeError: If one is of another kind than in `fit`.
+        """
+        check_is_fitted(self, "_columns")
+        pairs = [(column, _of_fit(column, X[column.name])) for column in self._columns if column.name in X]
+        notes = [note for column, cells in pairs for note in _said_of_new(column, cells)]
+        return {column.name: cells.values for column, cells in pairs}, notes
 
     def _transformed(self, table: dict[str, Any]) -> np.ndarray:
         blocks = []
         for column, values in zip(self._columns, table.values()):
             if column.kind not in LEFT_OUT:
-                cells = _same_kind(read_cells(values, column.name, column.zone), column)
+                cells = _of_fit(column, values)
                 blocks.append(_encoded(column, cells))
-                self._say_once(_said_of_unseen(column, cells, blocks[-1]))
+                self._say_once(_said_of_new(column, cells))
         return np.concatenate(blocks, axis=1)
 
     def _say_once(self, messages: list[str]) -> None:
@@ -226,6 +257,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return [column.kind for column in self._columns]
 
     @property
+    def readings_(self) -> dict[str, str]:
+        """What each column of the table was read as, in a few words."""
+        check_is_fitted(self, "_columns")
+        return {column.name: _reading(column) for column in self._columns}
+
+    @property
+    def messages_(self) -> list[str]:
+        """What was done that one should know, a sentence each."""
+        check_is_fitted(self, "_columns")
+        return [message for column in self._columns for message in _said(column)]
+
+    @property
     def input_names_(self) -> list[str]:
         """The names of the columns of the table."""
         check_is_fitted(self, "_columns")
@@ -253,7 +296,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return {
             "columns": [{**column._asdict(), "parts": list(column.parts)} for column in self._columns],
             "feature_names": None if names is None else [str(name) for name in names],
-            "messages": list(self.messages_),
         }
 
     @classmethod
@@ -266,15 +308,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         encoder = cls()
         encoder._columns = [_restored(encoder, column) for column in state["columns"]]
-        names, messages = state["feature_names"], state["messages"]
+        names = state["feature_names"]
         own = [column.name for column in encoder._columns]
         check_saved(len(set(own)) == len(own) > 0, encoder, "columns of different names")
         check_saved(names is None or names == own, encoder, "the names of its columns")
-        check_saved(all(isinstance(message, str) for message in messages), encoder, "messages")
         encoder.n_features_in_ = len(encoder._columns)
         if state["feature_names"] is not None:
             encoder.feature_names_in_ = np.array(state["feature_names"], dtype=object)
-        encoder.messages_ = list(state["messages"])
         return encoder
 
     # Inside.
@@ -282,26 +322,48 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     _columns: list[_Column]
     _said: frozenset[str] = frozenset()  # what the log was told of new rows
 
-    def _fitted_matrix(self, X: Any) -> np.ndarray:
+    def _learn(self, X: Any) -> list[Cells]:
         table = self._checked(X, reset=True)
         chosen = self._chosen(list(table))
-        cells = [
-            (_as_category if number in chosen else _with_dates)(read_cells(values, name), name)
-            for number, (name, values) in enumerate(table.items())
-        ]
+        cells = self._cells({name: read_cells(values, name) for name, values in table.items()}, chosen)
         self._columns = [
             _learned(name, each) if number in chosen else _learned_as_read(name, each, cells)
             for number, (name, each) in enumerate(zip(table, cells))
         ]
-        self._said, read = frozenset(), list(zip(self._columns, cells))
-        self.messages_ = [message for column, each in read for message in _said(column, each)]
-        blocks = [_encoded(column, each) for column, each in read if column.kind not in LEFT_OUT]
-        if not blocks:
+        self._said = frozenset()
+        if all(column.kind in LEFT_OUT for column in self._columns):
             raise ValueError(
                 "expected a column with a value that other rows may have, got missing cells and ids (as many different "
                 "texts as rows) only: make columns that are no ids categories, by .astype('category')"
             )
-        return np.concatenate(blocks, axis=1)
+        return cells
+
+    def _cells(self, table: Mapping[str, Cells], chosen: set[int]) -> list[Cells]:
+        """Columns as categories where they are chosen, and others with their text read; open numbers as sure ones."""
+        notations = self._notations()
+        cells = [
+            _as_category(each, name) if number in chosen else as_read(each, notations) if each.kind == TEXT else each
+            for number, (name, each) in enumerate(table.items())
+        ]
+        if {each.mark for each in cells if each.kind == NUMBERS} - {"", OPEN} == {","}:
+            notations = [each for each in notations if each[0] == ","]
+            pairs = zip(cells, table.values())
+            cells = [as_read(raw, notations) if _is_open_number(each) else each for each, raw in pairs]
+        for name, each in zip(table, cells):
+            if each.mark == OPEN:
+                warnings.warn(_said_of_open(name, each), MisreadColumnWarning, stacklevel=level_of_caller())
+        return cells
+
+    def _notations(self) -> list[str]:
+        """The notations of numbers that may be."""
+        wanted = self.decimal, self.thousands
+        found = [each for each in NUMBER_NOTATIONS if all(mark in (None, own) for mark, own in zip(wanted, each))]
+        if not found:
+            raise ValueError(
+                "expected different marks, decimal as '.' or ',' and thousands as ',', '.', ' ' or \"'\", got "
+                f"decimal={self.decimal!r} and thousands={self.thousands!r}"
+            )
+        return found
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
         """The columns by name; names and their number are checked, and remembered if reset."""
@@ -370,8 +432,9 @@ def _restored(encoder: TableEncoder, saved: Mapping[str, Any]) -> _Column:
     check_saved(isinstance(column.name, str) and column.kind in kinds, encoder, "names and kinds of columns")
     check_saved(set(column.parts) <= set(_CALENDAR), encoder, "parts of dates")
     check_saved(column.zone is None or isinstance(column.zone, str), encoder, "time zones")
-    wanted = {DATES: NOTATIONS[:-1], NUMBERS: (TIMES,)}.get(column.kind, ())
-    check_saved(column.notation in ("", *wanted), encoder, "notations of dates")
+    is_known = {DATES: is_of_dates, NUMBERS: is_of_numbers}.get(column.kind, lambda _: False)
+    check_saved(column.notation == "" or is_known(column.notation), encoder, "notations of numbers and dates")
+    check_saved(isinstance(column.is_open, bool) and isinstance(column.note, str), encoder, "notes")
     are_levels = isinstance(levels, list) and all(isinstance(level, str | int | float) for level in levels)
     check_saved(levels is None or (are_levels and len(set(levels)) == len(levels)), encoder, "distinct levels")
     check_saved((levels is not None) == (column.kind in LEVELS), encoder, "levels of categories")
@@ -439,14 +502,21 @@ def _as_category(cells: Cells, name: str) -> Cells:
     return cells
 
 
-def _with_dates(cells: Cells, name: str) -> Cells:
-    """Text that is dates or times of day as such."""
-    if cells.kind != TEXT:
-        return cells
-    cells, warning = as_dates(cells, name)
-    if warning:
-        warnings.warn(warning, MisreadColumnWarning, stacklevel=level_of_caller())
-    return cells
+def _is_open_number(cells: Cells) -> bool:
+    return cells.kind == NUMBERS and cells.mark == OPEN
+
+
+def _said_of_open(name: str, cells: Cells) -> str:
+    """That a column can be read in two ways, and what to do."""
+    if cells.kind == NUMBERS:
+        return (
+            f"column {name!r}: its numbers are text, read as {written_in(cells.notation)}, and could have the other "
+            "decimal mark: convert it to numbers, or say which mark is that of decimals"
+        )
+    return (
+        f"column {name!r}: its dates are text, read as {cells.notation}, and could have the month first: convert it by "
+        "pd.to_datetime(..., dayfirst=True) or dayfirst=False, or write dates as YYYY-MM-DD"
+    )
 
 
 def _check_distinguishable(name: str, values: np.ndarray) -> None:
@@ -462,16 +532,14 @@ def _whole(value: float) -> int | float:
 
 
 def _learned(name: str, cells: Cells) -> _Column:
+    column = _Column(name, cells.kind, cells.levels, (), cells.zone, cells.notation, cells.mark == OPEN, cells.note)
     if cells.kind == NUMBERS:
         _check_finite(name, cells.values)
     if cells.kind == DATES:
         parts = _calendar(cells.values)
         varying = tuple(part for part in _CALENDAR if len(np.unique(parts[part][~np.isnan(parts[part])])) > 1)
-        return _Column(name, DATES, parts=varying, zone=cells.zone, notation=cells.notation)
-    levels = cells.levels
-    if cells.kind in (TEXT, CATEGORY):
-        levels = _levels_to_learn(cells)
-    return _Column(name, cells.kind, levels, notation=cells.notation)
+        return column._replace(parts=varying)
+    return column._replace(levels=_levels_to_learn(cells)) if cells.kind in (TEXT, CATEGORY) else column
 
 
 def _levels_to_learn(cells: Cells) -> list[Level]:
@@ -490,10 +558,17 @@ def _check_finite(name: str, values: np.ndarray) -> None:
         )
 
 
+def _of_fit(column: _Column, values: Any) -> Cells:
+    """Cells of new rows, read as in `fit`."""
+    cells = read_cells(values, column.name, column.zone)
+    return cells if column.kind in LEFT_OUT else _same_kind(cells, column)
+
+
 def _same_kind(cells: Cells, column: _Column) -> Cells:
-    """Cells of new rows, if they are of the kind that the column had in `fit`; text as its dates."""
-    if cells.kind == TEXT and column.zone is None and (column.notation or column.kind == DATES):
-        cells = as_dates_of_fit(cells, column.notation or ISO)
+    """Cells of new rows, if they are of the kind that the column had in `fit`; text as its numbers or dates."""
+    if cells.kind == TEXT and column.zone is None and column.kind in (NUMBERS, DATES):
+        notation = column.notation or (ISO if column.kind == DATES else NUMBER_NOTATIONS[0])
+        cells = as_in_fit(cells, notation, column.name)
     if cells.kind == EMPTY or cells.kind == column.kind or (cells.kind in LEVELS and column.kind in LEVELS):
         _check_comparable(cells, column)
         if column.kind == DATES and cells.kind == DATES and (column.zone is None) != (cells.zone is None):
@@ -502,7 +577,7 @@ def _same_kind(cells: Cells, column: _Column) -> Cells:
     has_numbers = any(not isinstance(level, str) for level in column.levels or [])
     if cells.kind == NUMBERS and column.kind in LEVELS and has_numbers:
         return _as_category(cells, column.name)
-    written = f" ({column.notation})" if column.notation else ""
+    written = f" ({written_in(column.notation)})" if column.notation else ""
     first = next((cell for cell in cells.values.tolist() if cell is not None), None)
     example = f" ({first!r:.50})" if cells.kind == TEXT else ""
     raise TypeError(
@@ -560,90 +635,68 @@ def _calendar(dates: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.where(np.isnat(dates), np.nan, part) for name, part in parts.items()}
 
 
-def _said(column: _Column, cells: Cells) -> list[str]:
+def _reading(column: _Column) -> str:
+    """What a column was read as, in a few words."""
+    if column.kind in LEFT_OUT:
+        return "left out: " + {EMPTY: "empty", ID: "another text in every row, as an id has"}[column.kind]
+    if column.kind in LEVELS:
+        return f"{column.kind} of {len(column.levels or []):,} levels".replace(TEXT, CATEGORY)
+    is_usual = column.notation in ("", NUMBER_NOTATIONS[0]) and not column.is_open
+    shown = column.kind if is_usual else f"{column.kind} as {written_in(column.notation)}"
+    return "; ".join(filter(None, [shown, "another notation fits as well" * column.is_open, column.note]))
+
+
+def _said(column: _Column) -> list[str]:
     """What one should know about a column."""
-    found = [f"column {column.name!r}: {cells.note}"] if cells.note else []
+    found = []
+    if column.notation:
+        found.append(f"column {column.name!r}: {column.kind} as text, read as {written_in(column.notation)}")
+    if column.note:
+        found.append(f"column {column.name!r}: {column.note}")
     if column.kind == EMPTY:
         found.append(f"column {column.name!r} has no value and is left out")
     if column.kind == ID:
-        found.append(_said_of_id(column.name, cells.values.tolist()))
+        found.append(_said_of_id(column.name))
     if column.kind == DATES:
         parts = ", ".join(["days since 1970-01-01", *column.parts])
         zone = f" on the clock of {column.zone}" if column.zone else ""
         found.append(f"column {column.name!r} holds dates: taken as {parts}{zone}")
     if column.kind == TEXT and column.levels:
-        found += _said_of_text(column.name, column.levels)
+        found.append(_said_of_text(column.name, column.levels))
     return found
 
 
-def _said_of_unseen(column: _Column, cells: Cells, block: np.ndarray) -> list[str]:
-    """What one should know about levels that `fit` did not see, and texts that are no dates."""
+def _said_of_new(column: _Column, cells: Cells) -> list[str]:
+    """What one should know about levels that `fit` did not learn, and texts that are no numbers or dates."""
     if cells.notation and cells.note:
         return [f"column {column.name!r}: {cells.note}"]
     if column.levels is None or cells.kind == EMPTY:
         return []
-    new = [value for value in cells.values[np.isnan(block[:, 0])].tolist() if value is not None]
-    if not new:
+    known = {None, *column.levels}
+    if not (new := [value for value in cells.values.tolist() if value not in known]):
         return []
     unseen = sorted(set(map(str, new)))
     some = names_of(unseen[:_MOST_CATEGORIES_SAID]) + (", ..." if len(unseen) > _MOST_CATEGORIES_SAID else "")
     return [f"column {column.name!r}: fit did not learn {some}: taken for missing cells ({len(new):,} in all)"]
 
 
-def _said_of_id(name: str, levels: list[Level]) -> str:
+def _said_of_id(name: str) -> str:
     return (
         f"column {name!r} has as many different texts as rows, as an id has, which tells nothing about other rows: "
         "left out; .astype('category') keeps it, or categorical_features of PartitionGPRegressor"
-        + hint_of_dates([str(level) for level in levels])
     )
 
 
-def _said_of_text(name: str, levels: list[Level]) -> list[str]:
-    if all(map(_looks_like_a_number, levels)):
-        return [f"column {name!r} holds numbers as text: taken as {len(levels)} categories; convert them if they count"]
+def _said_of_text(name: str, levels: list[Level]) -> str:
     some = ", ".join(map(repr, levels[:_MOST_CATEGORIES_SAID])) + (", ..." if len(levels) > 5 else "")
     number = "a single category" if len(levels) == 1 else f"{len(levels)} categories"
-    return [f"column {name!r} holds text: taken as {number} ({some})"]
+    return f"column {name!r} holds text: taken as {number} ({some})"
 
 
 def _learned_as_read(name: str, cells: Cells, table: list[Cells]) -> _Column:
-    """A column that no one named as a category, with a warning where text is numbers, or ids, which are left out."""
+    """A column that no one named as a category; ids are left out with a warning."""
     column = _learned(name, cells)
-    if column.kind != TEXT:
-        return column
-    levels = column.levels or []
-    if misread := _misread(name, levels):
-        warnings.warn(misread, MisreadColumnWarning, stacklevel=level_of_caller())
-    elif are_ids(cells.values, [each.values for each in table]):
-        warnings.warn(_said_of_id(name, levels), UserWarning, stacklevel=level_of_caller())
+    if column.kind == TEXT and are_ids(cells.values, [each.values for each in table]):
+        warnings.warn(_said_of_id(name), UserWarning, stacklevel=level_of_caller())
         return _Column(name, ID)
     return column
-
-
-def _misread(name: str, levels: list[Level]) -> str:
-    """What is wrong where numbers came as text, as pandas reads them beside other texts, or with a unit."""
-    numbers = [str(level) for level in levels if _looks_like_a_number(level)]
-    units = {_unit_of(number) for number in numbers} - {""}
-    if len(numbers) < FEWEST_EXPLAINED or not explains(len(numbers), len(levels)) or len(units) > 1:
-        return ""
-    others = [str(level) for level in levels if not _looks_like_a_number(level)]
-    beside = f" beside {names_of(others[:_MOST_CATEGORIES_SAID])}" if others else ""
-    return (
-        f"column {name!r} holds numbers as text{beside}: taken as {len(levels)} categories. If they are numbers, "
-        "convert the column by pd.to_numeric(..., errors='coerce') after decimal commas are points and "
-        f"{names_of([*units]) if units else 'percent'} signs are off; if they are names, by .astype('category'), or "
-        "name it in categorical_features of PartitionGPRegressor"
-    )
-
-
-def _unit_of(number: str) -> str:
-    found = _WRITTEN_NUMBER.fullmatch(number.strip())
-    return "" if found is None else found["unit"] or ""
-
-
-def _looks_like_a_number(level: Level) -> bool:
-    try:
-        float(level)
-    except ValueError:
-        return _WRITTEN_NUMBER.fullmatch(str(level).strip()) is not None
-    return True

@@ -10,45 +10,37 @@ import pytest
 import torch
 
 from gpytorch_partition.command_line import model_file
-from gpytorch_partition.command_line.columns import Kind
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.model_file import FORMAT, SavedModel, load_model, save_model
 from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.tables import TableEncoder
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.randn(40, 2)
 TABLE = {"a": X[:, 0], "b": np.array(["red", "blue"] * 20, dtype=object)}
-KINDS = {"a": Kind("number", "decimal commas"), "b": Kind("text")}
+READER = TableEncoder().fit({**TABLE, "y": X[:, 0]})
 MODEL = PartitionGPRegressor("fast_cluster", 5, random_state=0).fit(TABLE, X[:, 0] + 0.3 * RANDOM.randn(40))
 
 
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "model.pt"
-    save_model(path, SavedModel(MODEL, KINDS, "y", "k"))
+    save_model(path, SavedModel(MODEL, READER, ["a", "b"], "y", "k"))
     return path
 
 
 def test_a_model_comes_back(path):
     model = load_model(path)
-    assert (model.kinds, model.target, model.id) == (KINDS, "y", "k")
+    assert (model.columns, model.target, model.id) == (["a", "b"], "y", "k")
+    assert model.reader.readings_ == READER.readings_
     new = {"a": np.array([0.5]), "b": np.array(["green"], dtype=object)}
     np.testing.assert_array_equal(model.regressor.predict(TABLE), MODEL.predict(TABLE))
     np.testing.assert_array_equal(model.regressor.predict(new), MODEL.predict(new))
 
 
-def test_a_file_of_version_1_is_read(path):
-    regressor = PartitionGPRegressor("mondrian", 5, random_state=0).fit(X, X[:, 0])
-    content = {"format": FORMAT.name, "format_version": 1, "columns": ["a", "b"], "target": "y"}
-    torch.save(content | {"regressor": regressor.to_state()}, path)  # as the first release wrote it
-    model = load_model(path)
-    assert (model.columns, model.target, model.id) == (["a", "b"], "y", None)
-    np.testing.assert_array_equal(model.regressor.predict(X), regressor.predict(X))
-
-
 def test_another_version_is_refused(path, monkeypatch):
     monkeypatch.setattr(model_file, "FORMAT", replace(FORMAT, version=1))
-    with pytest.raises(CommandError, match="of version 3, and this gpytorch_partition reads versions 1 to 1"):
+    with pytest.raises(CommandError, match="of version 4, and this gpytorch_partition reads versions 1 to 1"):
         load_model(path)
 
 
@@ -58,7 +50,7 @@ def test_a_truncated_file_is_refused(path):
         load_model(path)
 
 
-@pytest.mark.parametrize("missing", ["regressor", "columns", "target", "kinds", "id"])
+@pytest.mark.parametrize("missing", ["regressor", "columns", "target", "reader", "id"])
 def test_an_incomplete_file_is_refused(path, missing):
     content = torch.load(path, weights_only=True)
     del content[missing]

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel
-from gpytorch_partition.command_line.columns import NUMBER
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.model_file import FORMAT, load_model
 from gpytorch_partition.estimators import PartitionGPRegressor, saved_regressor
 from gpytorch_partition.files import FileFormat
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.models import feature_space_gp as counted
+from gpytorch_partition.tables import TableEncoder
 from tests.stored_models.files import read
 
 Content = dict[str, Any]
@@ -33,9 +33,10 @@ class Kind(NamedTuple):
 
 
 def _model_file(state: Content) -> Content:
-    num_columns = state["train_x"].shape[1] if state.get("encoder") is None else len(state["encoder"]["columns"])
-    names = [f"x{number}" for number in range(num_columns)]
-    return {"columns": names, "kinds": [(NUMBER, "")] * num_columns, "target": "y", "id": None, "regressor": state}
+    is_table = state.get("encoder") is not None
+    table = TABLE if is_table else {f"x{number}": Y for number in range(state["train_x"].shape[1])}
+    reader = TableEncoder().fit({**table, "y": Y}).to_state()
+    return {"columns": list(table), "reader": reader, "target": "y", "id": None, "regressor": state}
 
 
 def _predicted(path: Path) -> np.ndarray:

@@ -267,13 +267,12 @@ MODELS: dict[str, Change] = {
     "columns that are numbers": put("columns", value=[1, 2, 3, 4]),
     "columns of the same name": put("columns", value=["a", "a", "b", "c"]),
     "a column too many": put("columns", value=list("abcde")),
-    "kinds of other columns": put("kinds", value=[("number", "")]),
-    "unknown kinds": put("kinds", value=[("picture", "")] * 4),
-    "kinds that are empty": put("kinds", value=[()] * 4),
-    "an unknown notation": put("kinds", value=[("number", "roman")] * 4),
+    "columns that the reader does not know": put("columns", value=list("abcd")),
+    "a reader of dates alone": put("reader", "columns", 4, "kind", value="dates"),
+    "an unknown notation": put("reader", "columns", 0, "notation", value="roman"),
     "a target that is a number": put("target", value=3),
     "an id that is a number": put("id", value=3),
-    **{f"without {name}": without(name) for name in ("columns", "kinds", "target", "id", "regressor")},
+    **{f"without {name}": without(name) for name in ("columns", "reader", "target", "id", "regressor")},
     **{
         f"without {name} in the state": without("regressor", name)
         for name in ("parameters", "train_x", "train_y", "x_mean", "y_scale", "model", "parts", "noise", "n_iter")

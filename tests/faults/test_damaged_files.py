@@ -80,10 +80,10 @@ def test_pickles_are_told_from_damaged_files(saved, protocol, compress):
 
 
 def test_the_command_tells_it_on_one_line(tmp_path, capsys):
-    found, path, rows = cached_kind("mondrian"), tmp_path / "model.gp", tmp_path / "new.csv"
+    found, path, rows = cached_kind("table"), tmp_path / "model.gp", tmp_path / "new.csv"
     found.format.save(path, found.content)
     content = path.read_bytes()
-    rows.write_text("x0,x1,x2,x3\n1,2,3,4\n")
+    rows.write_text("size,color,town,day\n1,red,t2,2020-01-02\n")
     assert main(["predict", str(path), str(rows)]) == 0
     capsys.readouterr()
     for bit in _flips(content)[::10]:
