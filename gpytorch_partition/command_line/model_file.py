@@ -128,8 +128,7 @@ def _model(content: dict[str, Any]) -> SavedModel:
     names, target = content["columns"], content["target"]
     if not isinstance(target, str) or not isinstance(content["id"], str | None) or not isinstance(names, list):
         raise TypeError("expected names of columns that are texts")
-    kinds = dict(zip(reader.input_names_, reader.kinds_, strict=True))
-    if kinds.get(target) != NUMBERS or not {*names} <= {*kinds}:
+    if reader.kinds_.get(target) != NUMBERS or not {*names} <= {*reader.kinds_}:
         raise ValueError("expected a target of numbers, and columns that its reader knows")
     if len(set(names)) != len(names) or len(names) != regressor.n_features_in_:
         raise ValueError(f"expected different names of {regressor.n_features_in_} columns, got {len(names)}")

@@ -53,10 +53,10 @@ def read_new_rows(
     if is_id_required and id_column not in frame:
         problems.append(f"--id: {missing_names([str(id_column)], frame)}")
     raise_problems(path, problems)
-    kinds = dict(zip(reader.input_names_, reader.kinds_))
-    found = {name: frame[name] for name in (*columns, *optional) if name in frame}
+    for name in columns:
+        frame[name] = texts_of(frame[name]) if reader.kinds_[name] == TEXT else frame[name]
     try:
-        table, notes = reader.read({name: texts_of(e) if kinds[name] == TEXT else e for name, e in found.items()})
+        table, notes = reader.read({name: frame[name] for name in (*columns, *optional) if name in frame})
     except (TypeError, ValueError) as error:
         raise CommandError(f"{path}: {error}") from error
     _warn_of_unknown(reader, table)

@@ -124,7 +124,7 @@ class _Columns:
                 self.values = self.reader.fit_read(frame[[name for name in frame if name not in apart]])
         except (TypeError, ValueError) as error:
             raise CommandError(f"{path}: {error}") from error
-        self.kinds = dict(zip(self.reader.input_names_, self.reader.kinds_))
+        self.kinds = self.reader.kinds_
 
     def rows_that_count(self, path: Path) -> np.ndarray:
         """Return the numbers of the rows with a target and a weight above 0; raise an error for all that is wrong."""

@@ -116,7 +116,7 @@ class ReadsTables:
             names = getattr(self, "feature_names_in_", [f"x{number}" for number in range(matrix.shape[1])])
             constant = np.flatnonzero(is_constant)
         else:  # of a date all columns that it became; those of an empty one are none
-            names, sources = list(self.encoder_.input_names_), np.array(self.encoder_.sources_)
+            names, sources = list(self.encoder_.kinds_), np.array(self.encoder_.sources_)
             constant = np.setdiff1d(np.arange(len(names)), sources[~is_constant])
         self._constant_columns = tuple(str(names[number]) for number in constant) if len(matrix) > 1 else ()
         if self._constant_columns:

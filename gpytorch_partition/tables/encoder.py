@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,6 @@ from gpytorch_partition.tables.cells import (
     Level,
     as_array,
     names_of,
-    plain_level,
     read_cells,
 )
 from gpytorch_partition.tables.ids import are_ids
@@ -199,8 +197,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             >>> encoder.read_column(0, np.array(["0,5"]))
             array([0.5])
         """
-        check_is_fitted(self, "_columns")
-        return _of_fit(self._columns[number], values).values
+        return _of_fit(self._known[number], values).values
 
     def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
         """
@@ -209,26 +206,19 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :param X: Columns by name.
         :raises TypeError: If one is of another kind than in `fit`.
         """
-        check_is_fitted(self, "_columns")
-        pairs = [(column, _of_fit(column, X[column.name])) for column in self._columns if column.name in X]
+        pairs = [(column, _of_fit(column, X[column.name])) for column in self._known if column.name in X]
         notes = [note for column, cells in pairs for note in _said_of_new(column, cells)]
         return {column.name: cells.values for column, cells in pairs}, notes
 
     def _transformed(self, table: dict[str, Any]) -> np.ndarray:
-        blocks = []
-        for column, values in zip(self._columns, table.values()):
-            if column.kind not in LEFT_OUT:
-                cells = _of_fit(column, values)
-                blocks.append(_encoded(column, cells))
-                self._say_once(_said_of_new(column, cells))
-        return np.concatenate(blocks, axis=1)
-
-    def _say_once(self, messages: list[str]) -> None:
-        """In the log, since `fit`: tables of the same levels may come again and again, as in permutations."""
-        for message in messages:
+        """The matrix; the log has each message once, as tables of the same levels may come again and again."""
+        pairs = [(each, _of_fit(each, values)) for each, values in zip(self._columns, table.values())]
+        pairs = [(column, cells) for column, cells in pairs if column.kind not in LEFT_OUT]
+        for message in [note for column, cells in pairs for note in _said_of_new(column, cells)]:
             if message not in self._said:
                 self._said = self._said | {message}
                 logger.info("%s", message)
+        return np.concatenate([_encoded(column, cells) for column, cells in pairs], axis=1)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """
@@ -236,49 +226,38 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
         :param input_features: Ignored, as the names are known.
         """
-        check_is_fitted(self, "_columns")
-        return np.array([name for column in self._columns for name in _names(column)], dtype=object)
+        return np.array([name for column in self._known for name in _names(column)], dtype=object)
 
     @property
     def categories_(self) -> dict[int, list[Level]]:
         """The levels of each column of categories, by its number in the matrix."""
-        check_is_fitted(self, "_columns")
-        columns = [column for column in self._columns for _ in _names(column)]
-        return {
-            number: list(column.levels or [])
-            for number, column in enumerate(columns)
-            if column.kind in (TEXT, CATEGORY)
-        }
+        columns = [self._known[number] for number in self.sources_]
+        return {number: list(each.levels or []) for number, each in enumerate(columns) if each.kind in (TEXT, CATEGORY)}
 
     @property
-    def kinds_(self) -> list[str]:
-        """The kind of each column of the table, as :mod:`gpytorch_partition.tables.cells` calls them."""
-        check_is_fitted(self, "_columns")
-        return [column.kind for column in self._columns]
+    def kinds_(self) -> dict[str, str]:
+        """The kind of each column of the table by name, as :mod:`gpytorch_partition.tables.cells` calls them."""
+        return {column.name: column.kind for column in self._known}
 
     @property
     def readings_(self) -> dict[str, str]:
         """What each column of the table was read as, in a few words."""
-        check_is_fitted(self, "_columns")
-        return {column.name: _reading(column) for column in self._columns}
+        return {column.name: _reading(column) for column in self._known}
 
     @property
     def messages_(self) -> list[str]:
         """What was done that one should know, a sentence each."""
-        check_is_fitted(self, "_columns")
-        return [message for column in self._columns for message in _said(column)]
-
-    @property
-    def input_names_(self) -> list[str]:
-        """The names of the columns of the table."""
-        check_is_fitted(self, "_columns")
-        return [column.name for column in self._columns]
+        return [f"column {name!r}: {reading}" for name, reading in self.readings_.items() if reading != NUMBERS]
 
     @property
     def sources_(self) -> list[int]:
         """For each column of the matrix, the number of the column of the table that it was made from."""
+        return [number for number, column in enumerate(self._known) for _ in _names(column)]
+
+    @property
+    def _known(self) -> list[_Column]:
         check_is_fitted(self, "_columns")
-        return [number for number, column in enumerate(self._columns) for _ in _names(column)]
+        return self._columns
 
     # Tensors and plain values.
 
@@ -291,10 +270,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             >>> TableEncoder.from_state(encoder.to_state()).categories_
             {0: ['blue', 'red']}
         """
-        check_is_fitted(self, "_columns")
         names = getattr(self, "feature_names_in_", None)
         return {
-            "columns": [{**column._asdict(), "parts": list(column.parts)} for column in self._columns],
+            "columns": [{**column._asdict(), "parts": list(column.parts)} for column in self._known],
             "feature_names": None if names is None else [str(name) for name in names],
         }
 
@@ -347,8 +325,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         ]
         if {each.mark for each in cells if each.kind == NUMBERS} - {"", OPEN} == {","}:
             notations = [each for each in notations if each[0] == ","]
-            pairs = zip(cells, table.values())
-            cells = [as_read(raw, notations) if _is_open_number(each) else each for each, raw in pairs]
+            for number, raw in enumerate(table.values()):
+                if (cells[number].kind, cells[number].mark) == (NUMBERS, OPEN):
+                    cells[number] = as_read(raw, notations)
         for name, each in zip(table, cells):
             if each.mark == OPEN:
                 warnings.warn(_said_of_open(name, each), MisreadColumnWarning, stacklevel=level_of_caller())
@@ -411,13 +390,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if len(wanted) != len(names):
                 raise ValueError(f"expected categorical_features as {len(names)} flags, got {len(wanted)}")
             return {number for number, is_chosen in enumerate(wanted) if is_chosen}
-        known = {name: number for number, name in enumerate(names)}
-        numbers = {int(one) if isinstance(one, Integral) else known.get(str(one), -1) for one in wanted}
-        if unknown := [one for one in wanted if not isinstance(one, Integral) and one not in known]:
-            raise ValueError(f"expected categorical_features among {names_of(names)}, got {names_of(unknown)}")
-        if not numbers <= set(range(len(names))):
-            raise ValueError(f"expected categorical_features from 0 to {len(names) - 1}, got {sorted(numbers)}")
-        return numbers
+        known: dict[Any, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
+        if unknown := [one for one in wanted if one not in known]:
+            raise ValueError(
+                f"expected categorical_features among {names_of(names)}, or numbers of columns from 0 to "
+                f"{len(names) - 1}, got {names_of(unknown)}"
+            )
+        return {known[one] for one in wanted}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -494,16 +473,17 @@ def _as_category(cells: Cells, name: str) -> Cells:
     if cells.kind == ORDERED:
         return cells._replace(kind=CATEGORY)
     if cells.kind == NUMBERS:
-        _check_distinguishable(name, cells.values)
-        levels = [None if value != value else plain_level(_whole(value), name) for value in cells.values.tolist()]
+        if (largest := np.nanmax(np.abs(cells.values), initial=0.0)) >= 2**53:
+            raise ValueError(
+                f"expected numbers below 2**53 in {name!r} of categorical_features, got {largest:.17g}: float64 cannot "
+                "tell such numbers apart; make the column text"
+            )
+        numbers = cells.values.tolist()
+        levels = [None if x != x else int(x) if x.is_integer() else x for x in numbers]
         return Cells(CATEGORY, np.array(levels, dtype=object))
     if cells.kind == DATES:
         raise ValueError(f"expected numbers, text or categories in {name!r} of categorical_features, got dates")
     return cells
-
-
-def _is_open_number(cells: Cells) -> bool:
-    return cells.kind == NUMBERS and cells.mark == OPEN
 
 
 def _said_of_open(name: str, cells: Cells) -> str:
@@ -517,18 +497,6 @@ def _said_of_open(name: str, cells: Cells) -> str:
         f"column {name!r}: its dates are text, read as {cells.notation}, and could have the month first: convert it by "
         "pd.to_datetime(..., dayfirst=True) or dayfirst=False, or write dates as YYYY-MM-DD"
     )
-
-
-def _check_distinguishable(name: str, values: np.ndarray) -> None:
-    if (largest := np.nanmax(np.abs(values), initial=0.0)) >= 2**53:
-        raise ValueError(
-            f"expected numbers below 2**53 in {name!r} of categorical_features, got {largest:.17g}: float64 cannot "
-            "tell such numbers apart; make the column text"
-        )
-
-
-def _whole(value: float) -> int | float:
-    return int(value) if value.is_integer() else value
 
 
 def _learned(name: str, cells: Cells) -> _Column:
@@ -571,11 +539,8 @@ def _same_kind(cells: Cells, column: _Column) -> Cells:
         cells = as_in_fit(cells, notation, column.name)
     if cells.kind == EMPTY or cells.kind == column.kind or (cells.kind in LEVELS and column.kind in LEVELS):
         _check_comparable(cells, column)
-        if column.kind == DATES and cells.kind == DATES and (column.zone is None) != (cells.zone is None):
-            raise TypeError(f"expected dates with a time zone in both fit and here, or in neither, in {column.name!r}")
         return cells
-    has_numbers = any(not isinstance(level, str) for level in column.levels or [])
-    if cells.kind == NUMBERS and column.kind in LEVELS and has_numbers:
+    if cells.kind == NUMBERS and not all(isinstance(level, str) for level in column.levels or [""]):
         return _as_category(cells, column.name)
     written = f" ({written_in(column.notation)})" if column.notation else ""
     first = next((cell for cell in cells.values.tolist() if cell is not None), None)
@@ -587,11 +552,12 @@ def _same_kind(cells: Cells, column: _Column) -> Cells:
 
 
 def _check_comparable(cells: Cells, column: _Column) -> None:
-    """Refuse text where levels were numbers, or numbers where they were text: every level would be unknown."""
-    if cells.kind not in LEVELS or not column.levels:
-        return
-    here, before = ({isinstance(one, str) for one in some if one is not None} for some in (cells.values, column.levels))
-    if here and not here & before:
+    """Refuse dates on no clock among such on one, and levels all of which would be unknown, as text beside numbers."""
+    if DATES == cells.kind == column.kind and (column.zone is None) != (cells.zone is None):
+        raise TypeError(f"expected dates with a time zone in both fit and here, or in neither, in {column.name!r}")
+    levels = column.levels if cells.kind in LEVELS and column.levels else []
+    here = {isinstance(level, str) for level in cells.values if level is not None} if levels else set()
+    if here and here.isdisjoint(isinstance(level, str) for level in levels):
         got, wanted = ("text", "numbers") if True in here else ("numbers", "text")
         raise TypeError(
             f"expected categories that are {wanted} in column {column.name!r}, as in fit, got {got}: convert the "
@@ -607,8 +573,8 @@ def _encoded(column: _Column, cells: Cells) -> np.ndarray:
         _check_finite(column.name, cells.values)
         return cells.values[:, None]
     if column.kind == DATES:
-        parts = _calendar(cells.values)
-        return np.stack([_days(cells.values), *(parts[part] for part in column.parts)], axis=1)
+        days, parts = (cells.values - np.datetime64(0, "us")) / _DAY, _calendar(cells.values)
+        return np.stack([days, *(parts[part] for part in column.parts)], axis=1)
     codes = {level: float(code) for code, level in enumerate(column.levels or [])}
     return np.array([codes.get(level, np.nan) for level in cells.values.tolist()])[:, None]
 
@@ -616,10 +582,6 @@ def _encoded(column: _Column, cells: Cells) -> np.ndarray:
 def _names(column: _Column) -> list[str]:
     """The names of the columns of the matrix that a column of the table makes."""
     return [] if column.kind in LEFT_OUT else [column.name, *(f"{column.name}_{part}" for part in column.parts)]
-
-
-def _days(dates: np.ndarray) -> np.ndarray:
-    return (dates - np.datetime64(0, "us")) / _DAY
 
 
 def _calendar(dates: np.ndarray) -> dict[str, np.ndarray]:
@@ -640,30 +602,12 @@ def _reading(column: _Column) -> str:
     if column.kind in LEFT_OUT:
         return "left out: " + {EMPTY: "empty", ID: "another text in every row, as an id has"}[column.kind]
     if column.kind in LEVELS:
-        return f"{column.kind} of {len(column.levels or []):,} levels".replace(TEXT, CATEGORY)
+        return f"{CATEGORY if column.kind == TEXT else column.kind} of {len(column.levels or []):,} levels"
     is_usual = column.notation in ("", NUMBER_NOTATIONS[0]) and not column.is_open
-    shown = column.kind if is_usual else f"{column.kind} as {written_in(column.notation)}"
+    shown = column.kind + ("" if is_usual else f" as {written_in(column.notation)}")
+    shown += f" ({', '.join(['days', *column.parts])})" * (column.kind == DATES)
+    shown += f" on the clock of {column.zone}" if column.zone else ""
     return "; ".join(filter(None, [shown, "another notation fits as well" * column.is_open, column.note]))
-
-
-def _said(column: _Column) -> list[str]:
-    """What one should know about a column."""
-    found = []
-    if column.notation:
-        found.append(f"column {column.name!r}: {column.kind} as text, read as {written_in(column.notation)}")
-    if column.note:
-        found.append(f"column {column.name!r}: {column.note}")
-    if column.kind == EMPTY:
-        found.append(f"column {column.name!r} has no value and is left out")
-    if column.kind == ID:
-        found.append(_said_of_id(column.name))
-    if column.kind == DATES:
-        parts = ", ".join(["days since 1970-01-01", *column.parts])
-        zone = f" on the clock of {column.zone}" if column.zone else ""
-        found.append(f"column {column.name!r} holds dates: taken as {parts}{zone}")
-    if column.kind == TEXT and column.levels:
-        found.append(_said_of_text(column.name, column.levels))
-    return found
 
 
 def _said_of_new(column: _Column, cells: Cells) -> list[str]:
@@ -680,23 +624,14 @@ def _said_of_new(column: _Column, cells: Cells) -> list[str]:
     return [f"column {column.name!r}: fit did not learn {some}: taken for missing cells ({len(new):,} in all)"]
 
 
-def _said_of_id(name: str) -> str:
-    return (
-        f"column {name!r} has as many different texts as rows, as an id has, which tells nothing about other rows: "
-        "left out; .astype('category') keeps it, or categorical_features of PartitionGPRegressor"
-    )
-
-
-def _said_of_text(name: str, levels: list[Level]) -> str:
-    some = ", ".join(map(repr, levels[:_MOST_CATEGORIES_SAID])) + (", ..." if len(levels) > 5 else "")
-    number = "a single category" if len(levels) == 1 else f"{len(levels)} categories"
-    return f"column {name!r} holds text: taken as {number} ({some})"
-
-
 def _learned_as_read(name: str, cells: Cells, table: list[Cells]) -> _Column:
     """A column that no one named as a category; ids are left out with a warning."""
     column = _learned(name, cells)
-    if column.kind == TEXT and are_ids(cells.values, [each.values for each in table]):
-        warnings.warn(_said_of_id(name), UserWarning, stacklevel=level_of_caller())
-        return _Column(name, ID)
-    return column
+    if column.kind != TEXT or not are_ids(cells.values, [each.values for each in table]):
+        return column
+    warnings.warn(
+        f"column {name!r} has as many different texts as rows, as an id has, which tells nothing about other rows: "
+        "left out; .astype('category') keeps it, or categorical_features of PartitionGPRegressor",
+        stacklevel=level_of_caller(),
+    )
+    return _Column(name, ID)

@@ -91,7 +91,7 @@ class TestFitAndPredict:
         for data in files:
             assert fit("--categorical", "week", "code", data=data) == 0
             model = load_model("model.pt")
-            assert model.reader.kinds_ == ["dates", "text", "text", "text", "numbers"]
+            assert [*model.reader.kinds_.values()] == ["dates", "text", "text", "text", "numbers"]
             assert list(model.regressor.encoder_.categories_.values())[0] == sorted(set(days))
             for rows in files:
                 capsys.readouterr()
