@@ -36,7 +36,7 @@ class Dialect(NamedTuple):
     @classmethod
     def of_options(cls, options: Namespace) -> Dialect:
         """Return the dialect that options of a command say."""
-        return cls(options.sep, options.decimal, options.thousands, options.encoding, options.header)
+        return cls(**{name: getattr(options, name, None) for name in cls._fields})
 
 
 def read_frame(path: Path, dialect: Dialect = Dialect()) -> Any:  # noqa: B008 (a tuple)
