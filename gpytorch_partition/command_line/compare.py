@@ -6,9 +6,9 @@ import math
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_diabetes
@@ -45,33 +45,7 @@ FOLDER = "compare"  # where results go unless the user says
 _FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
 
 
-class Result(NamedTuple):
-    """A model's predictions for the test rows, in units of the target, and the seconds that they took."""
-
-    found: Judgement
-    seconds: float
-
-
-class Scores(NamedTuple):
-    """
-    A line of the table: RMSE, CRPS and the score of 90 % intervals in units of the target, NLPD in nats per row,
-    coverage as a share, each with its standard error over the test rows, and seconds.
-    """
-
-    model: str
-    rmse: float
-    rmse_error: float
-    nlpd: float
-    nlpd_error: float
-    crps: float
-    crps_error: float
-    interval_score_90: float
-    interval_score_90_error: float
-    coverage_90: float
-    coverage_90_error: float
-    seconds: float
-
-
+Line = dict[str, Any]  # of the table: a model's name, its scores with their standard errors, and its seconds
 Model = Callable[[Split], Judgement]
 
 
@@ -93,24 +67,24 @@ def compare(options: Namespace) -> None:
     say(data.notes, options.quiet)
     models = _models(split, options)
     _print_head(data, split)
-    results: dict[str, Result] = {}
-    scores = []
+    results: dict[str, Judgement] = {}
+    lines: list[Line] = []
     for number, (name, model) in enumerate(models.items(), 1):
-        if (result := _run(name, model, split, f"{number}/{len(models)} {name}")) is not None:
-            results[name] = result
-            scores.append(_scores(name, result, split))
-            _print_line(scores[-1])
+        found, seconds = _run(name, model, split, f"{number}/{len(models)} {name}")
+        if found is not None:
+            results[name] = found
+            lines.append(_scores(name, found, split) | {"seconds": seconds})
+            _print_line(lines[-1])
     if not results:
         raise CommandError("no model could be fitted, for the reasons above: there is nothing to write")
     _print_foot(split, models.keys())
-    _write(folder, data, split, scores, results, options.kernels)
+    _write(folder, data, split, lines, results, options.kernels)
 
 
 def _check_output(folder: Path, options: Namespace) -> None:
     check_folder(folder, "--output", options.output is not None)
-    if folder.is_dir():
-        for name in _FILES:
-            check_writable(folder / name, options.data)
+    for name in _FILES if folder.is_dir() else ():
+        check_writable(folder / name, options.data)
 
 
 def _data(options: Namespace) -> TrainingData:
@@ -119,47 +93,38 @@ def _data(options: Namespace) -> TrainingData:
     if options.data is not None:
         return read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
     diabetes = load_diabetes()
-    table = dict(zip(diabetes.feature_names, diabetes.data.T))
-    rows = np.arange(len(diabetes.target))
+    table, rows = dict(zip(diabetes.feature_names, diabetes.data.T)), np.arange(len(diabetes.target))
     return TrainingData(table, diabetes.target, "disease progression", TableEncoder().fit(table), rows)
 
 
 def _models(split: Split, options: Namespace) -> dict[str, Model]:
     """The models to compare, by name."""
-    size, seed = options.num_partitions, options.seed
-    budgets = {"auto": options.budget}
-    models: dict[str, Model] = {
-        kernel: _fitted_by(
-            PartitionGPRegressor(
-                kernel,
-                size,
-                random_state=seed,
-                budget=budgets.get(kernel),
-                categorical_features=split.categorical,
-            ),
-            options.quiet,
-            split.train_blocks if kernel == "auto" else {},
-        )
-        for kernel in options.kernels
-    }
+    models: dict[str, Model] = {kernel: _fitted_by(kernel, split, options) for kernel in options.kernels}
     if options.no_references:
         return models
-    models["random_forest"] = lambda split: random_forest(split, size, seed)
-    if len(split.train_y) <= MOST_ROWS_FOR_RBF:
-        models["rbf_ard"] = rbf_ard
-    return models
+    models["random_forest"] = lambda split: random_forest(split, options.num_partitions, options.seed)
+    return models | ({"rbf_ard": rbf_ard} if len(split.train_y) <= MOST_ROWS_FOR_RBF else {})
 
 
-def _fitted_by(regressor: PartitionGPRegressor, quiet: bool, blocks: Mapping[str, np.ndarray]) -> Model:
-    def distributions(split: Split) -> Judgement:
-        regressor.fit(split.train_X, split.train_y, split.train_weights, **blocks)
-        say(left_out(regressor), quiet)
+def _fitted_by(kernel: str, split: Split, options: Namespace) -> Model:
+    only_auto = (options.budget, split.train_blocks) if kernel == "auto" else (None, {})
+    regressor = PartitionGPRegressor(
+        kernel,
+        options.num_partitions,
+        random_state=options.seed,
+        budget=only_auto[0],
+        categorical_features=split.categorical,
+    )
+
+    def judged(split: Split) -> Judgement:
+        regressor.fit(split.train_X, split.train_y, split.train_weights, **only_auto[1])
+        say(left_out(regressor), options.quiet)
         return regressor.judge(split.test_X, split.test_y, split.test_weights)
 
-    return distributions
+    return judged
 
 
-def _run(name: str, model: Model, split: Split, doing: str) -> Result | None:
+def _run(name: str, model: Model, split: Split, doing: str) -> tuple[Judgement | None, float]:
     """
     A model's predictions, timed; its warnings begin with the model's title.
 
@@ -176,23 +141,26 @@ def _run(name: str, model: Model, split: Split, doing: str) -> Result | None:
         seconds = time.perf_counter() - start
     for warning in caught:
         warnings.warn(f"{TITLES[name]}: {warning.message}", warning.category, stacklevel=2)
-    return None if found is None else Result(found, seconds)
+    return found, seconds
 
 
-def _scores(name: str, result: Result, split: Split) -> Scores:
-    found, unit, weights = result.found, float(split.train_y.std()), split.test_weights
-    squared, error = mean_and_error((split.test_y - found.mean) ** 2, weights)
+def _scores(name: str, found: Judgement, split: Split) -> Line:
+    """
+    RMSE, CRPS and the score of 90 % intervals in units of the target, NLPD in nats per row, coverage as a share, each
+    with its standard error over the test rows.
+    """
+    squared, error = mean_and_error((split.test_y - found.mean) ** 2, split.test_weights)
     rmse = math.sqrt(squared)
-    return Scores(
-        name,
-        rmse,
-        error / (2 * rmse) if rmse > 0 else 0.0,
-        *mean_and_error(-found.log_density - math.log(unit), weights),
-        *mean_and_error(found.crps, weights),
-        *mean_and_error(found.interval_score, weights),
-        *mean_and_error((found.level <= 0.9).astype(float), weights),
-        result.seconds,
-    )
+    line = {"model": name, "rmse": rmse, "rmse_error": error / (2 * rmse) if rmse > 0 else 0.0}
+    measures = {
+        "nlpd": -found.log_density - math.log(split.train_y.std()),
+        "crps": found.crps,
+        "interval_score_90": found.interval_score,
+        "coverage_90": (found.level <= 0.9).astype(float),
+    }
+    for score, values in measures.items():
+        line[score], line[f"{score}_error"] = mean_and_error(values, split.test_weights)
+    return line
 
 
 def _print_head(data: TrainingData, split: Split) -> None:
@@ -203,12 +171,13 @@ def _print_head(data: TrainingData, split: Split) -> None:
     print(f"{'90 %':>7}{'':7}{'seconds':>9}", flush=True)
 
 
-def _print_line(line: Scores) -> None:
-    error = _written(line.rmse_error, 4 if line.rmse_error >= 100 else 2)
-    print(f"{TITLES[line.model]:<22}{_written(line.rmse, 4):>10} +- {error:<6}", end="")
-    print(f"{line.nlpd:>9.3f} +- {line.nlpd_error:<5.3f}", end="")
-    print(f"{_written(line.crps, 4):>10}{_written(line.interval_score_90, 4):>10}", end="")
-    print(f"{100 * line.coverage_90:>7.1f} +- {100 * line.coverage_90_error:<3.1f}{line.seconds:>9.1f}", flush=True)
+def _print_line(line: Line) -> None:
+    error = _written(line["rmse_error"], 4 if line["rmse_error"] >= 100 else 2)
+    covered, its_error = 100 * line["coverage_90"], 100 * line["coverage_90_error"]
+    print(f"{TITLES[line['model']]:<22}{_written(line['rmse'], 4):>10} +- {error:<6}", end="")
+    print(f"{line['nlpd']:>9.3f} +- {line['nlpd_error']:<5.3f}", end="")
+    print(f"{_written(line['crps'], 4):>10}{_written(line['interval_score_90'], 4):>10}", end="")
+    print(f"{covered:>7.1f} +- {its_error:<3.1f}{line['seconds']:>9.1f}", flush=True)
 
 
 def _written(number: float, digits: int) -> str:
@@ -217,33 +186,32 @@ def _written(number: float, digits: int) -> str:
 
 
 def _print_foot(split: Split, names: Container[str]) -> None:
-    deviation = _written(split.train_y.std(), 4)
     print(
-        f"\nRMSE: root mean squared error in units of the target, whose standard deviation is {deviation}.\n"
-        "NLPD: mean negative log predictive density of the targets divided by their standard deviation, nats per row.\n"
-        "CRPS: mean continuous ranked probability score, in units of the target, 0 at best.\n"
-        "interval: mean score of the 90 % interval, its width and 20 times what a target is outside by, same units.\n"
-        "90 %: percentage of test rows within the central 90 % interval (90 is right). Seconds: fit and predictions.\n"
-        "+-: standard error over the test rows, in table.csv for CRPS and interval too. All models predict the same\n"
-        "rows, so differences vary less."
+        f"\nRMSE, CRPS and the mean score of 90 % intervals are in units of the target, whose standard deviation is "
+        f"{_written(split.train_y.std(), 4)};\nNLPD in nats a row, of the targets divided by it: less is better. 90 %: "
+        "percentage of test rows within that interval.\n+-: standard error over the test rows, which are the same for "
+        "all models, so that differences vary less."
     )
     if split.test_weights is not None:
         print("All scores are averages over test rows by their weights, which divide the variance of each row's noise.")
-    if "random_forest" not in names:
-        return
-    same = "the same for every row" if split.test_weights is None else "divided by the root of the row's weight"
-    print(f"The random forest's standard deviation is that of its out-of-bag errors, {same}.")
-    if "rbf_ard" not in names:
-        print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
+    if "random_forest" in names:
+        print("The random forest's standard deviation is that of its out-of-bag errors (over the root of the weight).")
+        if "rbf_ard" not in names:
+            print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
 
 def _write(
-    folder: Path, data: TrainingData, split: Split, scores: list[Scores], results: dict[str, Result], kernels: list[str]
+    folder: Path,
+    data: TrainingData,
+    split: Split,
+    lines: list[Line],
+    results: dict[str, Judgement],
+    kernels: list[str],
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save_table(folder / _FILES[0], Scores._fields, scores)
+    save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
     names = [f"{name}_{kind}" for name in results for kind in ("mean", "std", "lower_90", "upper_90")]
-    columns = [column for result in results.values() for column in result.found[:4]]
+    columns = [column for found in results.values() for column in found[:4]]
     rows: dict[str, Any] = {"row": data.rows[split.test_rows]}
     if data.ids is not None:
         rows[str(data.id)] = [data.ids[row] for row in split.test_rows]
@@ -257,9 +225,9 @@ def _write(
     print(", plot.png")
 
 
-def _plot(path: Path, target: str, split: Split, results: dict[str, Result], kernels: list[str]) -> None:
-    predictions = {TITLES[name]: results[name].found for name in kernels if name in results}
-    references = {TITLES[name]: result.found for name, result in results.items() if name not in kernels}
+def _plot(path: Path, target: str, split: Split, results: dict[str, Judgement], kernels: list[str]) -> None:
+    predictions = {TITLES[name]: results[name] for name in kernels if name in results}
+    references = {TITLES[name]: found for name, found in results.items() if name not in kernels}
     sizes = f"{len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
     title = f"Exact Gaussian processes with random partition kernels: {sizes}"
     figure = plot_comparison(
