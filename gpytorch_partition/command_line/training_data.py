@@ -93,9 +93,7 @@ def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -
         counted = everything.rows_that_count(path)
         kept = everything.without_copies(counted)
         columns = everything if len(kept) == len(frame) else _Columns(path, frame.iloc[kept], roles, dialect)
-    features, notes = columns.features(path), everything.notes_of_rows(counted)
-    if len(kept) < len(counted):
-        notes.append(told_of_copies(len(counted) - len(kept), len(counted)))
+    features = columns.features(path)
     return TrainingData(
         features,
         columns.values[roles.target],
@@ -104,7 +102,7 @@ def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -
         kept,
         roles.id,
         None if roles.id is None else texts_of(frame[roles.id]).fillna("").iloc[kept].tolist(),
-        [*notes, columns.told()],
+        [*everything.notes_of_rows(counted, kept), columns.told()],
         None if roles.weight is None else columns.values[roles.weight],
         columns.blocks(),
         [name for name in features if columns.kinds[name] in LEVELS] or None,
@@ -115,9 +113,9 @@ class _Columns:
     """The columns of a file as they are read, and what they are for."""
 
     def __init__(self, path: Path, frame: Any, roles: Roles, dialect: Dialect) -> None:
-        apart = {*roles.dropped, roles.id, roles.groups} - {roles.time}
         self.frame, self.roles = frame, roles
         self.reader = TableEncoder(list(roles.categorical), dialect.decimal, dialect.thousands)
+        apart = {*roles.dropped, roles.id, roles.groups} - {roles.time}
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the table of columns says it
@@ -125,123 +123,109 @@ class _Columns:
         except (TypeError, ValueError) as error:
             raise CommandError(f"{path}: {error}") from error
         self.kinds = self.reader.kinds_
+        others = {roles.target, roles.weight, *roles.dropped}
+        self.candidates = [name for name in self.values if name not in others]
 
     def rows_that_count(self, path: Path) -> np.ndarray:
         """Return the numbers of the rows with a target and a weight above 0; raise an error for all that is wrong."""
-        target, weight = self.roles.target, self.roles.weight
-        problems = self._wrong_target()
-        known = ~_missing(self.values[target])
-        if weight is not None:
-            problems += self._wrong_weights(known)
-            known = known & (self.values[weight] > 0) if not problems else known
-        problems += self._wrong_blocks(known)
-        names = [name for name in self.values if self.kinds[name] == NUMBERS]
-        raise_problems(path, problems + [told for name in names for told in _huge(name, self.values[name])])
+        known, weight = ~_missing(self.values[self.roles.target]), self.roles.weight
+        problems = [*self._wrong_target(known), *self._wrong_weights(known)]
+        if weight is not None and not problems:
+            known = known & (self.values[weight] > 0)
+        huge = [_huge(name, values) for name, values in self.values.items() if self.kinds[name] == NUMBERS]
+        raise_problems(path, [*problems, *self._wrong_blocks(known), *filter(None, huge)])
         if known.sum() < FEWEST_TRAINING_ROWS:
-            what = "a target" if weight is None else "a target and a weight above 0"
+            what = "a target" + " and a weight above 0" * (weight is not None)
             raise CommandError(f"{path}: {known.sum()} rows have {what}, but learning takes {FEWEST_TRAINING_ROWS}")
         return np.flatnonzero(known)
-
-    def notes_of_rows(self, counted: np.ndarray) -> list[str]:
-        """Return which rows are left out, but for copies."""
-        known, is_counted = ~_missing(self.values[self.roles.target]), np.zeros(len(self.frame), dtype=bool)
-        is_counted[counted] = True
-        told = {
-            f"without a target ({self.roles.target!r})": ~known,
-            f"of weight 0 ({self.roles.weight!r})": known & ~is_counted,
-        }
-        return [f"{each.sum():,} rows {what} left out: {_rows(each)}" for what, each in told.items() if each.any()]
 
     def without_copies(self, rows: np.ndarray) -> np.ndarray:
         """Return those of some rows that are no copies of others, where copies matter."""
         reasons, y = self.reasons(rows), self.values[self.roles.target]
-        cells = [_codes(self.values[name][rows]) for name in self._features() if name not in reasons]
+        cells = [_codes(self.values[name][rows]) for name in self.candidates if name not in reasons]
         kept = rows_without_copies(np.column_stack(cells), y[rows]) if cells else None
         return rows if kept is None else rows[kept]
+
+    def reasons(self, rows: Any = slice(None)) -> dict[str, str]:
+        """Return why columns tell nothing about other rows, for those that do not."""
+        readings, is_left_out = self.reader.readings_, {name: self.kinds[name] in LEFT_OUT for name in self.candidates}
+        found = {
+            name: readings[name] if is_left_out[name] else _reason_against(name, self.values[name][rows])
+            for name in self.candidates
+        }
+        return {name: reason for name, reason in found.items() if reason}
 
     def features(self, path: Path) -> Table:
         """Return the columns to learn from."""
         reasons = self.reasons()
-        if not (found := {name: self.values[name] for name in self._features() if name not in reasons}):
+        if not (found := {name: self.values[name] for name in self.candidates if name not in reasons}):
             told = [f"column {name!r}: {reason}" for name, reason in reasons.items()]
-            raise_problems(path, ["; ".join(["no column is left to learn from", *told])])
+            raise CommandError(f"{path}: {'; '.join(['no column is left to learn from', *told])}")
         return found
-
-    def _features(self) -> list[str]:
-        others = {self.roles.target, self.roles.weight, *self.roles.dropped}
-        return [name for name in self.values if name not in others]
-
-    def reasons(self, rows: Any = slice(None)) -> dict[str, str]:
-        """Return why columns tell nothing about other rows, for those that do not."""
-        readings, reasons = self.reader.readings_, {}
-        for name in self._features():
-            if self.kinds[name] in LEFT_OUT:
-                reasons[name] = readings[name]
-            elif reason := _reason_against(name, self.values[name][rows]):
-                reasons[name] = f"left out: {reason}"
-        return reasons
 
     def blocks(self) -> dict[str, np.ndarray]:
         """Return what estimators are given of the column of groups, whose cells are names, or of times."""
         if self.roles.groups is not None:
-            return {"groups": np.array(texts_of(self.frame[self.roles.groups]).tolist(), dtype=object)}
+            return {"groups": texts_of(self.frame[self.roles.groups]).to_numpy(dtype=object)}
         return {} if self.roles.time is None else {"time": self.values[self.roles.time]}
+
+    def notes_of_rows(self, counted: np.ndarray, kept: np.ndarray) -> list[str]:
+        """Return which rows are left out."""
+        known, is_light = ~_missing(self.values[self.roles.target]), np.ones(len(self.frame), dtype=bool)
+        is_light[counted] = False
+        told = {
+            f"without a target ({self.roles.target!r})": ~known,
+            f"of weight 0 ({self.roles.weight!r})": known & is_light,
+        }
+        notes = [f"{each.sum():,} rows {what} left out: {_rows(each)}" for what, each in told.items() if each.any()]
+        num_copies = len(counted) - len(kept)
+        return [*notes, *([told_of_copies(num_copies, len(counted))] if num_copies else [])]
 
     def told(self) -> str:
         """Return a table of what each column was read as."""
-        roles, reasons = self.roles, self.reasons()
-        told = {**dict.fromkeys(map(str, self.frame), "left out: dropped"), **self.reader.readings_}
-        told |= reasons
-        uses = {roles.target: "the target", roles.weight: "the weight", roles.time: "the time"}
-        told |= {name: f"{told[name]} ({use})" for name, use in uses.items() if name is not None}
-        told |= {
-            name: use for name, use in {roles.id: "the id", roles.groups: "the groups"}.items() if name is not None
-        }
+        roles = self.roles
+        told = {**dict.fromkeys(self.frame, "left out: dropped"), **self.reader.readings_, **self.reasons()}
+        uses = {roles.target: "the target", roles.weight: "the weight", roles.time: "the time", roles.id: "the id"}
+        for name, use in {**uses, roles.groups: "the groups"}.items():
+            if name is not None:
+                told[name] = f"{told[name]} ({use})" if name in self.values else use
         width = max(map(len, told))
         return "\n  ".join(["columns were read as", *(f"{name:{width}}  {what}" for name, what in told.items())])
 
-    def _wrong_target(self) -> list[str]:
+    def _wrong_target(self, known: np.ndarray) -> list[str]:
         name, kind = self.roles.target, self.kinds[self.roles.target]
-        values = self.values[name][~_missing(self.values[name])]
+        values = self.values[name][known]
         if not len(values):
             return [f"the target {name!r} is empty in all rows: name the column to predict by --target"]
         if kind == DATES:
             return [f"the target {name!r} holds dates: give a number, such as days since one of them"]
         if kind != NUMBERS:
-            texts = texts_of(self.frame[name]).to_numpy(dtype=object)
-            return [f"the target {name!r} holds text: {told_of_odd(odd_targets(texts), len(values), _REMEDIES)}"]
-        if np.ptp(values) == 0:
-            return [f"the target {name!r} is always {values[0]:g}: there is nothing to learn"]
-        return []
+            odd = odd_targets(texts_of(self.frame[name]).to_numpy(dtype=object))
+            return [f"the target {name!r} holds text: {told_of_odd(odd, len(values), _REMEDIES)}"]
+        return [f"the target {name!r} is always {values[0]:g}: there is nothing to learn"] * int(np.ptp(values) == 0)
 
     def _wrong_weights(self, known: np.ndarray) -> list[str]:
-        name = str(self.roles.weight)
+        if (name := self.roles.weight) is None:
+            return []
         if (kind := self.kinds[name]) != NUMBERS:
             return [f"--weight: column {name!r} holds {kind}, and weights are numbers from 0"]
-        values = self.values[name]
+        values, remedy = self.values[name], "give a weight above 0, or 0 to leave the row out"
         wrong = {"is empty": np.isnan(values) & known, "is negative": (values < 0) & known}
-        told = [
-            f"--weight: column {name!r} {what} in {_rows(each)}: give a weight above 0, or 0 to leave the row out"
-            for what, each in wrong.items()
-            if each.any()
-        ]
+        told = [f"{what} in {_rows(each)}: {remedy}" for what, each in wrong.items() if each.any()]
         if not told and not (values[known] > 0).any():
-            told.append(f"--weight: column {name!r} is 0 in all rows with a target: no row is left to learn from")
-        return told
+            told = ["is 0 in all rows with a target: no row is left to learn from"]
+        return [f"--weight: column {name!r} {what}" for what in told]
 
     def _wrong_blocks(self, known: np.ndarray) -> list[str]:
         for role, values in self.blocks().items():
             name = getattr(self.roles, role)
             if role == "time" and self.kinds[name] not in (NUMBERS, DATES):
                 return [f"--time: column {name!r} holds {self.kinds[name]}, and times are numbers or dates"]
+            what = f"--{role}: column {name!r}"
             if (missing := _missing(values) & known).any():
-                return [
-                    f"--{role}: column {name!r} is empty in {_rows(missing)}: fill these cells in, or drop the rows"
-                ]
+                return [f"{what} is empty in {_rows(missing)}: fill these cells in, or drop the rows"]
             if len(set(values[known].tolist())) < 3:
-                return [
-                    f"--{role}: column {name!r} has fewer than three values, too few to hold some out: leave {role} out"
-                ]
+                return [f"{what} has fewer than three values, too few to hold some out: leave {role} out"]
         return []
 
 
@@ -269,11 +253,11 @@ def _wrong_names(frame: Any, roles: Roles) -> list[str]:
             problems.append(f"{option}: {missing_names(missing, frame)}")
         if option != "--target" and roles.target in names:
             problems.append(f"{option}: {roles.target!r} is the target already; name other columns")
-    others = {*roles.dropped, roles.id}
+    others = {*roles.dropped, roles.id, roles.groups}
     if twice := [name for name in roles.categorical if name in others]:
-        problems.append(f"--categorical: {listed(twice)} is left out by --drop or --id; name other columns")
+        problems.append(f"--categorical: {listed(twice)} is left out by --drop, --id or --groups; name other columns")
     if roles.weight is not None and roles.weight in (*others, *roles.categorical):
-        problems.append(f"--weight: {roles.weight!r} is named by --drop, --id or --categorical too; it is no feature")
+        problems.append(f"--weight: {roles.weight!r} is named by another option too; it is no feature")
     return problems
 
 
@@ -288,21 +272,21 @@ def _rows(mask: np.ndarray) -> str:
     return f"row{'s' * (len(numbers) > 1)} {listed(numbers)} (from 0)"
 
 
-def _huge(name: str, values: np.ndarray) -> list[str]:
+def _huge(name: str, values: np.ndarray) -> str:
     try:
         check_magnitudes(values[:, None], f"column {name!r}")
     except ValueError as error:
-        return [str(error)]
-    return []
+        return str(error)
+    return ""
 
 
 def _reason_against(name: str, values: np.ndarray) -> str:
     if _missing(values).any():
         return ""
     if (values == values[0]).all():
-        return f"always {values[:1].tolist()[0]!r:.40}"
+        return f"left out: always {values[:1].tolist()[0]!r:.40}"
     counts = values.dtype == np.float64 and values[0] in (0, 1) and bool((np.diff(values) == 1).all())
-    return "it counts the rows (rename it to keep it)" if counts and _COUNTERS.fullmatch(name) else ""
+    return "left out: it counts the rows (rename it to keep it)" if counts and _COUNTERS.fullmatch(name) else ""
 
 
 def _codes(values: np.ndarray) -> np.ndarray:

@@ -329,7 +329,7 @@ class TestWeights:
             ("0", rows(19, "{i},1,{i}.5"), {}, "19 rows have a target and a weight above 0"),
             ("1", "", {"weight": "v"}, "--weight: no column is called 'v'"),
             ("1", "", {"weight": "y"}, "'y' is the target already"),
-            ("1", "", {"id": "w"}, "named by --drop, --id or --categorical too"),
+            ("1", "", {"id": "w"}, "'w' is named by another option too"),
         ],
     )
     def test_columns_that_cannot_be_weights(self, file, cell, more, roles, message):
