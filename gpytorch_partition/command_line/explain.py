@@ -10,6 +10,7 @@ import numpy as np
 
 from gpytorch_partition.command_line.errors import CommandError, say
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
+from gpytorch_partition.command_line.new_rows import read_new_rows
 from gpytorch_partition.command_line.outputs import INSTALL, check_folder, check_writable, has_matplotlib, save_figure
 from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.estimators.importance import Importance
@@ -57,7 +58,8 @@ def _check_output(folder: Path, options: Namespace) -> None:
 
 
 def _rows(model: SavedModel, options: Namespace) -> Rows:
-    found = model.new_rows(Path(options.data), Dialect.of_options(options), optional=[model.target])
+    dialect = Dialect.of_options(options)
+    found = read_new_rows(Path(options.data), model.reader, model.columns, dialect, optional=[model.target])
     say(found.notes, options.quiet)
     some = np.random.RandomState(0).permutation(found.num_rows)[:_MOST_ROWS]
     if len(some) < found.num_rows:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpytorch_partition.command_line.errors import CommandError
-from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows
+from gpytorch_partition.command_line.new_rows import read_new_rows
 from gpytorch_partition.command_line.outputs import cannot_write
-from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.command_line.training_data import Table
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.files import DamagedFileError, FileFormat
@@ -50,29 +48,10 @@ class SavedModel(NamedTuple):
         :param path: A file, in which the target need not be.
         :raises CommandError: If the file cannot be read; or with all that is wrong in it.
         """
-        rows = self.new_rows(Path(path))
+        rows = read_new_rows(Path(path), self.reader, self.columns)
         for note in rows.notes:
             logger.info("%s", note)
         return rows.table
-
-    def new_rows(
-        self,
-        path: Path,
-        dialect: Dialect = Dialect(),  # noqa: B008 (a tuple)
-        id_column: str | None = None,
-        optional: Sequence[str] = (),
-    ) -> NewRows:
-        """
-        Return the rows of a file with their ids.
-
-        :param path: The file.
-        :param dialect: How it is written.
-        :param id_column: The column that names the rows. (Default: None, that of the fit, where the file has it.)
-        :param optional: Columns that are read as well, where the file has them.
-        :raises CommandError: As :meth:`read`.
-        """
-        name, is_required = id_column or self.id, id_column is not None
-        return read_new_rows(path, self.reader, self.columns, dialect, optional, name, is_required)
 
 
 def save_model(path: Path, model: SavedModel) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpytorch_partition.command_line.errors import CommandError, listed, raise_problems
 from gpytorch_partition.command_line.table_files import Dialect, read_frame, texts_of
@@ -45,7 +45,7 @@ def read_new_rows(
     :raises CommandError: If the file cannot be read; or with all that is wrong: missing columns, columns of another
         kind.
     """
-    frame = read_frame(path, dialect)
+    frame = read_frame(path, dialect, id_column)
     problems = []
     if missing := [name for name in columns if name not in frame]:
         told = missing_names(missing, frame, ", which the model was fitted to")
@@ -66,13 +66,12 @@ def read_new_rows(
 
 def _warn_of_unknown(reader: TableEncoder, table: Table) -> None:
     """Warn of columns none of whose categories the model knows: they may be other ones, or written otherwise."""
-    names: Any = reader.get_feature_names_out()
+    names = reader.get_feature_names_out()
     for place, levels in reader.categories_.items():
-        given = {value for value in table.get(names[place], ()) if value is not None}
+        given = {*table.get(names[place], ())} - {None}
         if given and given.isdisjoint(levels):
             warnings.warn(
                 f"column {names[place]!r} has no category that the model knows (such as {listed(levels[:5])}): give "
                 "the column that is meant, written as in the file that the model was fitted to",
-                UserWarning,
                 stacklevel=2,
             )

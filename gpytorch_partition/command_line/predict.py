@@ -13,7 +13,7 @@ from linear_operator.utils.errors import NanError, NotPSDError
 
 from gpytorch_partition.command_line.errors import CommandError, say
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
-from gpytorch_partition.command_line.new_rows import NewRows
+from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows
 from gpytorch_partition.command_line.outputs import check_writable, save_table, write_table
 from gpytorch_partition.command_line.table_files import Dialect
 
@@ -28,11 +28,13 @@ def predict(options: Namespace) -> None:
     if options.output is not None:
         check_writable(Path(options.output), options.data, options.model)
     model = load_model(Path(options.model))
-    rows = model.new_rows(Path(options.data), Dialect.of_options(options), id_column=options.id)
+    id_column, is_required = options.id or model.id, options.id is not None
+    dialect = Dialect.of_options(options)
+    rows = read_new_rows(Path(options.data), model.reader, model.columns, dialect, (), id_column, is_required)
     say(rows.notes, options.quiet)
     columns = _predictions(model, rows, options)
     if rows.ids is not None:
-        columns = {str(options.id or model.id): rows.ids, **columns}
+        columns = {str(id_column): rows.ids, **columns}
     if options.output is None:
         write_table(sys.stdout, list(columns), zip(*columns.values()))
         return

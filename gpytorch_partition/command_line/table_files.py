@@ -39,13 +39,14 @@ class Dialect(NamedTuple):
         return cls(**{name: getattr(options, name, None) for name in cls._fields})
 
 
-def read_frame(path: Path, dialect: Dialect = Dialect()) -> Any:  # noqa: B008 (a tuple)
+def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None = None) -> Any:  # noqa: B008 (a tuple)
     """
     Return the columns of a file as a data frame: of text files and workbooks as texts, None where a cell is missing.
 
     :param path: A parquet file (`.parquet`, `.pq`), an Excel workbook (`.xlsx`), or a text file, which may be
         compressed (`.gz`, `.bz2`, `.xz`, `.zip`).
     :param dialect: How it is written.
+    :param id_column: The column whose cells stay as they are.
     :raises CommandError: If it cannot be read, has no rows, or names two columns alike.
     """
     _need(path, "pandas")
@@ -55,14 +56,20 @@ def read_frame(path: Path, dialect: Dialect = Dialect()) -> Any:  # noqa: B008 (
         if path.suffix.lower() in (".parquet", ".pq"):
             frame = _of_parquet(path)
         else:
-            frame = _of_workbook(path, dialect) if path.suffix.lower() == ".xlsx" else _of_text(path, dialect)
-            frame = frame.apply(lambda column: column.str.strip())
-            is_row = ~((frame == "") | (frame == frame.columns.astype(str))).all(axis=1)  # nor the header once more
-            frame = frame.mask(frame.isin(_MARKS), None)[is_row]
+            read = _of_workbook if path.suffix.lower() == ".xlsx" else _of_text
+            frame = _with_holes(read(path, dialect), id_column)
         frame.columns = [str(name) for name in frame.columns]
     if not len(frame):
         raise CommandError(f"{path} has a header but no rows")
     return frame.reset_index(drop=True)
+
+
+def _with_holes(frame: Any, id_column: str | None) -> Any:
+    """Rows of texts, without empty ones and the header once more, and without cells that stand for missing ones."""
+    frame.columns = [str(name) for name in frame.columns]
+    stripped = frame.apply(lambda column: column if column.name == id_column else column.str.strip())
+    is_row = ~((stripped == "") | (stripped == frame.columns)).all(axis=1)
+    return stripped.mask(stripped.isin({name: _MARKS for name in frame if name != id_column}), None)[is_row]
 
 
 def _need(path: Path, *modules: str) -> None:

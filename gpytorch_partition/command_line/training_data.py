@@ -85,7 +85,7 @@ def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -
         is not of numbers or constant, fewer than 20 rows, infinite numbers, weights that are none.
     """
     with ticking(f"reading {path}"):
-        frame = read_frame(path, dialect)
+        frame = read_frame(path, dialect, roles.id)
         raise_problems(path, _wrong_names(frame, roles))
         for name in roles.categorical:
             frame[name] = texts_of(frame[name])

@@ -138,10 +138,10 @@ def training_data(path, target="y", dialect=Dialect(), **roles):  # noqa: B008
 
 class TestRoles:
     def test_the_target_is_apart_and_ids_are_as_they_are_written(self, file):
-        data = training_data(file("a,y,b\n" + rows(20, "{i},{i}.5,00{i}x")), id="b")
+        data = training_data(file("a,y,b\n" + rows(20, "{i},{i}.5,00{i}x") + "7,9.25,NA\n"), id="b")
         assert list(data.table) == ["a"]
-        np.testing.assert_array_equal(data.y, np.arange(20) + 0.5)
-        assert data.ids[:2] == ["000x", "001x"]
+        np.testing.assert_array_equal(data.y, [*(np.arange(20) + 0.5), 9.25])
+        assert data.ids[::20] == ["000x", "NA"]
 
     def test_rows_without_a_target_are_left_out_and_said(self, file):
         data = training_data(file("a,y\n5,\n" + rows(20) + "6,NA\n"))
