@@ -245,10 +245,11 @@ def _values_of(X: Any, number: int, kind: str) -> np.ndarray:
 
 
 def _dated(values: np.ndarray, number: int, kind: str, encoder: Any) -> np.ndarray:
-    """Dates and times of day that are text as values, between which there are others."""
+    """Numbers and dates that are text as values, between which there are others."""
     if kind not in (NUMBERS, DATES) or not len(values) or not isinstance(values[0], str):
         return values
-    values = encoder.read_column(number, values)
+    name = list(encoder.kinds_)[number]
+    values = encoder.read({name: values})[0][name]
     return values[values == values]
 
 

@@ -183,28 +183,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """The same of a table whose names an estimator has checked, as it speaks of itself in errors."""
         return self._transformed(self._checked_mapping(X, False) if isinstance(X, Mapping) else _columns_of(X))
 
-    def read_column(self, number: int, values: Any) -> np.ndarray:
-        """
-        A column of other rows as `fit` has read it: numbers, dates or levels.
-
-        :param number: Its number in the table.
-        :param values: Its cells.
-        :raises TypeError: If they are of another kind than in `fit`.
-        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
-
-        Example:
-            >>> encoder = TableEncoder().fit({"price": np.array(["1.234,50 €", "7 €"])})
-            >>> encoder.read_column(0, np.array(["0,5"]))
-            array([0.5])
-        """
-        return _of_fit(self._known[number], values).values
-
     def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
         """
         Some columns of other rows as `fit` has read them, and what was taken for missing cells.
 
         :param X: Columns by name.
         :raises TypeError: If one is of another kind than in `fit`.
+        :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
+
+        Example:
+            >>> encoder = TableEncoder().fit({"price": np.array(["1.234,50 €", "7 €"])})
+            >>> encoder.read({"price": np.array(["0,5", "none"])})
+            ({'price': array([0.5, nan])}, [])
         """
         pairs = [(column, _of_fit(column, X[column.name])) for column in self._known if column.name in X]
         notes = [note for column, cells in pairs for note in _said_of_new(column, cells)]

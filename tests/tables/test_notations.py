@@ -117,10 +117,10 @@ class TestEncoder:
         torch.save(encoder.to_state(), file)
         file.seek(0)
         for each in (encoder, TableEncoder.from_state(torch.load(file, weights_only=True))):
-            found = each.read_column(0, np.array(["03/04/2024", "2024-03-05", "13/04/2024", "n/a"], dtype=object))
+            found = each.read({"a": np.array(["03/04/2024", "2024-03-05", "13/04/2024", "n/a"], dtype=object)})[0]["a"]
             assert found[:2].tolist() == pd.to_datetime(["2024-03-04", "2024-03-05"]).to_pydatetime().tolist()
             assert np.isnat(found[2:]).all()
-            np.testing.assert_array_equal(each.read_column(1, np.array(["2.000 €", "7", "x"])), [2000, 7, NAN])
+            np.testing.assert_array_equal(each.read({"n": np.array(["2.000 €", "7", "x"])})[0]["n"], [2000, 7, NAN])
             assert each.readings_["n"] == "numbers as 1.234,5 €"
             with pytest.raises(TypeError, match=r"expected dates \(%m/%d/%Y\) in column 'a', .* text \('soon'\)"):
                 each.transform(pd.DataFrame({"a": ["soon"], "n": [None]}))
@@ -138,10 +138,9 @@ class TestEncoder:
             assert TableEncoder(decimal=",").fit_read({"a": open_numbers})["a"].tolist() == [1234, 2500]
             assert TableEncoder(thousands=" ").fit_read({"a": open_numbers})["a"].tolist() == [1.234, 2.5]
             encoder = TableEncoder().fit({"a": open_numbers, "b": sure})
-        assert encoder.read_column(0, open_numbers).tolist() == [1234, 2500]
-        assert encoder.read({"a": open_numbers})[1] == [
-            "column 'a': '1.234' is read as 1234, since numbers were 1.234,5 in fit"
-        ]
+        found, notes = encoder.read({"a": open_numbers})
+        assert found["a"].tolist() == [1234, 2500]
+        assert notes == ["column 'a': '1.234' is read as 1234, since numbers were 1.234,5 in fit"]
         with pytest.raises(ValueError, match="expected different marks"):
             TableEncoder(decimal=",", thousands=",").fit({"a": sure})
 
