@@ -7,6 +7,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Container
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from gpytorch_partition.command_line.outputs import (
     save_table,
 )
 from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, random_forest, rbf_ard
-from gpytorch_partition.command_line.split import Split, split_rows
+from gpytorch_partition.command_line.split import split_rows
 from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.command_line.training_data import Roles, TrainingData, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
@@ -46,7 +47,7 @@ _FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
 
 
 Line = dict[str, Any]  # of the table: a model's name, its scores with their standard errors, and its seconds
-Model = Callable[[Split], Judgement]
+Model = Callable[[TrainingData, TrainingData], Judgement]  # of rows to learn from and rows to predict
 
 
 def compare(options: Namespace) -> None:
@@ -63,22 +64,22 @@ def compare(options: Namespace) -> None:
     folder = Path(options.output or FOLDER)
     _check_output(folder, options)
     data = _data(options)
-    split = split_rows(data, options.test_size, options.seed)
+    train, test = split_rows(data, options.test_size, options.seed)
     say(data.notes, options.quiet)
-    models = _models(split, options)
-    _print_head(data, split)
+    models = _models(train, options)
+    _print_head(train, test)
     results: dict[str, Judgement] = {}
     lines: list[Line] = []
     for number, (name, model) in enumerate(models.items(), 1):
-        found, seconds = _run(name, model, split, f"{number}/{len(models)} {name}")
+        found, seconds = _run(name, partial(model, train, test), f"{number}/{len(models)} {name}")
         if found is not None:
             results[name] = found
-            lines.append(_scores(name, found, split) | {"seconds": seconds})
+            lines.append(_scores(name, found, train, test) | {"seconds": seconds})
             _print_line(lines[-1])
     if not results:
         raise CommandError("no model could be fitted, for the reasons above: there is nothing to write")
-    _print_foot(split, models.keys())
-    _write(folder, data, split, lines, results, options.kernels)
+    _print_foot(train, test, models.keys())
+    _write(folder, train, test, lines, results, options.kernels)
 
 
 def _check_output(folder: Path, options: Namespace) -> None:
@@ -97,34 +98,34 @@ def _data(options: Namespace) -> TrainingData:
     return TrainingData(table, diabetes.target, "disease progression", TableEncoder().fit(table), rows)
 
 
-def _models(split: Split, options: Namespace) -> dict[str, Model]:
+def _models(train: TrainingData, options: Namespace) -> dict[str, Model]:
     """The models to compare, by name."""
-    models: dict[str, Model] = {kernel: _fitted_by(kernel, split, options) for kernel in options.kernels}
+    models: dict[str, Model] = {kernel: _fitted_by(kernel, train, options) for kernel in options.kernels}
     if options.no_references:
         return models
-    models["random_forest"] = lambda split: random_forest(split, options.num_partitions, options.seed)
-    return models | ({"rbf_ard": rbf_ard} if len(split.train_y) <= MOST_ROWS_FOR_RBF else {})
+    models["random_forest"] = lambda train, test: random_forest(train, test, options.num_partitions, options.seed)
+    return models | ({"rbf_ard": rbf_ard} if len(train.y) <= MOST_ROWS_FOR_RBF else {})
 
 
-def _fitted_by(kernel: str, split: Split, options: Namespace) -> Model:
-    only_auto = (options.budget, split.train_blocks) if kernel == "auto" else (None, {})
+def _fitted_by(kernel: str, train: TrainingData, options: Namespace) -> Model:
+    only_auto = (options.budget, train.blocks) if kernel == "auto" else (None, {})
     regressor = PartitionGPRegressor(
         kernel,
         options.num_partitions,
         random_state=options.seed,
         budget=only_auto[0],
-        categorical_features=split.categorical,
+        categorical_features=train.categorical,
     )
 
-    def judged(split: Split) -> Judgement:
-        regressor.fit(split.train_X, split.train_y, split.train_weights, **only_auto[1])
+    def judged(train: TrainingData, test: TrainingData) -> Judgement:
+        regressor.fit(train.table, train.y, train.weights, **only_auto[1])
         say(left_out(regressor), options.quiet)
-        return regressor.judge(split.test_X, split.test_y, split.test_weights)
+        return regressor.judge(test.table, test.y, test.weights)
 
     return judged
 
 
-def _run(name: str, model: Model, split: Split, doing: str) -> tuple[Judgement | None, float]:
+def _run(name: str, model: Callable[[], Judgement], doing: str) -> tuple[Judgement | None, float]:
     """
     A model's predictions, timed; its warnings begin with the model's title.
 
@@ -134,7 +135,7 @@ def _run(name: str, model: Model, split: Split, doing: str) -> tuple[Judgement |
     with warnings.catch_warnings(record=True) as caught, ticking(doing):
         start = time.perf_counter()
         try:
-            found = model(split)
+            found = model()
         except Exception as error:
             reason = str(error).partition("\n")[0] or "without a reason"
             warnings.warn(f"left out, since it failed: {reason} ({type(error).__name__})", RuntimeWarning, stacklevel=2)
@@ -144,29 +145,29 @@ def _run(name: str, model: Model, split: Split, doing: str) -> tuple[Judgement |
     return found, seconds
 
 
-def _scores(name: str, found: Judgement, split: Split) -> Line:
+def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData) -> Line:
     """
     RMSE, CRPS and the score of 90 % intervals in units of the target, NLPD in nats per row, coverage as a share, each
     with its standard error over the test rows.
     """
-    squared, error = mean_and_error((split.test_y - found.mean) ** 2, split.test_weights)
+    squared, error = mean_and_error((test.y - found.mean) ** 2, test.weights)
     rmse = math.sqrt(squared)
     line = {"model": name, "rmse": rmse, "rmse_error": error / (2 * rmse) if rmse > 0 else 0.0}
     measures = {
-        "nlpd": -found.log_density - math.log(split.train_y.std()),
+        "nlpd": -found.log_density - math.log(train.y.std()),
         "crps": found.crps,
         "interval_score_90": found.interval_score,
         "coverage_90": (found.level <= 0.9).astype(float),
     }
     for score, values in measures.items():
-        line[score], line[f"{score}_error"] = mean_and_error(values, split.test_weights)
+        line[score], line[f"{score}_error"] = mean_and_error(values, test.weights)
     return line
 
 
-def _print_head(data: TrainingData, split: Split) -> None:
-    num_train, num_test = len(split.train_y), len(split.test_y)
-    new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in data.blocks)
-    print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows{new}, {len(data.table)} columns\n")
+def _print_head(train: TrainingData, test: TrainingData) -> None:
+    num_train, num_test = len(train.y), len(test.y)
+    new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
+    print(f"{train.target}: {num_train:,} training rows, {num_test:,} test rows{new}, {len(train.table)} columns\n")
     print(f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}", end="")
     print(f"{'90 %':>7}{'':7}{'seconds':>9}", flush=True)
 
@@ -185,14 +186,14 @@ def _written(number: float, digits: int) -> str:
     return f"{number:,.0f}" if 1e4 <= number < 1e8 else f"{number:.{digits}g}"
 
 
-def _print_foot(split: Split, names: Container[str]) -> None:
+def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) -> None:
     print(
         f"\nRMSE, CRPS and the mean score of 90 % intervals are in units of the target, whose standard deviation is "
-        f"{_written(split.train_y.std(), 4)};\nNLPD in nats a row, of the targets divided by it: less is better. 90 %: "
+        f"{_written(train.y.std(), 4)};\nNLPD in nats a row, of the targets divided by it: less is better. 90 %: "
         "percentage of test rows within that interval.\n+-: standard error over the test rows, which are the same for "
         "all models, so that differences vary less."
     )
-    if split.test_weights is not None:
+    if test.weights is not None:
         print("All scores are averages over test rows by their weights, which divide the variance of each row's noise.")
     if "random_forest" in names:
         print("The random forest's standard deviation is that of its out-of-bag errors (over the root of the weight).")
@@ -202,8 +203,8 @@ def _print_foot(split: Split, names: Container[str]) -> None:
 
 def _write(
     folder: Path,
-    data: TrainingData,
-    split: Split,
+    train: TrainingData,
+    test: TrainingData,
     lines: list[Line],
     results: dict[str, Judgement],
     kernels: list[str],
@@ -212,25 +213,25 @@ def _write(
     save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
     names = [f"{name}_{kind}" for name in results for kind in ("mean", "std", "lower_90", "upper_90")]
     columns = [column for found in results.values() for column in found[:4]]
-    rows: dict[str, Any] = {"row": data.rows[split.test_rows]}
-    if data.ids is not None:
-        rows[str(data.id)] = [data.ids[row] for row in split.test_rows]
-    known = {"target": split.test_y} | ({} if split.test_weights is None else {"weight": split.test_weights})
+    rows: dict[str, Any] = {"row": test.rows} | ({} if test.ids is None else {str(test.id): test.ids})
+    known = {"target": test.y} | ({} if test.weights is None else {"weight": test.weights})
     save_table(folder / _FILES[1], [*rows, *known, *names], zip(*rows.values(), *known.values(), *columns))
     print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
     if not has_matplotlib():
         print(f"\nFor the plot, install matplotlib: {INSTALL}")
         return
-    _plot(folder / _FILES[2], data.target, split, results, kernels)
+    _plot(folder / _FILES[2], train, test, results, kernels)
     print(", plot.png")
 
 
-def _plot(path: Path, target: str, split: Split, results: dict[str, Judgement], kernels: list[str]) -> None:
+def _plot(
+    path: Path, train: TrainingData, test: TrainingData, results: dict[str, Judgement], kernels: list[str]
+) -> None:
     predictions = {TITLES[name]: results[name] for name in kernels if name in results}
     references = {TITLES[name]: found for name, found in results.items() if name not in kernels}
-    sizes = f"{len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
+    sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows"
     title = f"Exact Gaussian processes with random partition kernels: {sizes}"
     figure = plot_comparison(
-        split.test_y, predictions, references, title=title, target=target, sample_weight=split.test_weights
+        test.y, predictions, references, title=title, target=train.target, sample_weight=test.weights
     )
     save_figure(path, figure)

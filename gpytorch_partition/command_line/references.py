@@ -13,7 +13,7 @@ from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.command_line.split import Split
+from gpytorch_partition.command_line.training_data import TrainingData
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.tables import TableEncoder, view_in_folds
@@ -21,21 +21,21 @@ from gpytorch_partition.tables import TableEncoder, view_in_folds
 MOST_ROWS_FOR_RBF = 3_000
 
 
-def random_forest(split: Split, num_trees: int, seed: int) -> Judgement:
+def random_forest(train: TrainingData, test: TrainingData, num_trees: int, seed: int) -> Judgement:
     """
     Judge a random forest of scikit-learn; its standard deviation is that of its out-of-bag errors, the same for every
     row, or divided by the root of the row's weight.
     """
-    encoder, weights = TableEncoder(split.categorical), split.train_weights
-    x = torch.from_numpy(encoder.fit_transform(split.train_X))
+    encoder, weights = TableEncoder(train.categorical), train.weights
+    x = torch.from_numpy(encoder.fit_transform(train.table))
     sizes = {place: len(levels) for place, levels in encoder.categories_.items()}
-    view, rows = view_in_folds(x, sizes, torch.from_numpy(split.train_y), np.random.RandomState(seed))
+    view, rows = view_in_folds(x, sizes, torch.from_numpy(train.y), np.random.RandomState(seed))
     forest = RandomForestRegressor(num_trees, oob_score=True, random_state=seed)
-    forest.fit(view(rows).numpy(), split.train_y, weights)
-    of_weight_1 = _deviation(split.train_y - forest.oob_prediction_, weights)
-    std = of_weight_1 / np.sqrt(np.ones(len(split.test_y)) if split.test_weights is None else split.test_weights)
-    new = view(torch.from_numpy(encoder.transform(split.test_X))).numpy()
-    return Judgement.gaussian(split.test_y, forest.predict(new), std)
+    forest.fit(view(rows).numpy(), train.y, weights)
+    of_weight_1 = _deviation(train.y - forest.oob_prediction_, weights)
+    std = of_weight_1 / np.sqrt(np.ones(len(test.y)) if test.weights is None else test.weights)
+    new = view(torch.from_numpy(encoder.transform(test.table))).numpy()
+    return Judgement.gaussian(test.y, forest.predict(new), std)
 
 
 def _deviation(errors: np.ndarray, weights: np.ndarray | None) -> float:
@@ -43,14 +43,14 @@ def _deviation(errors: np.ndarray, weights: np.ndarray | None) -> float:
     return float(np.sqrt(np.mean(errors**2 if weights is None else weights * errors**2)))
 
 
-def rbf_ard(split: Split) -> Judgement:
+def rbf_ard(train: TrainingData, test: TrainingData) -> Judgement:
     """Judge an exact GP with a squared exponential kernel and a lengthscale per column, by Cholesky factorization."""
     dense = linear_operator.settings.max_cholesky_size(MOST_ROWS_FOR_RBF)
     with settings.iterative(), dense, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*trained by L-BFGS")  # it has lengthscales: nothing to correct
-        regressor = PartitionGPRegressor(_new_rbf, dtype="float64", categorical_features=split.categorical)
-        regressor.fit(split.train_X, split.train_y, split.train_weights)
-        return regressor.judge(split.test_X, split.test_y, split.test_weights)
+        regressor = PartitionGPRegressor(_new_rbf, dtype="float64", categorical_features=train.categorical)
+        regressor.fit(train.table, train.y, train.weights)
+        return regressor.judge(test.table, test.y, test.weights)
 
 
 def _new_rbf(x: Tensor, y: Tensor) -> Kernel:

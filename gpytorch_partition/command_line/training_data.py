@@ -66,9 +66,16 @@ class TrainingData(NamedTuple):
     blocks: Mapping[str, np.ndarray] = MappingProxyType({})  # N groups or times, as `fit` takes them
     categorical: Sequence[str] | None = None  # names of the features that are categories
 
-    def chosen(self, rows: np.ndarray) -> Table:
-        """Return the features of some rows, given by their numbers."""
-        return {name: values[rows] for name, values in self.table.items()}
+    def at(self, rows: np.ndarray) -> TrainingData:
+        """Return some of the rows, given by their numbers."""
+        return self._replace(
+            table={name: values[rows] for name, values in self.table.items()},
+            y=self.y[rows],
+            rows=self.rows[rows],
+            ids=None if self.ids is None else [self.ids[row] for row in rows],
+            weights=None if self.weights is None else self.weights[rows],
+            blocks={role: values[rows] for role, values in self.blocks.items()},
+        )
 
 
 def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -> TrainingData:  # noqa: B008 (a tuple)
