@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 import warnings
 import zlib
 from argparse import Namespace
@@ -21,6 +22,7 @@ _DELIMITERS = (",", ";", "\t", "|")
 _ENCODINGS = ("utf-8-sig", "cp1252")
 _ROWS_TRIED = 100  # by which the delimiter is found
 _DAMAGED = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, BadZipFile, RuntimeError, LookupError)
+_NUMBER = re.compile(r"\s*[-+]?\d+[.,]?\d*(e[-+]?\d+)?\s*", re.IGNORECASE)
 _MARKS = sorted({written for mark in MARKS for written in (mark, mark.upper(), mark.title(), "NaN", "NaT")})
 
 
@@ -81,20 +83,16 @@ def _need(path: Path, *modules: str) -> None:
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
     """Tell what is wrong with a file as an error of the user's."""
+    from pandas.errors import ParserWarning  # that cells of long lines are left out
+
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", category=_parser_warning())
+            warnings.simplefilter("error", category=ParserWarning)
             yield
     except FileNotFoundError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}") from error
-    except (*_DAMAGED, _parser_warning()) as error:
+    except (*_DAMAGED, ParserWarning) as error:
         raise CommandError(f"cannot read {path}: {' '.join(str(error).split())}") from error
-
-
-def _parser_warning() -> type[Warning]:
-    from pandas.errors import ParserWarning
-
-    return ParserWarning
 
 
 def _of_parquet(path: Path) -> Any:
@@ -154,15 +152,7 @@ def _num_cells(read: Any, header: int) -> int:
 def _check_header(names: Sequence[str]) -> None:
     if twice := sorted({name for name in names if name and names.count(name) > 1}):
         raise ValueError(f"more than one column is named {listed(twice)}: rename all but one")
-    if all(_is_number(name) for name in names):
+    if all(_NUMBER.fullmatch(name) for name in names):
         raise ValueError(
             "it begins with numbers, expected the names of the columns: say by --header which line has them, or none"
         )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
