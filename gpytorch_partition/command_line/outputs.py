@@ -1,4 +1,4 @@
-"""What commands write: tables and pictures, which replace others when they are whole, and checks before any work."""
+"""Tables and pictures that commands write, which replace others when they are whole, and checks before any work."""
 
 from __future__ import annotations
 

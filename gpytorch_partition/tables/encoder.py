@@ -162,7 +162,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @all_or_nothing
     def fit_read(self, X: Any) -> dict[str, np.ndarray]:
-        """The columns of the table that is learned as they are read: numbers, dates, or levels (None is missing)."""
+        """Learn the columns of a table, and return them as they are read: numbers, dates, or levels and None."""
         return {column.name: cells.values for cells, column in zip(self._learn(X), self._columns)}
 
     def transform(self, X: Any) -> np.ndarray:
@@ -185,7 +185,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
         """
-        Some columns of other rows as `fit` has read them, and what was taken for missing cells.
+        Return some columns of other rows as `fit` has read them, and notes of cells that were taken for missing.
 
         :param X: Columns by name.
         :raises TypeError: If one is of another kind than in `fit`.
@@ -231,7 +231,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     @property
     def readings_(self) -> dict[str, str]:
-        """What each column of the table was read as, in a few words."""
+        """Return what each column of the table was read as, in a few words."""
         return {column.name: _reading(column) for column in self._known}
 
     @property

@@ -50,7 +50,9 @@ class _Found(NamedTuple):
 
 def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
     """
-    A column of text as numbers or dates, if all of its texts are such in one notation, or all but a few among many.
+    Read a column of text as numbers or dates, if all of its texts are such in one notation, or all but a few of many.
+
+    Use it on the rows that are learned from; :func:`as_in_fit` reads others.
 
     :param cells: Text.
     :param notations: The notations of numbers that may be; the first of those that read most texts is taken.
@@ -67,8 +69,9 @@ def as_read(cells: Cells, notations: Sequence[str] = NUMBER_NOTATIONS) -> Cells:
 
 def as_in_fit(cells: Cells, notation: str, name: str) -> Cells:
     """
-    Text of new rows as numbers or dates in the notation of `fit`, whatever the other rows are; dates as ISO has them,
-    too.
+    Read text of new rows as numbers or dates in the notation of `fit`, and dates as ISO has them.
+
+    Use it so that a row is read alike whatever the other rows are.
 
     :param cells: Text, which it stays where none of it is read.
     :param notation: What :func:`as_read` has found.
@@ -99,18 +102,18 @@ def as_in_fit(cells: Cells, notation: str, name: str) -> Cells:
 
 
 def is_of_dates(notation: str) -> bool:
-    """Whether a notation is one of dates."""
+    """Return whether a notation is one of dates."""
     return notation in DATE_NOTATIONS
 
 
 def is_of_numbers(notation: str) -> bool:
-    """Whether a notation is one of numbers."""
+    """Return whether a notation is one of numbers."""
     return notation[:2] in NUMBER_NOTATIONS and notation[2:] in ("", *_SIGNS)
 
 
 def written_in(notation: str) -> str:
     """
-    A notation as people know it.
+    Return a notation as people know it.
 
     Example:
         >>> written_in(",.€"), written_in("ISO8601"), written_in("%d.%m.%Y")
