@@ -294,10 +294,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         table = self._checked(X, reset=True)
         chosen = self._chosen(list(table))
         cells = self._cells({name: read_cells(values, name) for name, values in table.items()}, chosen)
-        self._columns = [
-            _learned(name, each) if number in chosen else _learned_as_read(name, each, cells)
-            for number, (name, each) in enumerate(zip(table, cells))
-        ]
+        self._columns = [_learned(name, each) for name, each in zip(table, cells)]
+        self._leave_ids_out(cells, chosen)
         self._said = frozenset()
         if all(column.kind in LEFT_OUT for column in self._columns):
             raise ValueError(
@@ -305,6 +303,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 "texts as rows) only: make columns that are no ids categories, by .astype('category')"
             )
         return cells
+
+    def _leave_ids_out(self, cells: list[Cells], chosen: set[int]) -> None:
+        """Take columns that no one named as a category, and that name rows, for ids, with a warning."""
+        for number, column in enumerate(self._columns):
+            if number in chosen or column.kind != TEXT or not are_ids(cells[number].values, [e.values for e in cells]):
+                continue
+            self._columns[number] = _Column(column.name, ID)
+            warnings.warn(
+                f"column {column.name!r} has as many different texts as rows, as an id has, which tells nothing about "
+                "other rows: left out; .astype('category') keeps it, or categorical_features of PartitionGPRegressor",
+                stacklevel=level_of_caller(),
+            )
 
     def _cells(self, table: Mapping[str, Cells], chosen: set[int]) -> list[Cells]:
         """Columns as categories where they are chosen, and others with their text read; open numbers as sure ones."""
@@ -320,7 +330,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                     cells[number] = as_read(raw, notations)
         for name, each in zip(table, cells):
             if each.mark == OPEN:
-                warnings.warn(_said_of_open(name, each), MisreadColumnWarning, stacklevel=level_of_caller())
+                other = (
+                    "the other decimal mark" if each.kind == NUMBERS else "the month first (pd.to_datetime reads both)"
+                )
+                told = f"its {each.kind} are text, read as {written_in(each.notation)}, and could have {other}"
+                warnings.warn(
+                    f"column {name!r}: {told}: convert the column, so that it can be read in one way only",
+                    MisreadColumnWarning,
+                    stacklevel=level_of_caller(),
+                )
         return cells
 
     def _notations(self) -> list[str]:
@@ -476,19 +494,6 @@ def _as_category(cells: Cells, name: str) -> Cells:
     return cells
 
 
-def _said_of_open(name: str, cells: Cells) -> str:
-    """That a column can be read in two ways, and what to do."""
-    if cells.kind == NUMBERS:
-        return (
-            f"column {name!r}: its numbers are text, read as {written_in(cells.notation)}, and could have the other "
-            "decimal mark: convert it to numbers, or say which mark is that of decimals"
-        )
-    return (
-        f"column {name!r}: its dates are text, read as {cells.notation}, and could have the month first: convert it by "
-        "pd.to_datetime(..., dayfirst=True) or dayfirst=False, or write dates as YYYY-MM-DD"
-    )
-
-
 def _learned(name: str, cells: Cells) -> _Column:
     column = _Column(name, cells.kind, cells.levels, (), cells.zone, cells.notation, cells.mark == OPEN, cells.note)
     if cells.kind == NUMBERS:
@@ -612,16 +617,3 @@ def _said_of_new(column: _Column, cells: Cells) -> list[str]:
     unseen = sorted(set(map(str, new)))
     some = names_of(unseen[:_MOST_CATEGORIES_SAID]) + (", ..." if len(unseen) > _MOST_CATEGORIES_SAID else "")
     return [f"column {column.name!r}: fit did not learn {some}: taken for missing cells ({len(new):,} in all)"]
-
-
-def _learned_as_read(name: str, cells: Cells, table: list[Cells]) -> _Column:
-    """A column that no one named as a category; ids are left out with a warning."""
-    column = _learned(name, cells)
-    if column.kind != TEXT or not are_ids(cells.values, [each.values for each in table]):
-        return column
-    warnings.warn(
-        f"column {name!r} has as many different texts as rows, as an id has, which tells nothing about other rows: "
-        "left out; .astype('category') keeps it, or categorical_features of PartitionGPRegressor",
-        stacklevel=level_of_caller(),
-    )
-    return _Column(name, ID)
