@@ -21,8 +21,6 @@ def fit(options: Namespace) -> None:
     :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
     :raises CommandError: If the data cannot be used, or the model file cannot be written.
     """
-    from pandas import Series  # with a name, which plots and summaries tell
-
     path = Path(options.model)
     check_writable(path, options.data)
     data = read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
@@ -38,6 +36,8 @@ def fit(options: Namespace) -> None:
         budget=options.budget,
         categorical_features=data.categorical,
     )
+    from pandas import Series  # whose name plots and summaries tell
+
     start = time.perf_counter()
     regressor.fit(data.table, Series(data.y, name=data.target), data.weights, **data.blocks)
     seconds = time.perf_counter() - start

@@ -113,9 +113,9 @@ def _numbers(column: Any) -> Cells:
     return _kept(NUMBERS, column.to_numpy(dtype=np.float64, na_value=np.nan), sparse)
 
 
-def _kept(kind: str, values: np.ndarray, note: str = "") -> Cells:
-    is_empty = kind == NUMBERS and len(values) > 0 and bool(np.isnan(values).all())
-    return Cells(EMPTY if is_empty else kind, values, note=note)
+def _kept(kind: str, values: np.ndarray, note: str = "", zone: str | None = None) -> Cells:
+    is_empty = kind != TEXT and len(values) > 0 and bool((values != values).all())
+    return Cells(EMPTY if is_empty else kind, values, note=note, zone=zone)
 
 
 def _dates(column: Any, zone: str | None) -> Cells:
@@ -123,9 +123,10 @@ def _dates(column: Any, zone: str | None) -> Cells:
     column = _without_arrow(column)
     own = getattr(column.dtype, "tz", None)
     if own is None:
-        return _kept_dates(np.asarray(column, "datetime64[us]"), None)
+        return _kept(DATES, np.asarray(column, "datetime64[us]"))
     zone = str(own) if zone is None else zone
-    return _kept_dates(np.asarray(column.dt.tz_convert(zone).dt.tz_localize(None), "datetime64[us]"), zone)
+    values = np.asarray(column.dt.tz_convert(zone).dt.tz_localize(None), "datetime64[us]")
+    return _kept(DATES, values, zone=zone)
 
 
 def _without_arrow(dates: Any) -> Any:
@@ -134,10 +135,6 @@ def _without_arrow(dates: Any) -> Any:
         return dates
     zone = getattr(dates.dtype.pyarrow_dtype, "tz", None)
     return dates.astype("datetime64[us]" if zone is None else f"datetime64[us, {zone}]")
-
-
-def _kept_dates(values: np.ndarray, zone: str | None) -> Cells:
-    return Cells(EMPTY if len(values) and np.isnat(values).all() else DATES, values, zone=zone)
 
 
 def _category(column: Any, name: str) -> Cells:

@@ -599,6 +599,12 @@ class TestMistakes:
         assert stop.value.code == 2
         assert "usage: python -m gpytorch_partition" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("command", ["compare data.csv --target y", "fit data.csv --target y --model m.gp"])
+    def test_without_pandas_the_extra_is_named(self, folder, capsys, monkeypatch, command):
+        monkeypatch.setitem(sys.modules, "pandas", None)
+        assert main(command.split()) == 2
+        assert 'is read by pandas: pip install "gpytorch_partition[tables]"\n' in capsys.readouterr().err
+
     @pytest.mark.parametrize("interval", ["90", "90%"])
     def test_percentages_are_told_as_probabilities(self, capsys, interval):
         with pytest.raises(SystemExit):
