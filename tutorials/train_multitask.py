@@ -10,7 +10,7 @@ from sklearn.model_selection import train_test_split
 
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.new_rows import read_new_rows
-from gpytorch_partition.command_line.roles import Roles, read_training_data
+from gpytorch_partition.command_line.training_data import Roles, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 
 
@@ -19,8 +19,9 @@ def read(path, targets):
     if len(set(targets)) < 2:
         raise CommandError("expected two targets or more: the command fit is for one")
     each = [read_training_data(path, Roles(name, dropped=[*{*targets} - {name}])) for name in targets]
-    print("features:", ", ".join(f"{name} ({kind.name})" for name, kind in each[0].kinds.items()))
-    rows = read_new_rows(path, each[0].kinds, None, is_required=False)  # those without the first target, too
+    reader, names = each[0].reader, list(each[0].table)
+    print("features:", ", ".join(f"{name} ({reader.readings_[name]})" for name in names))
+    rows = read_new_rows(path, reader, names)  # those without the first target, too
     y = np.full((rows.num_rows, len(targets)), np.nan)
     for column, found in zip(y.T, each):
         column[found.rows] = found.y

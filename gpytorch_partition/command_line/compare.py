@@ -6,30 +6,33 @@ import math
 import time
 import warnings
 from argparse import Namespace
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_diabetes
 
-from gpytorch_partition.command_line.columns import NUMBER, Kind
-from gpytorch_partition.command_line.errors import (
-    CommandError,
-    check_empty,
+from gpytorch_partition.command_line.errors import CommandError, say
+from gpytorch_partition.command_line.fit import left_out
+from gpytorch_partition.command_line.outputs import (
+    INSTALL,
     check_folder,
     check_writable,
+    has_matplotlib,
+    save_figure,
+    save_table,
 )
-from gpytorch_partition.command_line.notes import left_out, say
-from gpytorch_partition.command_line.pictures import INSTALL, has_matplotlib, save_figure
 from gpytorch_partition.command_line.references import MOST_ROWS_FOR_RBF, random_forest, rbf_ard
-from gpytorch_partition.command_line.roles import Roles, TrainingData, read_training_data
-from gpytorch_partition.command_line.split import Split, split_rows
-from gpytorch_partition.command_line.tables import save_table
+from gpytorch_partition.command_line.split import split_rows
+from gpytorch_partition.command_line.table_files import Dialect
+from gpytorch_partition.command_line.training_data import Roles, TrainingData, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 from gpytorch_partition.plots import plot_comparison
 from gpytorch_partition.progress import ticking
+from gpytorch_partition.tables import TableEncoder
 
 TITLES = {
     "auto": "default model (auto)",
@@ -43,34 +46,8 @@ FOLDER = "compare"  # where results go unless the user says
 _FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
 
 
-class Result(NamedTuple):
-    """A model's predictions for the test rows, in units of the target, and the seconds that they took."""
-
-    found: Judgement
-    seconds: float
-
-
-class Scores(NamedTuple):
-    """
-    A line of the table: RMSE, CRPS and the score of 90 % intervals in units of the target, NLPD in nats per row,
-    coverage as a share, each with its standard error over the test rows, and seconds.
-    """
-
-    model: str
-    rmse: float
-    rmse_error: float
-    nlpd: float
-    nlpd_error: float
-    crps: float
-    crps_error: float
-    interval_score_90: float
-    interval_score_90_error: float
-    coverage_90: float
-    coverage_90_error: float
-    seconds: float
-
-
-Model = Callable[[Split], Judgement]
+Line = dict[str, Any]  # of the table: a model's name, its scores with their standard errors, and its seconds
+Model = Callable[[TrainingData, TrainingData], Judgement]  # of rows to learn from and rows to predict
 
 
 def compare(options: Namespace) -> None:
@@ -87,80 +64,68 @@ def compare(options: Namespace) -> None:
     folder = Path(options.output or FOLDER)
     _check_output(folder, options)
     data = _data(options)
-    split = split_rows(data, options.test_size, options.seed)
+    train, test = split_rows(data, options.test_size, options.seed)
     say(data.notes, options.quiet)
-    models = _models(split, options)
-    _print_head(data, split)
-    results: dict[str, Result] = {}
-    scores = []
+    models = _models(train, options)
+    _print_head(train, test)
+    results: dict[str, Judgement] = {}
+    lines: list[Line] = []
     for number, (name, model) in enumerate(models.items(), 1):
-        if (result := _run(name, model, split, f"{number}/{len(models)} {name}")) is not None:
-            results[name] = result
-            scores.append(_scores(name, result, split))
-            _print_line(scores[-1])
+        found, seconds = _run(name, partial(model, train, test), f"{number}/{len(models)} {name}")
+        if found is not None:
+            results[name] = found
+            lines.append(_scores(name, found, train, test) | {"seconds": seconds})
+            _print_line(lines[-1])
     if not results:
         raise CommandError("no model could be fitted, for the reasons above: there is nothing to write")
-    _print_foot(split, models.keys())
-    _write(folder, data, split, scores, results, options.kernels)
+    _print_foot(train, test, models.keys())
+    _write(folder, train, test, lines, results, options.kernels)
 
 
 def _check_output(folder: Path, options: Namespace) -> None:
-    check_folder(folder)
-    if options.output is None:
-        check_empty(folder, "--output")
-    if folder.is_dir():
-        for name in _FILES:
-            check_writable(folder / name, options.data)
+    check_folder(folder, "--output", options.output is not None)
+    for name in _FILES if folder.is_dir() else ():
+        check_writable(folder / name, options.data)
 
 
 def _data(options: Namespace) -> TrainingData:
     if (options.data is None) != (options.target is None):
         raise CommandError("compare expects DATA together with --target COLUMN, or neither for the diabetes data")
     if options.data is not None:
-        return read_training_data(Path(options.data), Roles.of_options(options))
+        return read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
     diabetes = load_diabetes()
-    table = dict(zip(diabetes.feature_names, diabetes.data.T))
-    kinds = dict.fromkeys(table, Kind(NUMBER))
-    rows = np.arange(len(diabetes.target))
-    return TrainingData(table, diabetes.target, kinds, "disease progression", None, None, rows, [])
+    table, rows = dict(zip(diabetes.feature_names, diabetes.data.T)), np.arange(len(diabetes.target))
+    return TrainingData(table, diabetes.target, "disease progression", TableEncoder().fit(table), rows)
 
 
-def _models(split: Split, options: Namespace) -> dict[str, Model]:
+def _models(train: TrainingData, options: Namespace) -> dict[str, Model]:
     """The models to compare, by name."""
-    size, seed = options.num_partitions, options.seed
-    budgets = {"auto": options.budget}
-    models: dict[str, Model] = {
-        kernel: _fitted_by(
-            PartitionGPRegressor(
-                kernel,
-                size,
-                random_state=seed,
-                budget=budgets.get(kernel),
-                categorical_features=split.categorical,
-            ),
-            options.quiet,
-            split.train_blocks if kernel == "auto" else {},
-        )
-        for kernel in options.kernels
-    }
+    models: dict[str, Model] = {kernel: _fitted_by(kernel, train, options) for kernel in options.kernels}
     if options.no_references:
         return models
-    models["random_forest"] = lambda split: random_forest(split, size, seed)
-    if len(split.train_y) <= MOST_ROWS_FOR_RBF:
-        models["rbf_ard"] = lambda split: rbf_ard(split, seed)
-    return models
+    models["random_forest"] = lambda train, test: random_forest(train, test, options.num_partitions, options.seed)
+    return models | ({"rbf_ard": rbf_ard} if len(train.y) <= MOST_ROWS_FOR_RBF else {})
 
 
-def _fitted_by(regressor: PartitionGPRegressor, quiet: bool, blocks: Mapping[str, np.ndarray]) -> Model:
-    def distributions(split: Split) -> Judgement:
-        regressor.fit(split.train_X, split.train_y, split.train_weights, **blocks)
-        say(left_out(regressor), quiet)
-        return regressor.judge(split.test_X, split.test_y, split.test_weights)
+def _fitted_by(kernel: str, train: TrainingData, options: Namespace) -> Model:
+    only_auto = (options.budget, train.blocks) if kernel == "auto" else (None, {})
+    regressor = PartitionGPRegressor(
+        kernel,
+        options.num_partitions,
+        random_state=options.seed,
+        budget=only_auto[0],
+        categorical_features=train.categorical,
+    )
 
-    return distributions
+    def judged(train: TrainingData, test: TrainingData) -> Judgement:
+        regressor.fit(train.table, train.y, train.weights, **only_auto[1])
+        say(left_out(regressor), options.quiet)
+        return regressor.judge(test.table, test.y, test.weights)
+
+    return judged
 
 
-def _run(name: str, model: Model, split: Split, doing: str) -> Result | None:
+def _run(name: str, model: Callable[[], Judgement], doing: str) -> tuple[Judgement | None, float]:
     """
     A model's predictions, timed; its warnings begin with the model's title.
 
@@ -170,46 +135,50 @@ def _run(name: str, model: Model, split: Split, doing: str) -> Result | None:
     with warnings.catch_warnings(record=True) as caught, ticking(doing):
         start = time.perf_counter()
         try:
-            found = model(split)
+            found = model()
         except Exception as error:
             reason = str(error).partition("\n")[0] or "without a reason"
             warnings.warn(f"left out, since it failed: {reason} ({type(error).__name__})", RuntimeWarning, stacklevel=2)
         seconds = time.perf_counter() - start
     for warning in caught:
         warnings.warn(f"{TITLES[name]}: {warning.message}", warning.category, stacklevel=2)
-    return None if found is None else Result(found, seconds)
+    return found, seconds
 
 
-def _scores(name: str, result: Result, split: Split) -> Scores:
-    found, unit, weights = result.found, float(split.train_y.std()), split.test_weights
-    squared, error = mean_and_error((split.test_y - found.mean) ** 2, weights)
+def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData) -> Line:
+    """
+    RMSE, CRPS and the score of 90 % intervals in units of the target, NLPD in nats per row, coverage as a share, each
+    with its standard error over the test rows.
+    """
+    squared, error = mean_and_error((test.y - found.mean) ** 2, test.weights)
     rmse = math.sqrt(squared)
-    return Scores(
-        name,
-        rmse,
-        error / (2 * rmse) if rmse > 0 else 0.0,
-        *mean_and_error(-found.log_density - math.log(unit), weights),
-        *mean_and_error(found.crps, weights),
-        *mean_and_error(found.interval_score, weights),
-        *mean_and_error((found.level <= 0.9).astype(float), weights),
-        result.seconds,
-    )
+    line = {"model": name, "rmse": rmse, "rmse_error": error / (2 * rmse) if rmse > 0 else 0.0}
+    measures = {
+        "nlpd": -found.log_density - math.log(train.y.std()),
+        "crps": found.crps,
+        "interval_score_90": found.interval_score,
+        "coverage_90": (found.level <= 0.9).astype(float),
+    }
+    for score, values in measures.items():
+        line[score], line[f"{score}_error"] = mean_and_error(values, test.weights)
+    return line
 
 
-def _print_head(data: TrainingData, split: Split) -> None:
-    num_train, num_test = len(split.train_y), len(split.test_y)
-    new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in data.blocks)
-    print(f"{data.target}: {num_train:,} training rows, {num_test:,} test rows{new}, {len(data.table)} columns\n")
+def _print_head(train: TrainingData, test: TrainingData) -> None:
+    num_train, num_test = len(train.y), len(test.y)
+    new = "".join({"groups": " of other groups", "time": " of later times"}[role] for role in train.blocks)
+    print(f"{train.target}: {num_train:,} training rows, {num_test:,} test rows{new}, {len(train.table)} columns\n")
     print(f"{'model':<22}{'RMSE':>10}{'':10}{'NLPD':>9}{'':9}{'CRPS':>10}{'interval':>10}", end="")
     print(f"{'90 %':>7}{'':7}{'seconds':>9}", flush=True)
 
 
-def _print_line(line: Scores) -> None:
-    error = _written(line.rmse_error, 4 if line.rmse_error >= 100 else 2)
-    print(f"{TITLES[line.model]:<22}{_written(line.rmse, 4):>10} +- {error:<6}", end="")
-    print(f"{line.nlpd:>9.3f} +- {line.nlpd_error:<5.3f}", end="")
-    print(f"{_written(line.crps, 4):>10}{_written(line.interval_score_90, 4):>10}", end="")
-    print(f"{100 * line.coverage_90:>7.1f} +- {100 * line.coverage_90_error:<3.1f}{line.seconds:>9.1f}", flush=True)
+def _print_line(line: Line) -> None:
+    error = _written(line["rmse_error"], 4 if line["rmse_error"] >= 100 else 2)
+    covered, its_error = 100 * line["coverage_90"], 100 * line["coverage_90_error"]
+    print(f"{TITLES[line['model']]:<22}{_written(line['rmse'], 4):>10} +- {error:<6}", end="")
+    print(f"{line['nlpd']:>9.3f} +- {line['nlpd_error']:<5.3f}", end="")
+    print(f"{_written(line['crps'], 4):>10}{_written(line['interval_score_90'], 4):>10}", end="")
+    print(f"{covered:>7.1f} +- {its_error:<3.1f}{line['seconds']:>9.1f}", flush=True)
 
 
 def _written(number: float, digits: int) -> str:
@@ -217,53 +186,52 @@ def _written(number: float, digits: int) -> str:
     return f"{number:,.0f}" if 1e4 <= number < 1e8 else f"{number:.{digits}g}"
 
 
-def _print_foot(split: Split, names: Container[str]) -> None:
-    deviation = _written(split.train_y.std(), 4)
+def _print_foot(train: TrainingData, test: TrainingData, names: Container[str]) -> None:
     print(
-        f"\nRMSE: root mean squared error in units of the target, whose standard deviation is {deviation}.\n"
-        "NLPD: mean negative log predictive density of the targets divided by their standard deviation, nats per row.\n"
-        "CRPS: mean continuous ranked probability score, in units of the target, 0 at best.\n"
-        "interval: mean score of the 90 % interval, its width and 20 times what a target is outside by, same units.\n"
-        "90 %: percentage of test rows within the central 90 % interval (90 is right). Seconds: fit and predictions.\n"
-        "+-: standard error over the test rows, in table.csv for CRPS and interval too. All models predict the same\n"
-        "rows, so differences vary less."
+        f"\nRMSE, CRPS and the mean score of 90 % intervals are in units of the target, whose standard deviation is "
+        f"{_written(train.y.std(), 4)};\nNLPD in nats a row, of the targets divided by it: less is better. 90 %: "
+        "percentage of test rows within that interval.\n+-: standard error over the test rows, which are the same for "
+        "all models, so that differences vary less."
     )
-    if split.test_weights is not None:
+    if test.weights is not None:
         print("All scores are averages over test rows by their weights, which divide the variance of each row's noise.")
-    if "random_forest" not in names:
-        return
-    same = "the same for every row" if split.test_weights is None else "divided by the root of the row's weight"
-    print(f"The random forest's standard deviation is that of its out-of-bag errors, {same}.")
-    if "rbf_ard" not in names:
-        print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
+    if "random_forest" in names:
+        print("The random forest's standard deviation is that of its out-of-bag errors (over the root of the weight).")
+        if "rbf_ard" not in names:
+            print(f"The RBF-ARD GP is left out above {MOST_ROWS_FOR_RBF:,} training rows.")
 
 
 def _write(
-    folder: Path, data: TrainingData, split: Split, scores: list[Scores], results: dict[str, Result], kernels: list[str]
+    folder: Path,
+    train: TrainingData,
+    test: TrainingData,
+    lines: list[Line],
+    results: dict[str, Judgement],
+    kernels: list[str],
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    save_table(folder / _FILES[0], Scores._fields, scores)
+    save_table(folder / _FILES[0], list(lines[0]), [list(line.values()) for line in lines])
     names = [f"{name}_{kind}" for name in results for kind in ("mean", "std", "lower_90", "upper_90")]
-    columns = [column for result in results.values() for column in result.found[:4]]
-    rows: dict[str, Any] = {"row": data.rows[split.test_rows]}
-    if data.ids is not None:
-        rows[str(data.id)] = [data.ids[row] for row in split.test_rows]
-    known = {"target": split.test_y} | ({} if split.test_weights is None else {"weight": split.test_weights})
+    columns = [column for found in results.values() for column in found[:4]]
+    rows: dict[str, Any] = {"row": test.rows} | ({} if test.ids is None else {str(test.id): test.ids})
+    known = {"target": test.y} | ({} if test.weights is None else {"weight": test.weights})
     save_table(folder / _FILES[1], [*rows, *known, *names], zip(*rows.values(), *known.values(), *columns))
     print(f"\nWritten to {folder}: table.csv, predictions.csv", end="")
     if not has_matplotlib():
         print(f"\nFor the plot, install matplotlib: {INSTALL}")
         return
-    _plot(folder / _FILES[2], data.target, split, results, kernels)
+    _plot(folder / _FILES[2], train, test, results, kernels)
     print(", plot.png")
 
 
-def _plot(path: Path, target: str, split: Split, results: dict[str, Result], kernels: list[str]) -> None:
-    predictions = {TITLES[name]: results[name].found for name in kernels if name in results}
-    references = {TITLES[name]: result.found for name, result in results.items() if name not in kernels}
-    sizes = f"{len(split.train_y):,} training rows, {len(split.test_y):,} test rows"
+def _plot(
+    path: Path, train: TrainingData, test: TrainingData, results: dict[str, Judgement], kernels: list[str]
+) -> None:
+    predictions = {TITLES[name]: results[name] for name in kernels if name in results}
+    references = {TITLES[name]: found for name, found in results.items() if name not in kernels}
+    sizes = f"{len(train.y):,} training rows, {len(test.y):,} test rows"
     title = f"Exact Gaussian processes with random partition kernels: {sizes}"
     figure = plot_comparison(
-        split.test_y, predictions, references, title=title, target=target, sample_weight=split.test_weights
+        test.y, predictions, references, title=title, target=train.target, sample_weight=test.weights
     )
     save_figure(path, figure)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpytorch_partition.command_line.errors import CommandError, check_folder, check_writable
+from gpytorch_partition.command_line.errors import CommandError, say
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
-from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows, unseen_levels
-from gpytorch_partition.command_line.notes import say
-from gpytorch_partition.command_line.pictures import INSTALL, has_matplotlib, save_figure
+from gpytorch_partition.command_line.new_rows import read_new_rows
+from gpytorch_partition.command_line.outputs import INSTALL, check_folder, check_writable, has_matplotlib, save_figure
+from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.estimators.importance import Importance
 from gpytorch_partition.progress import ticking
 
@@ -26,7 +25,7 @@ _FILES = ("importance.png", "partial_dependence.png")  # that are written
 class Rows(NamedTuple):
     """Rows to explain a model by (`N`), and their targets: NaN where there is none, None without a column of them."""
 
-    X: Any
+    X: dict[str, np.ndarray]
     y: np.ndarray | None
 
 
@@ -52,24 +51,21 @@ def explain(options: Namespace) -> None:
 def _check_output(folder: Path, options: Namespace) -> None:
     if not has_matplotlib():
         raise CommandError(f"--plot needs matplotlib: {INSTALL}")
-    check_folder(folder)
+    check_folder(folder, "--plot", is_named=True)
     if folder.is_dir():
         for name in _FILES:
             check_writable(folder / name, options.data, options.model)
 
 
 def _rows(model: SavedModel, options: Namespace) -> Rows:
-    found = read_new_rows(
-        Path(options.data), model.kinds, None, is_required=False, optional={model.target: model.target_kind}
-    )
-    table = {name: found.table[name] for name in model.columns}
-    say([*found.notes, *unseen_levels(table, model.levels)], options.quiet)
+    dialect = Dialect.of_options(options)
+    found = read_new_rows(Path(options.data), model.reader, model.columns, dialect, optional=[model.target])
+    say(found.notes, options.quiet)
     some = np.random.RandomState(0).permutation(found.num_rows)[:_MOST_ROWS]
     if len(some) < found.num_rows:
         say([f"columns are explained by {len(some):,} random rows of {found.num_rows:,}"], options.quiet)
     y = found.table.get(model.target)
-    chosen = NewRows({name: values[some] for name, values in table.items()}, len(some), None, [])
-    return Rows(model.as_fitted(chosen), None if y is None else y[some])
+    return Rows({name: found.table[name][some] for name in model.columns}, None if y is None else y[some])
 
 
 def _importance(model: SavedModel, rows: Rows | None) -> Importance:
@@ -77,8 +73,7 @@ def _importance(model: SavedModel, rows: Rows | None) -> Importance:
     known = np.array([]) if rows is None or rows.y is None else np.flatnonzero(~np.isnan(rows.y))
     if rows is None or rows.y is None or len(known) < 2:
         return model.regressor.importance()
-    X = rows.X
-    some = {name: values[known] for name, values in X.items()} if isinstance(X, Mapping) else X[known]
+    some = {name: values[known] for name, values in rows.X.items()}
     return model.regressor.importance(some, rows.y[known])
 
 

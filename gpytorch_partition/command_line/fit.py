@@ -6,10 +6,11 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from gpytorch_partition.command_line.errors import CommandError, check_writable
+from gpytorch_partition.command_line.errors import CommandError, say
 from gpytorch_partition.command_line.model_file import SavedModel, save_model
-from gpytorch_partition.command_line.notes import left_out, say
-from gpytorch_partition.command_line.roles import Roles, read_training_data
+from gpytorch_partition.command_line.outputs import check_writable
+from gpytorch_partition.command_line.table_files import Dialect
+from gpytorch_partition.command_line.training_data import Roles, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 
 
@@ -22,7 +23,7 @@ def fit(options: Namespace) -> None:
     """
     path = Path(options.model)
     check_writable(path, options.data)
-    data = read_training_data(Path(options.data), Roles.of_options(options))
+    data = read_training_data(Path(options.data), Roles.of_options(options), Dialect.of_options(options))
     say(data.notes, options.quiet)
     if options.budget is not None and options.kernel != "auto":
         raise CommandError(f"--budget is for --kernel auto, which knows what it can leave out, not {options.kernel}")
@@ -35,14 +36,26 @@ def fit(options: Namespace) -> None:
         budget=options.budget,
         categorical_features=data.categorical,
     )
+    from pandas import Series  # whose name plots and summaries tell
+
     start = time.perf_counter()
-    regressor.fit(data.table, data.y, data.weights, **data.blocks)
+    regressor.fit(data.table, Series(data.y, name=data.target), data.weights, **data.blocks)
     seconds = time.perf_counter() - start
     say(left_out(regressor), options.quiet)
-    save_model(path, SavedModel(regressor, data.kinds, data.target, data.id, data.target_kind))
+    save_model(path, SavedModel(regressor, data.reader, list(data.table), data.target, data.id))
     print(
-        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.kinds)} columns in {seconds:.1f} seconds.\n"
+        f"Fitted {data.target} on {len(data.y):,} rows and {len(data.table)} columns in {seconds:.1f} seconds.\n"
         f"Written: {path}"
     )
     if not options.quiet:
         print(f"\n{regressor.summary()}")
+
+
+def left_out(regressor: PartitionGPRegressor) -> list[str]:
+    """
+    Return what a fitted model leaves out for its budget, as a note, if it does.
+
+    :param regressor: The model.
+    """
+    told = "; ".join(regressor.left_out_)
+    return [f"left out for the budget of {regressor.budget:g} seconds: {told}"] if told else []

@@ -1,16 +1,18 @@
-"""Model files of the command line: a fitted regressor, and what its columns were called and held."""
+"""Model files of the command line: a fitted regressor, and the reader of its columns."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gpytorch_partition import files
-from gpytorch_partition.command_line.columns import NUMBER, Kind
-from gpytorch_partition.command_line.errors import CommandError, cannot_write
-from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows
+from gpytorch_partition.command_line.errors import CommandError
+from gpytorch_partition.command_line.new_rows import read_new_rows
+from gpytorch_partition.command_line.outputs import cannot_write
+from gpytorch_partition.command_line.training_data import Table
 from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.tables import TableEncoder
 
 logger, _KIND = logging.getLogger(__name__), "model file"
 
@@ -21,45 +23,30 @@ class SavedModel(NamedTuple):
 
     Use it to go on in Python with a model of the command line: :func:`load_model` returns it, :meth:`read` reads rows.
 
-    :param regressor: The :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
-    :param kinds: What its columns held, by name, in the order in which it takes them.
+    :param regressor: The regressor, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` describes it.
+    :param reader: What its columns and the target held, and in which notation.
+    :param columns: Names of its columns, in the order in which it takes them.
     :param target: Name of the column that it predicts.
     :param id: Name of the column that names rows; None if none was given.
-    :param target_kind: How the target was written, to be read again where its predictions are judged.
     """
 
     regressor: PartitionGPRegressor
-    kinds: dict[str, Kind]
+    reader: TableEncoder
+    columns: list[str]
     target: str
     id: str | None = None
-    target_kind: Kind = Kind(NUMBER)
 
-    @property
-    def columns(self) -> list[str]:
-        """Names of its columns."""
-        return list(self.kinds)
-
-    @property
-    def levels(self) -> dict[str, list[str]]:
-        """The categories that were seen, by column."""
-        encoder: Any = self.regressor.encoder_
-        names = encoder.get_feature_names_out()
-        return {names[place]: [str(level) for level in levels] for place, levels in encoder.categories_.items()}
-
-    def read(self, path: str | Path) -> Any:
+    def read(self, path: str | Path) -> Table:
         """
-        Return the columns of a file by name, as `predict` reads them; how goes to the log (level INFO).
+        Return the rows of a file as the regressor takes them: columns found by name, and read as those that it was
+        fitted to, as the command `predict` does. What was taken for missing cells goes to the log (level INFO).
 
-        :param path: A CSV or parquet file, in which the target need not be.
+        :param path: A file, in which the target need not be.
         :raises CommandError: If the file cannot be read; or with all that is wrong in it.
         """
-        rows = read_new_rows(Path(path), self.kinds, None, is_required=False)
+        rows = read_new_rows(Path(path), self.reader, self.columns)
         for note in rows.notes:
             logger.info("%s", note)
-        return self.as_fitted(rows)
-
-    def as_fitted(self, rows: NewRows) -> Any:
-        """Return what was read of a file as the regressor takes it."""
         return rows.table
 
 
@@ -72,10 +59,10 @@ def save_model(path: Path, model: SavedModel) -> None:
     :raises CommandError: If it cannot be written; then what was there stays.
     :raises TypeError: If the kernel of the regressor came from a function.
     """
-    kinds, state = [[name, *kind] for name, kind in model.kinds.items()], model.regressor.to_state()
-    state["target_names"] = state["target_names"] or [model.target]
+    content = {**model._asdict(), "regressor": model.regressor.to_state(), "reader": model.reader.to_state()}
+    content["regressor"]["target_names"] = content["regressor"]["target_names"] or [model.target]
     with cannot_write(path):
-        files.save(path, _KIND, {**model._asdict(), "regressor": state, "kinds": kinds})
+        files.save(path, _KIND, content)
 
 
 def load_model(path: str | Path) -> SavedModel:
@@ -91,6 +78,8 @@ def load_model(path: str | Path) -> SavedModel:
         raise CommandError(f"cannot read {path}: {error.strerror or error}") from error
     except files.DamagedFileError as error:
         raise CommandError(str(error)) from error
-    kinds = {name: Kind(*kind) for name, *kind in content["kinds"]}
-    regressor, target_kind = PartitionGPRegressor.from_state(content["regressor"]), Kind(*content["target_kind"])
-    return SavedModel(**{**content, "regressor": regressor, "kinds": kinds, "target_kind": target_kind})
+    regressor, reader = (
+        PartitionGPRegressor.from_state(content["regressor"]),
+        TableEncoder.from_state(content["reader"]),
+    )
+    return SavedModel(**{**content, "regressor": regressor, "reader": reader})

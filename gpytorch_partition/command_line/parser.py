@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -15,8 +16,8 @@ from gpytorch_partition.estimators.regressor import KERNELS, NAMES
 PROGRAM = "python -m gpytorch_partition"
 
 _TABLE = (
-    "a CSV file with the names of the columns in the first line (comma, semicolon, tab or bar; UTF-8, UTF-16 or "
-    "Latin-1; decimal points or commas; .gz, .bz2, .xz or .zip as well), or a parquet file"
+    "a text file with the names of the columns in the first line (.csv, .tsv, .txt; .gz, .bz2, .xz or .zip as well), a "
+    "parquet file (.parquet, .pq) or an Excel workbook (.xlsx)"
 )
 _LEFT_OUT = (
     "All columns but the target are features: numbers, text (categories) and dates, with missing cells. Rows without a "
@@ -35,14 +36,13 @@ def new_parser() -> ArgumentParser:
     """
     parser = ArgumentParser(
         prog=PROGRAM,
-        description="Exact Gaussian process regression with random partition kernels, on CSV and parquet files.",
+        description="Exact Gaussian process regression with random partition kernels, on text files, parquet files and "
+        "workbooks.",
         epilog=f"`{PROGRAM} COMMAND --help` explains a command.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_compare(commands)
-    _add_fit(commands)
-    _add_predict(commands)
-    _add_explain(commands)
+    for add in (_add_compare, _add_fit, _add_predict, _add_explain):
+        add(commands)
     return parser
 
 
@@ -54,32 +54,16 @@ def _add_compare(commands: Any) -> None:
         "training rows) a Gaussian process with an RBF-ARD kernel; print a table of errors, predictive densities, "
         f"coverage and seconds; write table.csv, predictions.csv and plot.png. {_LEFT_OUT}",
     )
-    command.add_argument("data", nargs="?", metavar="DATA", help=f"{_TABLE} (default: scikit-learn's diabetes data)")
-    command.add_argument("--target", metavar="COLUMN", help="the column to predict; all others are features")
-    command.add_argument(
-        "--kernels",
-        nargs="+",
-        choices=NAMES,
-        default=["auto", *KERNELS],
-        metavar="KERNEL",
-        help=f"some of {', '.join(NAMES)} (default: all); the random forest and the RBF-ARD process are beside them",
-    )
-    command.add_argument(
-        "--no-references", action="store_true", help="leave out the random forest and the RBF-ARD process"
-    )
-    command.add_argument(
-        "--output",
-        metavar="DIR",
-        help=f"where to write, replacing what is there (default: {FOLDER}, if there is nothing in it)",
-    )
-    command.add_argument(
-        "--test-size", type=_share, default=0.2, metavar="SHARE", help="share of test rows (default: %(default)s)"
-    )
-    _add_roles(command)
-    _add_size_and_seed(command)
-    _add_budget(command)
-    _add_quiet(command)
-    command.set_defaults(run=compare)
+    add = command.add_argument
+    add("data", nargs="?", metavar="DATA", help=f"{_TABLE} (default: scikit-learn's diabetes data)")
+    add("--target", metavar="COLUMN", help="the column to predict; all others are features")
+    kernels = f"some of {', '.join(NAMES)} (default: all); the random forest and the RBF-ARD process are beside them"
+    add("--kernels", nargs="+", choices=NAMES, default=["auto", *KERNELS], metavar="KERNEL", help=kernels)
+    add("--no-references", action="store_true", help="leave out the random forest and the RBF-ARD process")
+    add("--output", metavar="DIR", help=f"where to write, replacing what is there (default: {FOLDER}, if it is empty)")
+    add("--test-size", type=_share, default=0.2, metavar="SHARE", help="share of test rows (default: %(default)s)")
+    _add_fitting(command)
+    _add_reading(command, compare)
 
 
 def _add_fit(commands: Any) -> None:
@@ -89,20 +73,14 @@ def _add_fit(commands: Any) -> None:
         description="Fit a Gaussian process to one column of a table, and write it to a file of tensors and plain "
         f"values, for the command predict. {_LEFT_OUT}",
     )
-    command.add_argument("data", metavar="DATA", help=_TABLE)
-    command.add_argument("--target", required=True, metavar="COLUMN", help="the column to predict")
-    command.add_argument("--model", required=True, metavar="FILE", help="the model file to write")
-    command.add_argument(
-        "--kernel",
-        choices=NAMES,
-        default="auto",
-        help="which kernel; auto chooses a sum of them and of others from the data (default: %(default)s)",
-    )
-    _add_roles(command)
-    _add_size_and_seed(command)
-    _add_budget(command)
-    _add_quiet(command)
-    command.set_defaults(run=fit)
+    add = command.add_argument
+    add("data", metavar="DATA", help=_TABLE)
+    add("--target", required=True, metavar="COLUMN", help="the column to predict")
+    add("--model", required=True, metavar="FILE", help="the model file to write")
+    kernel = "which kernel; auto chooses a sum of them and of others from the data (default: %(default)s)"
+    add("--kernel", choices=NAMES, default="auto", help=kernel)
+    _add_fitting(command)
+    _add_reading(command, fit)
 
 
 def _add_predict(commands: Any) -> None:
@@ -113,23 +91,16 @@ def _add_predict(commands: Any) -> None:
         "after the id that fit was given, where the file has it. Columns are found by name: their order does not "
         "matter, and others are ignored. Categories that fit did not see are missing cells.",
     )
-    command.add_argument("model", metavar="MODEL", help="the model file that fit wrote")
-    command.add_argument("data", metavar="DATA", help=f"{_TABLE}; the target need not be there")
-    command.add_argument("--output", metavar="FILE", help="the CSV file to write (default: standard output)")
-    command.add_argument(
-        "--id", metavar="COLUMN", help="the column to write first (default: the id that fit was given)"
-    )
-    contents = command.add_mutually_exclusive_group()
-    contents.add_argument(
-        "--interval",
-        type=_share,
-        default=0.9,
-        metavar="SHARE",
-        help="probability of the interval (default: %(default)s)",
-    )
-    contents.add_argument("--mean-only", action="store_true", help="write means only, which is faster")
-    _add_quiet(command)
-    command.set_defaults(run=predict)
+    add = command.add_argument
+    add("model", metavar="MODEL", help="the model file that fit wrote")
+    add("data", metavar="DATA", help=f"{_TABLE}; the target need not be there")
+    add("--output", metavar="FILE", help="the CSV file to write (default: standard output)")
+    add("--id", metavar="COLUMN", help="the column to write first (default: the id that fit was given)")
+    add = command.add_mutually_exclusive_group().add_argument
+    interval = "probability of the interval (default: %(default)s)"
+    add("--interval", type=_share, default=0.9, metavar="SHARE", help=interval)
+    add("--mean-only", action="store_true", help="write means only, which is faster")
+    _add_reading(command, predict)
 
 
 def _add_explain(commands: Any) -> None:
@@ -142,71 +113,62 @@ def _add_explain(commands: Any) -> None:
         "the average prediction against each of the columns that matter most, with 90 % intervals. Of more than 1,000 "
         "rows, 1,000 are taken at random.",
     )
-    command.add_argument("model", metavar="MODEL", help="the model file that fit wrote")
-    command.add_argument("data", nargs="?", metavar="DATA", help=f"{_TABLE} (default: no rows)")
-    command.add_argument(
-        "--plot",
-        metavar="FOLDER",
-        help="where to write importance.png and, with DATA, partial_dependence.png, replacing what is there",
-    )
-    _add_quiet(command)
-    command.set_defaults(run=explain)
+    add = command.add_argument
+    add("model", metavar="MODEL", help="the model file that fit wrote")
+    add("data", nargs="?", metavar="DATA", help=f"{_TABLE} (default: no rows)")
+    plot = "where to write importance.png and, with DATA, partial_dependence.png, replacing what is there"
+    add("--plot", metavar="FOLDER", help=plot)
+    _add_reading(command, explain)
 
 
-def _add_roles(command: ArgumentParser) -> None:
-    command.add_argument(
-        "--drop", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to leave out"
+def _add_fitting(command: ArgumentParser) -> None:
+    """What columns are for, how numbers are written, and how much work is done."""
+    add = command.add_argument
+    for option, told in (("--drop", "columns to leave out"), ("--categorical", "numbers that are categories")):
+        add(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=told)
+    add("--id", metavar="COLUMN", help="a column that names the rows: left out, and passed through to predictions")
+    weight = "how much each row counts, a number from 0: the variance of the noise is divided by it; no feature"
+    add("--weight", metavar="COLUMN", help=weight)
+    add("--num-partitions", type=_count, default=200, metavar="M", help="trees or clusterings (default: %(default)s)")
+    add("--seed", type=_seed, default=0, help="of everything random (default: %(default)s)")
+    budget = "time that the fit of auto may take; what it leaves out for it is told (default: no limit)"
+    add("--budget", type=_seconds, metavar="SECONDS", help=budget)
+    add("--decimal", choices=(".", ","), help="the decimal mark of numbers (default: that of each column)")
+    add("--thousands", choices=(",", ".", " ", "'"), help="the mark between thousands")
+    add = command.add_mutually_exclusive_group().add_argument
+    groups = (
+        "patients, shops and the like, if rows of new ones are to be predicted: auto holds out whole groups, and "
+        "compare predicts groups that no model has seen; no feature"
     )
-    command.add_argument(
-        "--id", metavar="COLUMN", help="a column that names the rows: left out, and passed through to predictions"
+    add("--groups", metavar="COLUMN", help=groups)
+    times = (
+        "numbers or dates, if later rows are to be predicted: auto predicts rows from earlier ones only, and compare "
+        "the latest; a feature, unless --drop names it"
     )
-    command.add_argument(
-        "--weight",
-        metavar="COLUMN",
-        help="how much each row counts, a number from 0: the variance of the noise is divided by it; no feature",
-    )
-    blocks = command.add_mutually_exclusive_group()
-    blocks.add_argument(
-        "--groups",
-        metavar="COLUMN",
-        help="patients, shops and the like, if rows of new ones are to be predicted: auto holds out whole groups, and "
-        "compare predicts groups that no model has seen; no feature",
-    )
-    blocks.add_argument(
-        "--time",
-        metavar="COLUMN",
-        help="numbers or dates, if later rows are to be predicted: auto predicts rows from earlier ones only, and "
-        "compare the latest; a feature, unless --drop names it",
-    )
-    command.add_argument(
-        "--categorical", nargs="+", action="extend", default=[], metavar="COLUMN", help="numbers that are categories"
-    )
+    add("--time", metavar="COLUMN", help=times)
 
 
-def _add_budget(command: ArgumentParser) -> None:
-    command.add_argument(
-        "--budget",
-        type=_seconds,
-        metavar="SECONDS",
-        help="time that the fit of auto may take; what it leaves out for it is told (default: no limit)",
-    )
-
-
-def _add_quiet(command: ArgumentParser) -> None:
-    command.add_argument("--quiet", action="store_true", help="no notes, no progress and, of fit, no summary")
-
-
-def _add_size_and_seed(command: ArgumentParser) -> None:
-    command.add_argument(
-        "--num-partitions", type=_count, default=200, metavar="M", help="trees or clusterings (default: %(default)s)"
-    )
-    command.add_argument("--seed", type=_seed, default=0, help="of everything random (default: %(default)s)")
+def _add_reading(command: ArgumentParser, run: Callable[[Namespace], None]) -> None:
+    """How text files are written, and whether notes are."""
+    add = command.add_argument
+    add("--sep", metavar="TEXT", help="what is between cells of a text file (default: comma, semicolon, tab or bar)")
+    add("--encoding", metavar="NAME", help="of a text file (default: UTF-8, else Windows-1252)")
+    header = "the line of a text file that names the columns, from 0; none if none does"
+    add("--header", type=_line, default=0, metavar="LINE", help=header)
+    add("--quiet", action="store_true", help="no notes, no progress and, of fit, no summary")
+    command.set_defaults(run=run)
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"expected a whole number of 1 or more, got {text!r}")
     return int(text)
+
+
+def _line(text: str) -> int | None:
+    if text != "none" and not text.isdecimal():
+        raise ArgumentTypeError(f"expected the number of a line, from 0, or none, got {text!r}")
+    return None if text == "none" else int(text)
 
 
 def _seed(text: str) -> int:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from linear_operator.utils.errors import NanError, NotPSDError
 
-from gpytorch_partition.command_line.errors import CommandError, check_writable
+from gpytorch_partition.command_line.errors import CommandError, say
 from gpytorch_partition.command_line.model_file import SavedModel, load_model
-from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows, unseen_levels
-from gpytorch_partition.command_line.notes import say
-from gpytorch_partition.command_line.tables import save_table, write_table
+from gpytorch_partition.command_line.new_rows import NewRows, read_new_rows
+from gpytorch_partition.command_line.outputs import check_writable, save_table, write_table
+from gpytorch_partition.command_line.table_files import Dialect
 
 
 def predict(options: Namespace) -> None:
@@ -28,9 +28,10 @@ def predict(options: Namespace) -> None:
     if options.output is not None:
         check_writable(Path(options.output), options.data, options.model)
     model = load_model(Path(options.model))
-    id_column = options.id or model.id
-    rows = read_new_rows(Path(options.data), model.kinds, id_column, is_required=options.id is not None)
-    say([*rows.notes, *unseen_levels(rows.table, model.levels)], options.quiet)
+    id_column, is_required = options.id or model.id, options.id is not None
+    dialect = Dialect.of_options(options)
+    rows = read_new_rows(Path(options.data), model.reader, model.columns, dialect, (), id_column, is_required)
+    say(rows.notes, options.quiet)
     columns = _predictions(model, rows, options)
     if rows.ids is not None:
         columns = {str(id_column): rows.ids, **columns}
@@ -52,11 +53,10 @@ def _predictions(model: SavedModel, rows: NewRows, options: Namespace) -> dict[s
 
 
 def _columns(model: SavedModel, rows: NewRows, options: Namespace) -> dict[str, Sequence[Any]]:
-    x = model.as_fitted(rows)
     if options.mean_only:
-        return {"mean": model.regressor.predict(x)}
+        return {"mean": model.regressor.predict(rows.table)}
     outside = 0.5 * (1 - options.interval)
-    mean, std, ends = model.regressor.predict(x, return_std=True, quantiles=(outside, 1 - outside))
+    mean, std, ends = model.regressor.predict(rows.table, return_std=True, quantiles=(outside, 1 - outside))
     lower, upper = ends.T
     percent = f"{100 * options.interval:.10g}"
     return {"mean": mean, "std": std, f"lower_{percent}": lower, f"upper_{percent}": upper}

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
 from gpytorch_partition.command_line.errors import CommandError
-from gpytorch_partition.command_line.roles import Table, TrainingData
+from gpytorch_partition.command_line.training_data import TrainingData
 
 _FEWEST_TRAINING_ROWS = 10
 
 
-class Split(NamedTuple):
-    """Rows to learn from (`N`), and rows to predict (`n`)."""
-
-    train_X: Table
-    test_X: Table
-    train_y: np.ndarray
-    test_y: np.ndarray
-    test_rows: np.ndarray  # their numbers in the training data, from 0
-    train_weights: np.ndarray | None  # N; None where all are 1
-    test_weights: np.ndarray | None  # n
-    categorical: list[str] | None  # names of columns that are categories whatever their texts look like
-    train_blocks: Mapping[str, np.ndarray]  # N groups or times, as `fit` takes them
-
-
-def split_rows(data: TrainingData, test_size: float, seed: int) -> Split:
+def split_rows(data: TrainingData, test_size: float, seed: int) -> tuple[TrainingData, TrainingData]:
     """
     A random split; where there are groups, whole ones are to be predicted, and where there are times, the latest rows.
 
@@ -42,10 +26,7 @@ def split_rows(data: TrainingData, test_size: float, seed: int) -> Split:
     if len(train) < _FEWEST_TRAINING_ROWS:
         got = f"--test-size {test_size} leaves {len(train)} of {len(data.y)} rows to train on"
         raise CommandError(f"{got}, expected {_FEWEST_TRAINING_ROWS} or more: give a smaller share")
-    weights, y = data.weights, data.y
-    of_train, of_test = (None, None) if weights is None else (weights[train], weights[test])
-    parts = data.chosen(train), data.chosen(test), y[train], y[test], test, of_train, of_test
-    return Split(*parts, data.categorical, {role: values[train] for role, values in data.blocks.items()})
+    return data.at(train), data.at(test)
 
 
 def _numbers(data: TrainingData, test_size: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

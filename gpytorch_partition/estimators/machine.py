@@ -18,7 +18,7 @@ from gpytorch_partition.estimators.given_kernels import name_of, sees_raw_column
 from gpytorch_partition.estimators.kernels import resolved_kernel
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.inputs.standardization import Standardization
-from gpytorch_partition.tables.arrays import plain_targets
+from gpytorch_partition.tables.cells import plain_targets
 
 # Squares of larger numbers, or of one over them, may leave the range of floating point numbers.
 LARGEST = 1e100

@@ -140,7 +140,7 @@ def tables_on_grid(
     names = model._column_names()
     number = _number_of(column, names)
     X = table_of(X, names)
-    kind = NUMBERS if model.encoder_ is None else model.encoder_.kinds_[number]
+    kind = NUMBERS if model.encoder_ is None else list(model.encoder_.kinds_.values())[number]
     values = _dated(_values_of(X, number, kind), number, kind, model.encoder_)
     chosen = _default_grid(values, grid_resolution, kind) if grid is None else _checked_grid(grid)
     return names[number], chosen, values, (_with_value(X, number, value) for value in chosen)
@@ -245,10 +245,11 @@ def _values_of(X: Any, number: int, kind: str) -> np.ndarray:
 
 
 def _dated(values: np.ndarray, number: int, kind: str, encoder: Any) -> np.ndarray:
-    """Dates and times of day that are text as values, between which there are others."""
+    """Numbers and dates that are text as values, between which there are others."""
     if kind not in (NUMBERS, DATES) or not len(values) or not isinstance(values[0], str):
         return values
-    values = encoder.read_column(number, values)
+    name = list(encoder.kinds_)[number]
+    values = encoder.read({name: values})[0][name]
     return values[values == values]
 
 

@@ -26,7 +26,7 @@ from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.options import DEFAULT, some_rows
 from gpytorch_partition.presets.targets import default_targets_model, imputed
-from gpytorch_partition.tables.arrays import plain_targets
+from gpytorch_partition.tables.cells import plain_targets
 from gpytorch_partition.training.coregionalization import LEAST_NOISE
 from gpytorch_partition.training.marginal_likelihood import NOISE_AT_BOUND
 

@@ -20,8 +20,7 @@ from gpytorch_partition.estimators.missing_cells import refuse_holes
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
 from gpytorch_partition.tables import NumberView, TableEncoder
-from gpytorch_partition.tables.arrays import plain_targets
-from gpytorch_partition.tables.cells import is_missing, names_of
+from gpytorch_partition.tables.cells import is_missing, names_of, plain_targets
 from gpytorch_partition.tables.encoder import is_table
 
 logger = logging.getLogger(__name__)
@@ -117,7 +116,7 @@ class ReadsTables:
             names = getattr(self, "feature_names_in_", [f"x{number}" for number in range(matrix.shape[1])])
             constant = np.flatnonzero(is_constant)
         else:  # of a date all columns that it became; those of an empty one are none
-            names, sources = list(self.encoder_.input_names_), np.array(self.encoder_.sources_)
+            names, sources = list(self.encoder_.kinds_), np.array(self.encoder_.sources_)
             constant = np.setdiff1d(np.arange(len(names)), sources[~is_constant])
         self._constant_columns = tuple(str(names[number]) for number in constant) if len(matrix) > 1 else ()
         if self._constant_columns:

@@ -16,17 +16,6 @@ ID = "id"  # text that is another one in every row, as names have
 LEVELS = (TEXT, CATEGORY, ORDERED)  # kinds of columns whose cells are names
 LEFT_OUT = (EMPTY, ID)  # kinds of columns that tell nothing about other rows
 
-# Texts that stand for missing cells beside numbers or dates, in lower case.
-MARKS = frozenset(
-    {"", "na", "n/a", "#n/a", "<na>", "nan", "-nan", "null", "none", "nat", "?", "-", "--", ".", "k.a.", "k. a."}
-)
-# Distinct numbers or dates, among which a few other texts are marks of missing cells or mistakes ...
-FEWEST_EXPLAINED = 20
-_EXPLAINED_PER_TEXT = 10  # ... if there are at least so many distinct ones for each of them
-
-SPACES = " \u00a0\u202f"  # within numbers, and between a number and its unit
-UNIT = rf"(?:[^\W\d_]|°)[^\d\s()]{{0,11}}(?:(?<=m)[23]|[{SPACES}][^\W\d_]{{1,11}}[23]?)?"  # kg, m2, sq ft
-
 Level = str | int | float | bool
 
 _DAY = np.timedelta64(1, "D")
@@ -44,7 +33,8 @@ class Cells(NamedTuple):
     :param levels: All levels that a category declares, in its order. (Default: None.)
     :param zone: The time zone of dates that have one. (Default: None.)
     :param note: What was done beside, for the log. (Default: nothing.)
-    :param notation: How dates or times of day are written that came as text. (Default: nothing, they did not.)
+    :param notation: How numbers or dates are written that came as text. (Default: nothing, they did not.)
+    :param mark: The decimal mark that numbers as text are sure of, or that it is open. (Default: nothing.)
     """
 
     kind: str
@@ -53,6 +43,7 @@ class Cells(NamedTuple):
     zone: str | None = None
     note: str = ""
     notation: str = ""
+    mark: str = ""
 
 
 def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
@@ -84,20 +75,35 @@ def read_cells(column: Any, name: str, zone: str | None = None) -> Cells:
     if dtype.kind == "U" and isinstance(dtype, np.dtype):
         return _kept(TEXT, np.asarray(column).astype(object))
     if dtype.kind in "OU":  # pyarrow's texts are "U", and may miss
-        return _objects(_array_of_objects(column), name, zone)
+        values = _array_of_objects(column)
+        missing = column.isna() if hasattr(column, "isna") else map(is_missing, values)
+        return _objects(values, np.fromiter(missing, bool, len(values)), name, zone)
     raise TypeError(_unreadable(name, str(dtype)))
 
 
-def explains(num_found: int, num_texts: int) -> bool:
+def as_array(values: Any) -> np.ndarray:
     """
-    Whether the distinct texts of a column that are numbers, or dates, explain it: all are, or all but a few among many.
+    An array of a column; times with a zone, of pyarrow and Polars, as objects, since arrays of times have no zone.
+
+    Dictionaries of pyarrow are read by value: NumPy gives a missing cell of a chunked one the last value.
+
+    :param values: A column of Polars or pyarrow, an array, or a list.
 
     Example:
-        >>> explains(3, 3), explains(19, 20), explains(20, 22), explains(20, 23)
-        (True, False, True, False)
+        >>> as_array([1.5, 2.0])
+        array([1.5, 2. ])
     """
-    others = num_texts - num_found
-    return not others or num_found >= max(FEWEST_EXPLAINED, _EXPLAINED_PER_TEXT * others)
+    kind = getattr(values, "type", getattr(values, "dtype", None))
+    if kind is not None and hasattr(kind, "index_type") and hasattr(kind, "value_type"):
+        return as_array(values.cast(kind.value_type))
+    if getattr(kind, "tz", None) or getattr(kind, "time_zone", None):
+        return np.array(values.to_pylist() if hasattr(values, "to_pylist") else values.to_list(), dtype=object)
+    return np.asarray(values)
+
+
+def plain_targets(y: Any) -> Any:
+    """Targets of pyarrow as an array, with None or NaN where they are missing; all others as they are."""
+    return as_array(y) if hasattr(y, "to_pylist") and hasattr(y, "type") else y
 
 
 def _numbers(column: Any) -> Cells:
@@ -107,9 +113,9 @@ def _numbers(column: Any) -> Cells:
     return _kept(NUMBERS, column.to_numpy(dtype=np.float64, na_value=np.nan), sparse)
 
 
-def _kept(kind: str, values: np.ndarray, note: str = "") -> Cells:
-    is_empty = kind == NUMBERS and len(values) > 0 and bool(np.isnan(values).all())
-    return Cells(EMPTY if is_empty else kind, values, note=note)
+def _kept(kind: str, values: np.ndarray, note: str = "", zone: str | None = None) -> Cells:
+    is_empty = kind != TEXT and len(values) > 0 and bool((values != values).all())
+    return Cells(EMPTY if is_empty else kind, values, note=note, zone=zone)
 
 
 def _dates(column: Any, zone: str | None) -> Cells:
@@ -117,9 +123,10 @@ def _dates(column: Any, zone: str | None) -> Cells:
     column = _without_arrow(column)
     own = getattr(column.dtype, "tz", None)
     if own is None:
-        return _kept_dates(np.asarray(column, "datetime64[us]"), None)
+        return _kept(DATES, np.asarray(column, "datetime64[us]"))
     zone = str(own) if zone is None else zone
-    return _kept_dates(np.asarray(column.dt.tz_convert(zone).dt.tz_localize(None), "datetime64[us]"), zone)
+    values = np.asarray(column.dt.tz_convert(zone).dt.tz_localize(None), "datetime64[us]")
+    return _kept(DATES, values, zone=zone)
 
 
 def _without_arrow(dates: Any) -> Any:
@@ -128,10 +135,6 @@ def _without_arrow(dates: Any) -> Any:
         return dates
     zone = getattr(dates.dtype.pyarrow_dtype, "tz", None)
     return dates.astype("datetime64[us]" if zone is None else f"datetime64[us, {zone}]")
-
-
-def _kept_dates(values: np.ndarray, zone: str | None) -> Cells:
-    return Cells(EMPTY if len(values) and np.isnat(values).all() else DATES, values, zone=zone)
 
 
 def _category(column: Any, name: str) -> Cells:
@@ -170,9 +173,8 @@ def is_missing(cell: Any) -> bool:
     return isinstance(cell, np.datetime64 | np.timedelta64) and bool(np.isnat(cell))
 
 
-def _objects(values: np.ndarray, name: str, zone: str | None) -> Cells:
+def _objects(values: np.ndarray, missing: np.ndarray, name: str, zone: str | None) -> Cells:
     """Cells of any type: the kind is that of all cells that are not missing."""
-    missing = np.fromiter(map(is_missing, values), bool, len(values))
     present = values[~missing]
     if not len(present):
         return Cells(EMPTY, np.full(len(values), np.nan))
@@ -195,8 +197,8 @@ def _objects(values: np.ndarray, name: str, zone: str | None) -> Cells:
         days = _filled(present, missing, np.float64, lambda cell: np.timedelta64(cell) / _DAY)
         return Cells(NUMBERS, days, note="durations are numbers of days")
     if all_are(time):
-        return Cells(NUMBERS, _filled(present, missing, np.float64, hours_of), note="times of day are numbers of hours")
-    raise TypeError(_unreadable(name, _strangest(present)))
+        return Cells(NUMBERS, _filled(present, missing, np.float64, _hours), note="times of day are numbers of hours")
+    raise TypeError(_unreadable(name, ", ".join(sorted({type(cell).__name__ for cell in present})[:5])))
 
 
 def _filled(present: np.ndarray, missing: np.ndarray, dtype: Any, convert: Callable[[Any], Any]) -> np.ndarray:
@@ -246,21 +248,14 @@ def _time_zone(name: str) -> tzinfo:
     return ZoneInfo(name)
 
 
-def hours_of(cell: time) -> float:
-    """A time of day in hours."""
+def _hours(cell: time) -> float:
     return cell.hour + cell.minute / 60 + (cell.second + cell.microsecond * 1e-6) / 3600
-
-
-def _strangest(present: np.ndarray) -> str:
-    """The types of some cells, for an error."""
-    kinds = sorted({type(cell).__name__ for cell in present})
-    return ", ".join(kinds[:5])
 
 
 def _unreadable(name: str, got: str) -> str:
     return (
-        f"column {name!r} holds {got}: argument must be {_READABLE} in every cell, which a string or a number can "
-        "stand for; turn the column into columns of such, or drop it"
+        f"column {name!r} holds {got}: argument must be {_READABLE} in every cell; turn the column into columns of "
+        "such, or drop it"
     )
 
 

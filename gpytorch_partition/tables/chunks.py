@@ -12,8 +12,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
-from gpytorch_partition.tables.arrays import as_array
-from gpytorch_partition.tables.cells import names_of, read_cells
+from gpytorch_partition.tables.cells import as_array, names_of, read_cells
 from gpytorch_partition.tables.parquet_files import parquet_batches
 
 _ROWS_AT_ONCE = 2**16  # of arrays and parquet files

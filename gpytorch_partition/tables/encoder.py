@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,30 +15,31 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.tables.arrays import as_array
 from gpytorch_partition.tables.cells import (
     CATEGORY,
     DATES,
     EMPTY,
-    FEWEST_EXPLAINED,
     ID,
     LEFT_OUT,
     LEVELS,
     NUMBERS,
     ORDERED,
-    SPACES,
     TEXT,
-    UNIT,
     Cells,
     Level,
-    explains,
+    as_array,
     names_of,
-    plain_level,
     read_cells,
 )
-from gpytorch_partition.tables.date_texts import ISO, hint_of_dates
-from gpytorch_partition.tables.dated_cells import as_dates, as_dates_of_fit
 from gpytorch_partition.tables.ids import are_ids
+from gpytorch_partition.tables.notations import (
+    ISO,
+    NUMBER_NOTATIONS,
+    OPEN,
+    as_in_fit,
+    as_read,
+    written_in,
+)
 from gpytorch_partition.tables.number_view import MOST_ONE_HOT
 
 logger = logging.getLogger(__name__)
@@ -48,19 +47,15 @@ logger = logging.getLogger(__name__)
 _DAY, _HOUR = np.timedelta64(1, "D"), np.timedelta64(1, "h")
 _CALENDAR = ("month", "day_of_year", "weekday", "hour")  # names of the calendar parts of dates
 _MOST_CATEGORIES_SAID = 5
-_WRITTEN_NUMBER = re.compile(
-    r"\(?[+\u2212-]?\s*[$€£¥]?\s*[+\u2212-]?(\d+|\d{1,3}([., '\u2019\u00a0\u202f]\d{3})+)([.,]\d+)?\s*[%$€£¥]?\)?"
-    rf"(?:[{SPACES}](?P<unit>{UNIT}))?"
-)
 
 
 class MisreadColumnWarning(UserWarning):
     """
-    A column of a table holds numbers as text, which are categories unless it is converted, or dates of which days and
-    months may be the other way round.
+    A column of a table holds numbers or dates as text that can be read in two ways: `1,234` with a decimal comma or
+    with thousands, `03/04/2024` in March or in April.
 
-    Convert the column before `fit`, by `pandas.to_numeric` or by `pandas.to_datetime` with a `format`; of numbers that
-    are names, such as codes of places, say so by `.astype("category")`.
+    Convert the column before `fit`, by `pandas.to_numeric` or by `pandas.to_datetime` with a `format`, or give the
+    :class:`TableEncoder` the decimal mark.
     """
 
 
@@ -72,7 +67,9 @@ class _Column(NamedTuple):
     levels: list[Level] | None = None  # of text, categories and ordered categories
     parts: tuple[str, ...] = ()  # of dates: the calendar parts that vary
     zone: str | None = None  # of dates with a time zone
-    notation: str = ""  # of dates and times of day that came as text
+    notation: str = ""  # of numbers and dates that came as text
+    is_open: bool = False  # whether another notation fits as well
+    note: str = ""
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -84,14 +81,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     - Numbers and booleans (0 and 1) stay as they are; pandas' nullable dtypes and objects that are all numbers are
       numbers, durations numbers of days, times of day numbers of hours.
-    - Text and categories become codes 0 ... C - 1 of their C levels: text in alphabetical order, pandas categories in
-      the order in which they are declared, with levels that no row has. Codes stand for names and have no order:
-      :attr:`categories_` says which columns hold them. Text that looks like numbers is text, and a warning says so
-      where there are many. Ordered categories are numbers, the ranks of their levels.
+    - Text is numbers or dates if all cells of the column are such in one notation (or all but a few among many, which
+      are missing then): `1234.5`, `1.234,50`, `$1,234`, `12 %`, `2024-02-03`, `03.02.2024`, `02-Feb-24`. New rows are
+      read in the notation of `fit`. A warning says so where two notations fit: numbers have the decimal mark of the
+      other columns then, and dates have the day first.
+    - Other text and categories become codes 0 ... C - 1 of their C levels: text in alphabetical order, pandas
+      categories in the order in which they are declared, with levels that no row has. Codes stand for names and have no
+      order: :attr:`categories_` says which columns hold them. Ordered categories are numbers, the ranks of levels.
     - Dates become days since 1970-01-01 (with a fraction) and those of month, day of year, weekday (Monday is 0) and
-      hour that vary in `fit`, on the clock of their time zone. Text is dates, or times of day, if all cells are (or all
-      but a few among many, which are missing then): :mod:`gpytorch_partition.tables.date_texts` knows the formats. A
-      warning says so where day and month could be the other way round; new rows are read in the order of `fit`.
+      hour that vary in `fit`, on the clock of their time zone.
     - Where there are more than ten levels, one that a single row has is a missing cell: trees would split that row off
       by its own target, and learn nothing for the new levels of other rows, which are missing cells as well.
     - A missing cell (None, NaN, NA, NaT) is NaN, and so is a level that `fit` did not see, which the log (level INFO)
@@ -103,11 +101,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     :param categorical_features: Names (or numbers, counted from 0, or a flag for each column) of columns to be taken as
         categories although they hold numbers or have an order. (Default: None.)
+    :param decimal: The decimal mark of numbers that come as text, `"."` or `","`. (Default: None, what each column is
+        in.)
+    :param thousands: The mark between their thousands, `","`, `"."`, `" "` or `"'"`. (Default: None, any.)
 
     Fitted attributes:
 
     - `categories_`: the levels of each column of categories, by its number in the matrix.
-    - `messages_`: what was done that one should know, a sentence each.
+    - `messages_`, `readings_`: what was done that one should know, and what each column was read as.
     - `n_features_in_`, `feature_names_in_`: of the table, as in scikit-learn.
 
     Example:
@@ -122,8 +123,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         array([[ 2., nan]])
     """
 
-    def __init__(self, categorical_features: Sequence[str | int] | None = None) -> None:
+    def __init__(
+        self,
+        categorical_features: Sequence[str | int] | None = None,
+        decimal: str | None = None,
+        thousands: str | None = None,
+    ) -> None:
         self.categorical_features = categorical_features
+        self.decimal = decimal
+        self.thousands = thousands
 
     @all_or_nothing
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
@@ -138,13 +146,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         :raises ValueError: If X is no table, a column holds infinity, no column has a value, or `categorical_features`
             names a column that does not exist.
         """
-        self._fitted_matrix(X)
+        self._learn(X)
         return self
 
     @all_or_nothing
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> np.ndarray:
         """The table matrix (`N x D'`) of the table that is learned; parameters are those of :meth:`fit`."""
-        return self._fitted_matrix(X)
+        pairs = zip(self._learn(X), self._columns)
+        return np.concatenate(
+            [_encoded(column, cells) for cells, column in pairs if column.kind not in LEFT_OUT], axis=1
+        )
+
+    @all_or_nothing
+    def fit_read(self, X: Any) -> dict[str, np.ndarray]:
+        """Learn the columns of a table, and return them as they are read: numbers, dates, or levels and None."""
+        return {column.name: cells.values for cells, column in zip(self._learn(X), self._columns)}
 
     def transform(self, X: Any) -> np.ndarray:
         """
@@ -164,39 +180,32 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """The same of a table whose names an estimator has checked, as it speaks of itself in errors."""
         return self._transformed(self._checked_mapping(X, False) if isinstance(X, Mapping) else _columns_of(X))
 
-    def read_column(self, number: int, values: Any) -> np.ndarray:
+    def read(self, X: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
         """
-        A column of other rows as `fit` has read it: numbers, dates or levels.
+        Return some columns of other rows as `fit` has read them, and notes of cells that were taken for missing.
 
-        :param number: Its number in the table.
-        :param values: Its cells.
-        :raises TypeError: If they are of another kind than in `fit`.
+        :param X: Columns by name.
+        :raises TypeError: If one is of another kind than in `fit`.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
 
         Example:
-            >>> encoder = TableEncoder().fit({"at": np.array(["13:45", "7:30"])})
-            >>> encoder.read_column(0, np.array(["6:15 PM"]))
-            array([18.25])
+            >>> encoder = TableEncoder().fit({"price": np.array(["1.234,50 €", "7 €"])})
+            >>> encoder.read({"price": np.array(["0,5", "none"])})
+            ({'price': array([0.5, nan])}, [])
         """
-        check_is_fitted(self, "_columns")
-        column = self._columns[number]
-        return _same_kind(read_cells(values, column.name, column.zone), column).values
+        pairs = [(column, _of_fit(column, X[column.name])) for column in self._known if column.name in X]
+        notes = [note for column, cells in pairs for note in _said_of_new(column, cells)]
+        return {column.name: cells.values for column, cells in pairs}, notes
 
     def _transformed(self, table: dict[str, Any]) -> np.ndarray:
-        blocks = []
-        for column, values in zip(self._columns, table.values()):
-            if column.kind not in LEFT_OUT:
-                cells = _same_kind(read_cells(values, column.name, column.zone), column)
-                blocks.append(_encoded(column, cells))
-                self._say_once(_said_of_unseen(column, cells, blocks[-1]))
-        return np.concatenate(blocks, axis=1)
-
-    def _say_once(self, messages: list[str]) -> None:
-        """In the log, since `fit`: tables of the same levels may come again and again, as in permutations."""
-        for message in messages:
+        """The matrix; the log has each message once, as tables of the same levels may come again and again."""
+        pairs = [(each, _of_fit(each, values)) for each, values in zip(self._columns, table.values())]
+        pairs = [(column, cells) for column, cells in pairs if column.kind not in LEFT_OUT]
+        for message in [note for column, cells in pairs for note in _said_of_new(column, cells)]:
             if message not in self._said:
                 self._said = self._said | {message}
                 logger.info("%s", message)
+        return np.concatenate([_encoded(column, cells) for column, cells in pairs], axis=1)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """
@@ -204,37 +213,38 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
         :param input_features: Ignored, as the names are known.
         """
-        check_is_fitted(self, "_columns")
-        return np.array([name for column in self._columns for name in _names(column)], dtype=object)
+        return np.array([name for column in self._known for name in _names(column)], dtype=object)
 
     @property
     def categories_(self) -> dict[int, list[Level]]:
         """The levels of each column of categories, by its number in the matrix."""
-        check_is_fitted(self, "_columns")
-        columns = [column for column in self._columns for _ in _names(column)]
-        return {
-            number: list(column.levels or [])
-            for number, column in enumerate(columns)
-            if column.kind in (TEXT, CATEGORY)
-        }
+        columns = [self._known[number] for number in self.sources_]
+        return {number: list(each.levels or []) for number, each in enumerate(columns) if each.kind in (TEXT, CATEGORY)}
 
     @property
-    def kinds_(self) -> list[str]:
-        """The kind of each column of the table, as :mod:`gpytorch_partition.tables.cells` calls them."""
-        check_is_fitted(self, "_columns")
-        return [column.kind for column in self._columns]
+    def kinds_(self) -> dict[str, str]:
+        """The kind of each column of the table by name, as :mod:`gpytorch_partition.tables.cells` calls them."""
+        return {column.name: column.kind for column in self._known}
 
     @property
-    def input_names_(self) -> list[str]:
-        """The names of the columns of the table."""
-        check_is_fitted(self, "_columns")
-        return [column.name for column in self._columns]
+    def readings_(self) -> dict[str, str]:
+        """Return what each column of the table was read as, in a few words."""
+        return {column.name: _reading(column) for column in self._known}
+
+    @property
+    def messages_(self) -> list[str]:
+        """What was done that one should know, a sentence each."""
+        return [f"column {name!r}: {reading}" for name, reading in self.readings_.items() if reading != NUMBERS]
 
     @property
     def sources_(self) -> list[int]:
         """For each column of the matrix, the number of the column of the table that it was made from."""
+        return [number for number, column in enumerate(self._known) for _ in _names(column)]
+
+    @property
+    def _known(self) -> list[_Column]:
         check_is_fitted(self, "_columns")
-        return [number for number, column in enumerate(self._columns) for _ in _names(column)]
+        return self._columns
 
     # Tensors and plain values.
 
@@ -247,12 +257,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             >>> TableEncoder.from_state(encoder.to_state()).categories_
             {0: ['blue', 'red']}
         """
-        check_is_fitted(self, "_columns")
         names = getattr(self, "feature_names_in_", None)
         return {
-            "columns": [{**column._asdict(), "parts": list(column.parts)} for column in self._columns],
+            "columns": [{**column._asdict(), "parts": list(column.parts)} for column in self._known],
             "feature_names": None if names is None else [str(name) for name in names],
-            "messages": list(self.messages_),
         }
 
     @classmethod
@@ -267,7 +275,6 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         encoder.n_features_in_ = len(encoder._columns)
         if state["feature_names"] is not None:
             encoder.feature_names_in_ = np.array(state["feature_names"], dtype=object)
-        encoder.messages_ = list(state["messages"])
         return encoder
 
     # Inside.
@@ -275,26 +282,67 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     _columns: list[_Column]
     _said: frozenset[str] = frozenset()  # what the log was told of new rows
 
-    def _fitted_matrix(self, X: Any) -> np.ndarray:
+    def _learn(self, X: Any) -> list[Cells]:
         table = self._checked(X, reset=True)
         chosen = self._chosen(list(table))
-        cells = [
-            (_as_category if number in chosen else _with_dates)(read_cells(values, name), name)
-            for number, (name, values) in enumerate(table.items())
-        ]
-        self._columns = [
-            _learned(name, each) if number in chosen else _learned_as_read(name, each, cells)
-            for number, (name, each) in enumerate(zip(table, cells))
-        ]
-        self._said, read = frozenset(), list(zip(self._columns, cells))
-        self.messages_ = [message for column, each in read for message in _said(column, each)]
-        blocks = [_encoded(column, each) for column, each in read if column.kind not in LEFT_OUT]
-        if not blocks:
+        cells = self._cells({name: read_cells(values, name) for name, values in table.items()}, chosen)
+        self._columns = [_learned(name, each) for name, each in zip(table, cells)]
+        self._leave_ids_out(cells, chosen)
+        self._said = frozenset()
+        if all(column.kind in LEFT_OUT for column in self._columns):
             raise ValueError(
                 "expected a column with a value that other rows may have, got missing cells and ids (as many different "
                 "texts as rows) only: make columns that are no ids categories, by .astype('category')"
             )
-        return np.concatenate(blocks, axis=1)
+        return cells
+
+    def _leave_ids_out(self, cells: list[Cells], chosen: set[int]) -> None:
+        """Take columns that no one named as a category, and that name rows, for ids, with a warning."""
+        for number, column in enumerate(self._columns):
+            if number in chosen or column.kind != TEXT or not are_ids(cells[number].values, [e.values for e in cells]):
+                continue
+            self._columns[number] = _Column(column.name, ID)
+            warnings.warn(
+                f"column {column.name!r} has as many different texts as rows, as an id has, which tells nothing about "
+                "other rows: left out; .astype('category') keeps it, or categorical_features of PartitionGPRegressor",
+                stacklevel=level_of_caller(),
+            )
+
+    def _cells(self, table: Mapping[str, Cells], chosen: set[int]) -> list[Cells]:
+        """Columns as categories where they are chosen, and others with their text read; open numbers as sure ones."""
+        notations = self._notations()
+        cells = [
+            _as_category(each, name) if number in chosen else as_read(each, notations) if each.kind == TEXT else each
+            for number, (name, each) in enumerate(table.items())
+        ]
+        if {each.mark for each in cells if each.kind == NUMBERS} - {"", OPEN} == {","}:
+            notations = [each for each in notations if each[0] == ","]
+            for number, raw in enumerate(table.values()):
+                if (cells[number].kind, cells[number].mark) == (NUMBERS, OPEN):
+                    cells[number] = as_read(raw, notations)
+        for name, each in zip(table, cells):
+            if each.mark == OPEN:
+                other = (
+                    "the other decimal mark" if each.kind == NUMBERS else "the month first (pd.to_datetime reads both)"
+                )
+                told = f"its {each.kind} are text, read as {written_in(each.notation)}, and could have {other}"
+                warnings.warn(
+                    f"column {name!r}: {told}: convert the column, so that it can be read in one way only",
+                    MisreadColumnWarning,
+                    stacklevel=level_of_caller(),
+                )
+        return cells
+
+    def _notations(self) -> list[str]:
+        """The notations of numbers that may be."""
+        wanted = self.decimal, self.thousands
+        found = [each for each in NUMBER_NOTATIONS if all(mark in (None, own) for mark, own in zip(wanted, each))]
+        if not found:
+            raise ValueError(
+                "expected different marks, decimal as '.' or ',' and thousands as ',', '.', ' ' or \"'\", got "
+                f"decimal={self.decimal!r} and thousands={self.thousands!r}"
+            )
+        return found
 
     def _checked(self, X: Any, reset: bool) -> dict[str, Any]:
         """The columns by name; names and their number are checked, and remembered if reset."""
@@ -342,13 +390,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             if len(wanted) != len(names):
                 raise ValueError(f"expected categorical_features as {len(names)} flags, got {len(wanted)}")
             return {number for number, is_chosen in enumerate(wanted) if is_chosen}
-        known = {name: number for number, name in enumerate(names)}
-        numbers = {int(one) if isinstance(one, Integral) else known.get(str(one), -1) for one in wanted}
-        if unknown := [one for one in wanted if not isinstance(one, Integral) and one not in known]:
-            raise ValueError(f"expected categorical_features among {names_of(names)}, got {names_of(unknown)}")
-        if not numbers <= set(range(len(names))):
-            raise ValueError(f"expected categorical_features from 0 to {len(names) - 1}, got {sorted(numbers)}")
-        return numbers
+        known: dict[Any, int] = {key: number for number, name in enumerate(names) for key in (name, number)}
+        if unknown := [one for one in wanted if one not in known]:
+            raise ValueError(
+                f"expected categorical_features among {names_of(names)}, or numbers of columns from 0 to "
+                f"{len(names) - 1}, got {names_of(unknown)}"
+            )
+        return {known[one] for one in wanted}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -409,47 +457,28 @@ def _as_category(cells: Cells, name: str) -> Cells:
     if cells.kind == ORDERED:
         return cells._replace(kind=CATEGORY)
     if cells.kind == NUMBERS:
-        _check_distinguishable(name, cells.values)
-        levels = [None if value != value else plain_level(_whole(value), name) for value in cells.values.tolist()]
+        if (largest := np.nanmax(np.abs(cells.values), initial=0.0)) >= 2**53:
+            raise ValueError(
+                f"expected numbers below 2**53 in {name!r} of categorical_features, got {largest:.17g}: float64 cannot "
+                "tell such numbers apart; make the column text"
+            )
+        numbers = cells.values.tolist()
+        levels = [None if x != x else int(x) if x.is_integer() else x for x in numbers]
         return Cells(CATEGORY, np.array(levels, dtype=object))
     if cells.kind == DATES:
         raise ValueError(f"expected numbers, text or categories in {name!r} of categorical_features, got dates")
     return cells
 
 
-def _with_dates(cells: Cells, name: str) -> Cells:
-    """Text that is dates or times of day as such."""
-    if cells.kind != TEXT:
-        return cells
-    cells, warning = as_dates(cells, name)
-    if warning:
-        warnings.warn(warning, MisreadColumnWarning, stacklevel=level_of_caller())
-    return cells
-
-
-def _check_distinguishable(name: str, values: np.ndarray) -> None:
-    if (largest := np.nanmax(np.abs(values), initial=0.0)) >= 2**53:
-        raise ValueError(
-            f"expected numbers below 2**53 in {name!r} of categorical_features, got {largest:.17g}: float64 cannot "
-            "tell such numbers apart; make the column text"
-        )
-
-
-def _whole(value: float) -> int | float:
-    return int(value) if value.is_integer() else value
-
-
 def _learned(name: str, cells: Cells) -> _Column:
+    column = _Column(name, cells.kind, cells.levels, (), cells.zone, cells.notation, cells.mark == OPEN, cells.note)
     if cells.kind == NUMBERS:
         _check_finite(name, cells.values)
     if cells.kind == DATES:
         parts = _calendar(cells.values)
         varying = tuple(part for part in _CALENDAR if len(np.unique(parts[part][~np.isnan(parts[part])])) > 1)
-        return _Column(name, DATES, parts=varying, zone=cells.zone, notation=cells.notation)
-    levels = cells.levels
-    if cells.kind in (TEXT, CATEGORY):
-        levels = _levels_to_learn(cells)
-    return _Column(name, cells.kind, levels, notation=cells.notation)
+        return column._replace(parts=varying)
+    return column._replace(levels=_levels_to_learn(cells)) if cells.kind in (TEXT, CATEGORY) else column
 
 
 def _levels_to_learn(cells: Cells) -> list[Level]:
@@ -468,19 +497,23 @@ def _check_finite(name: str, values: np.ndarray) -> None:
         )
 
 
+def _of_fit(column: _Column, values: Any) -> Cells:
+    """Cells of new rows, read as in `fit`."""
+    cells = read_cells(values, column.name, column.zone)
+    return cells if column.kind in LEFT_OUT else _same_kind(cells, column)
+
+
 def _same_kind(cells: Cells, column: _Column) -> Cells:
-    """Cells of new rows, if they are of the kind that the column had in `fit`; text as its dates."""
-    if cells.kind == TEXT and column.zone is None and (column.notation or column.kind == DATES):
-        cells = as_dates_of_fit(cells, column.notation or ISO)
+    """Cells of new rows, if they are of the kind that the column had in `fit`; text as its numbers or dates."""
+    if cells.kind == TEXT and column.zone is None and column.kind in (NUMBERS, DATES):
+        notation = column.notation or (ISO if column.kind == DATES else NUMBER_NOTATIONS[0])
+        cells = as_in_fit(cells, notation, column.name)
     if cells.kind == EMPTY or cells.kind == column.kind or (cells.kind in LEVELS and column.kind in LEVELS):
         _check_comparable(cells, column)
-        if column.kind == DATES and cells.kind == DATES and (column.zone is None) != (cells.zone is None):
-            raise TypeError(f"expected dates with a time zone in both fit and here, or in neither, in {column.name!r}")
         return cells
-    has_numbers = any(not isinstance(level, str) for level in column.levels or [])
-    if cells.kind == NUMBERS and column.kind in LEVELS and has_numbers:
+    if cells.kind == NUMBERS and not all(isinstance(level, str) for level in column.levels or [""]):
         return _as_category(cells, column.name)
-    written = f" ({column.notation})" if column.notation else ""
+    written = f" ({written_in(column.notation)})" if column.notation else ""
     first = next((cell for cell in cells.values.tolist() if cell is not None), None)
     example = f" ({first!r:.50})" if cells.kind == TEXT else ""
     raise TypeError(
@@ -490,11 +523,12 @@ def _same_kind(cells: Cells, column: _Column) -> Cells:
 
 
 def _check_comparable(cells: Cells, column: _Column) -> None:
-    """Refuse text where levels were numbers, or numbers where they were text: every level would be unknown."""
-    if cells.kind not in LEVELS or not column.levels:
-        return
-    here, before = ({isinstance(one, str) for one in some if one is not None} for some in (cells.values, column.levels))
-    if here and not here & before:
+    """Refuse dates on no clock among such on one, and levels all of which would be unknown, as text beside numbers."""
+    if DATES == cells.kind == column.kind and (column.zone is None) != (cells.zone is None):
+        raise TypeError(f"expected dates with a time zone in both fit and here, or in neither, in {column.name!r}")
+    levels = column.levels if cells.kind in LEVELS and column.levels else []
+    here = {isinstance(level, str) for level in cells.values if level is not None} if levels else set()
+    if here and here.isdisjoint(isinstance(level, str) for level in levels):
         got, wanted = ("text", "numbers") if True in here else ("numbers", "text")
         raise TypeError(
             f"expected categories that are {wanted} in column {column.name!r}, as in fit, got {got}: convert the "
@@ -510,8 +544,8 @@ def _encoded(column: _Column, cells: Cells) -> np.ndarray:
         _check_finite(column.name, cells.values)
         return cells.values[:, None]
     if column.kind == DATES:
-        parts = _calendar(cells.values)
-        return np.stack([_days(cells.values), *(parts[part] for part in column.parts)], axis=1)
+        days, parts = (cells.values - np.datetime64(0, "us")) / _DAY, _calendar(cells.values)
+        return np.stack([days, *(parts[part] for part in column.parts)], axis=1)
     codes = {level: float(code) for code, level in enumerate(column.levels or [])}
     return np.array([codes.get(level, np.nan) for level in cells.values.tolist()])[:, None]
 
@@ -519,10 +553,6 @@ def _encoded(column: _Column, cells: Cells) -> np.ndarray:
 def _names(column: _Column) -> list[str]:
     """The names of the columns of the matrix that a column of the table makes."""
     return [] if column.kind in LEFT_OUT else [column.name, *(f"{column.name}_{part}" for part in column.parts)]
-
-
-def _days(dates: np.ndarray) -> np.ndarray:
-    return (dates - np.datetime64(0, "us")) / _DAY
 
 
 def _calendar(dates: np.ndarray) -> dict[str, np.ndarray]:
@@ -538,90 +568,28 @@ def _calendar(dates: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.where(np.isnat(dates), np.nan, part) for name, part in parts.items()}
 
 
-def _said(column: _Column, cells: Cells) -> list[str]:
-    """What one should know about a column."""
-    found = [f"column {column.name!r}: {cells.note}"] if cells.note else []
-    if column.kind == EMPTY:
-        found.append(f"column {column.name!r} has no value and is left out")
-    if column.kind == ID:
-        found.append(_said_of_id(column.name, cells.values.tolist()))
-    if column.kind == DATES:
-        parts = ", ".join(["days since 1970-01-01", *column.parts])
-        zone = f" on the clock of {column.zone}" if column.zone else ""
-        found.append(f"column {column.name!r} holds dates: taken as {parts}{zone}")
-    if column.kind == TEXT and column.levels:
-        found += _said_of_text(column.name, column.levels)
-    return found
+def _reading(column: _Column) -> str:
+    """What a column was read as, in a few words."""
+    if column.kind in LEFT_OUT:
+        return "left out: " + {EMPTY: "empty", ID: "another text in every row, as an id has"}[column.kind]
+    if column.kind in LEVELS:
+        return f"{CATEGORY if column.kind == TEXT else column.kind} of {len(column.levels or []):,} levels"
+    is_usual = column.notation in ("", NUMBER_NOTATIONS[0]) and not column.is_open
+    shown = column.kind + ("" if is_usual else f" as {written_in(column.notation)}")
+    shown += f" ({', '.join(['days', *column.parts])})" * (column.kind == DATES)
+    shown += f" on the clock of {column.zone}" if column.zone else ""
+    return "; ".join(filter(None, [shown, "another notation fits as well" * column.is_open, column.note]))
 
 
-def _said_of_unseen(column: _Column, cells: Cells, block: np.ndarray) -> list[str]:
-    """What one should know about levels that `fit` did not see, and texts that are no dates."""
+def _said_of_new(column: _Column, cells: Cells) -> list[str]:
+    """What one should know about levels that `fit` did not learn, and texts that are no numbers or dates."""
     if cells.notation and cells.note:
         return [f"column {column.name!r}: {cells.note}"]
     if column.levels is None or cells.kind == EMPTY:
         return []
-    new = [value for value in cells.values[np.isnan(block[:, 0])].tolist() if value is not None]
-    if not new:
+    known = {None, *column.levels}
+    if not (new := [value for value in cells.values.tolist() if value not in known]):
         return []
     unseen = sorted(set(map(str, new)))
     some = names_of(unseen[:_MOST_CATEGORIES_SAID]) + (", ..." if len(unseen) > _MOST_CATEGORIES_SAID else "")
     return [f"column {column.name!r}: fit did not learn {some}: taken for missing cells ({len(new):,} in all)"]
-
-
-def _said_of_id(name: str, levels: list[Level]) -> str:
-    return (
-        f"column {name!r} has as many different texts as rows, as an id has, which tells nothing about other rows: "
-        "left out; .astype('category') keeps it, or categorical_features of PartitionGPRegressor"
-        + hint_of_dates([str(level) for level in levels])
-    )
-
-
-def _said_of_text(name: str, levels: list[Level]) -> list[str]:
-    if all(map(_looks_like_a_number, levels)):
-        return [f"column {name!r} holds numbers as text: taken as {len(levels)} categories; convert them if they count"]
-    some = ", ".join(map(repr, levels[:_MOST_CATEGORIES_SAID])) + (", ..." if len(levels) > 5 else "")
-    number = "a single category" if len(levels) == 1 else f"{len(levels)} categories"
-    return [f"column {name!r} holds text: taken as {number} ({some})"]
-
-
-def _learned_as_read(name: str, cells: Cells, table: list[Cells]) -> _Column:
-    """A column that no one named as a category, with a warning where text is numbers, or ids, which are left out."""
-    column = _learned(name, cells)
-    if column.kind != TEXT:
-        return column
-    levels = column.levels or []
-    if misread := _misread(name, levels):
-        warnings.warn(misread, MisreadColumnWarning, stacklevel=level_of_caller())
-    elif are_ids(cells.values, [each.values for each in table]):
-        warnings.warn(_said_of_id(name, levels), UserWarning, stacklevel=level_of_caller())
-        return _Column(name, ID)
-    return column
-
-
-def _misread(name: str, levels: list[Level]) -> str:
-    """What is wrong where numbers came as text, as pandas reads them beside other texts, or with a unit."""
-    numbers = [str(level) for level in levels if _looks_like_a_number(level)]
-    units = {_unit_of(number) for number in numbers} - {""}
-    if len(numbers) < FEWEST_EXPLAINED or not explains(len(numbers), len(levels)) or len(units) > 1:
-        return ""
-    others = [str(level) for level in levels if not _looks_like_a_number(level)]
-    beside = f" beside {names_of(others[:_MOST_CATEGORIES_SAID])}" if others else ""
-    return (
-        f"column {name!r} holds numbers as text{beside}: taken as {len(levels)} categories. If they are numbers, "
-        "convert the column by pd.to_numeric(..., errors='coerce') after decimal commas are points and "
-        f"{names_of([*units]) if units else 'percent'} signs are off; if they are names, by .astype('category'), or "
-        "name it in categorical_features of PartitionGPRegressor"
-    )
-
-
-def _unit_of(number: str) -> str:
-    found = _WRITTEN_NUMBER.fullmatch(number.strip())
-    return "" if found is None else found["unit"] or ""
-
-
-def _looks_like_a_number(level: Level) -> bool:
-    try:
-        float(level)
-    except ValueError:
-        return _WRITTEN_NUMBER.fullmatch(str(level).strip()) is not None
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
@@ -11,7 +10,6 @@ from typing import Any
 
 from gpytorch_partition.tables.cells import names_of
 
-_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")  # written as int64 is
 _ONE_TYPE = "give the column one type in all files, for example by pandas' astype before to_parquet"
 
 
@@ -20,8 +18,8 @@ def parquet_batches(path: Path, target: str | None, num_rows: int) -> tuple[Call
     How to read a parquet file or the files of a folder, in the order of their names, and the number of batches.
 
     Each batch has the columns that any of the files has, missing where its own lacks one, in the type that holds those
-    of all files: floats for integers and floats. Indexes of pandas are left out. Folders `key=value/` are a column, of
-    numbers if all values are written as whole numbers are, and pandas has not noted that they are text.
+    of all files: floats for integers and floats. Indexes of pandas are left out. Folders `key=value/` are a column of
+    text.
 
     :param path: A file or folder.
     :param target: The name of the column of targets, which each file has.
@@ -36,20 +34,20 @@ def parquet_batches(path: Path, target: str | None, num_rows: int) -> tuple[Call
         raise ImportError('parquet files are read by pyarrow and pandas: pip install "gpytorch_partition[tables]"')
     if not path.exists():
         raise FileNotFoundError(f"expected a parquet file or a folder of such, got {path}, which does not exist")
-    keys = _types_of_keys(path)
+    keys = _keys(_files(path, None))
     files = _files(path, keys)
     schema = _schema_of_all(files, keys)
-    target = _checked_target(files, schema, target, list(keys))
+    target = _checked_target(files, schema, target, keys)
     groups = [file.metadata.row_group(i).num_rows for file in files for i in range(file.metadata.num_row_groups)]
     return partial(_batches, files, schema, target, num_rows), sum(-(-size // num_rows) for size in groups)
 
 
-def _files(path: Path, keys: dict[str, Any] | None) -> list[Any]:
-    """The files in the order of their names, with keys of folders (None: whichever there are) in these types."""
+def _files(path: Path, keys: list[str] | None) -> list[Any]:
+    """The files in the order of their names, with the keys of folders as text (None: whichever there are)."""
     import pyarrow
     from pyarrow import dataset
 
-    schema = None if keys is None else pyarrow.schema(list(keys.items()))
+    schema = None if keys is None else pyarrow.schema([(key, pyarrow.string()) for key in keys])
     try:
         found = dataset.dataset(path, format="parquet", partitioning=dataset.partitioning(schema, flavor="hive"))
     except (pyarrow.ArrowException, OSError) as error:
@@ -59,39 +57,11 @@ def _files(path: Path, keys: dict[str, Any] | None) -> list[Any]:
     return files
 
 
-def _types_of_keys(path: Path) -> dict[str, Any]:
-    """Types of the keys of folders: text for those that are text, or that a number would not write (001)."""
-    import pyarrow
-
-    if not (names := list(_keys(_files(path, None)))):
-        return {}
-    files = _files(path, dict.fromkeys(names, pyarrow.string()))
-    are_text = {name for file in files for name in _text_columns(file)}
-    return {
-        name: pyarrow.int64() if name not in are_text and all(map(_is_integer, written)) else pyarrow.string()
-        for name, written in _keys(files).items()
-    }
-
-
-def _keys(files: list[Any]) -> dict[str, list[Any]]:
-    """The values of each key of folders, where files have it."""
+def _keys(files: list[Any]) -> list[str]:
+    """The keys of folders, in any file."""
     from pyarrow import dataset
 
-    found: dict[str, list[Any]] = {}
-    for file in files:
-        for name, value in dataset.get_partition_keys(file.partition_expression).items():
-            found.setdefault(name, []).append(value)
-    return found
-
-
-def _is_integer(key: str | None) -> bool:
-    return key is None or _INTEGER.fullmatch(key) is not None
-
-
-def _text_columns(file: Any) -> list[str]:
-    """The columns, those of folders among them, that were text when pandas wrote a file."""
-    columns = (_schema(file).pandas_metadata or {}).get("columns", ())
-    return [column["name"] for column in columns if column["numpy_type"].startswith(("str", "object"))]
+    return list({key: None for file in files for key in dataset.get_partition_keys(file.partition_expression)})
 
 
 def _schema(file: Any) -> Any:
@@ -103,18 +73,19 @@ def _schema(file: Any) -> Any:
         raise ValueError(f"{file.path} is damaged, or no parquet file: {error}") from error
 
 
-def _schema_of_all(files: list[Any], keys: dict[str, Any]) -> Any:
+def _schema_of_all(files: list[Any], keys: list[str]) -> Any:
     """The columns of all files, each in the type that holds those of all, and the keys of folders."""
     import pyarrow
 
-    first, *others = [(file.path, _columns(file)) for file in files]
-    schema = first[1]
-    for path, columns in others:
+    schema = _columns(files[0])
+    for file in files[1:]:
         try:
-            schema = pyarrow.unify_schemas([schema, columns], promote_options="permissive")
+            schema = pyarrow.unify_schemas([schema, _columns(file)], promote_options="permissive")
         except pyarrow.ArrowException as error:
-            raise ValueError(f"{path} and files before it have no types in common: {error}: {_ONE_TYPE}") from error
-    return pyarrow.schema([*schema, *(pyarrow.field(*key) for key in keys.items() if key[0] not in schema.names)])
+            raise ValueError(
+                f"{file.path} and files before it have no types in common: {error}: {_ONE_TYPE}"
+            ) from error
+    return pyarrow.schema([*schema, *(pyarrow.field(key, pyarrow.string()) for key in keys if key not in schema.names)])
 
 
 def _columns(file: Any) -> Any:

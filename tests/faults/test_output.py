@@ -18,7 +18,7 @@ import torch
 
 from gpytorch_partition import MondrianKernel
 from gpytorch_partition.__main__ import main
-from gpytorch_partition.command_line import tables
+from gpytorch_partition.command_line import outputs
 from gpytorch_partition.command_line.model_file import load_model
 from gpytorch_partition.models import FeatureSpaceGP
 
@@ -134,7 +134,7 @@ class TestInterruptions:
         def interrupted(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(tables, "write_table", interrupted)
+        monkeypatch.setattr(outputs, "write_table", interrupted)
         assert main(["predict", "model.gp", "data.csv", "--output", "out.csv"]) == 130
         assert Path("out.csv").read_text() == "old"
         assert names() == listed

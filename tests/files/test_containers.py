@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel, MondrianKernel, files
-from gpytorch_partition.command_line.columns import Kind
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.model_file import SavedModel, load_model, save_model
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.files import DamagedFileError, containers
 from gpytorch_partition.models import FeatureSpaceGP
+from gpytorch_partition.tables import TableEncoder
 from tests.stored_models.files import read
 from tests.stored_models.zoo import ZOO
 
@@ -147,7 +147,6 @@ X, NEW = RANDOM.randn(40, 2), RANDOM.randn(9, 2)
 Y = X[:, 0] + 0.3 * RANDOM.randn(40)
 TABLE = {"a": X[:, 0], "b": np.array(["red", "blue"] * 20, dtype=object)}
 OF_TABLE = X[:, 0] + np.tile([0, 2], 20)
-KINDS = {"a": Kind("number", "decimal commas"), "b": Kind("text")}
 
 
 def _answers(regressor, rows):
@@ -185,9 +184,11 @@ def test_a_regressor_predicts_the_same_to_the_last_bit(path, name):
 
 def test_a_model_file_comes_back(path):
     model = REGRESSORS["a table"][0]()
-    save_model(path, SavedModel(model, KINDS, "y", "k"))
+    reader = TableEncoder().fit({**TABLE, "y": OF_TABLE})
+    save_model(path, SavedModel(model, reader, ["a", "b"], "y", "k"))
     found = load_model(path)
-    assert (found.kinds, found.target, found.id, found.target_kind) == (KINDS, "y", "k", Kind("number"))
+    assert (found.columns, found.target, found.id) == (["a", "b"], "y", "k")
+    assert found.reader.to_state() == reader.to_state()
     assert found.regressor.target_name_ == "y"
     new = {"a": np.array([0.5]), "b": np.array(["green"], dtype=object)}
     for rows in (TABLE, new):

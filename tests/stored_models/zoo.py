@@ -40,12 +40,12 @@ from gpytorch_partition import (
     fit_exact_gp,
     settings,
 )
-from gpytorch_partition.command_line import columns
 from gpytorch_partition.command_line.model_file import SavedModel
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.kernels import OverconfidenceWarning, StandardizedKernel
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood, ForestNoiseGaussianLikelihood
 from gpytorch_partition.models import FeatureSpaceGP, PartitionGP
+from gpytorch_partition.tables import TableEncoder
 
 from . import rows as sets
 from .kinds import COUNTED, MODEL_FILE, PROCESS, REGRESSOR, Kind
@@ -282,16 +282,17 @@ def _regressor(kernel: str, draw: Callable[[], Rows]) -> Entry:
     return Entry(REGRESSOR, fitted, lambda rows: PartitionGPRegressor, draw, is_searched=True)
 
 
-_KINDS = dict.fromkeys(("east", "north", "depth"), columns.Kind(columns.NUMBER))
+_COLUMNS = ["east", "north", "depth"]
 
 
 def _saved(rows: Rows) -> SavedModel:
     regressor = _fitted_regressor(rows, kernel="forest", dtype="float32")
-    return SavedModel(regressor, _KINDS, "gold")
+    reader = TableEncoder().fit(dict(zip([*_COLUMNS, "gold"], [*rows.x.numpy().T, rows.y.numpy()], strict=True)))
+    return SavedModel(regressor, reader, _COLUMNS, "gold")
 
 
 def _names_only(rows: Rows) -> SavedModel:
-    return SavedModel(PartitionGPRegressor(), _KINDS, "gold")
+    return SavedModel(PartitionGPRegressor(), TableEncoder(), _COLUMNS, "gold")
 
 
 def _counted_forest(rows: Rows) -> FeatureSpaceGP:

@@ -143,24 +143,16 @@ class TestParquet:
         assert all(list(chunk.x.columns) == ["size", "color"] for chunk in ChunkSource(tmp_path, "target"))
 
     @pytest.mark.parametrize(
-        ("keys", "pandas_notes", "expected"),
-        [
-            (["001", "2"], True, ["001", "2"]),
-            (["001", "2"], False, ["001", "2"]),
-            (["1", "20"], True, ["1", "20"]),
-            (["1", "20"], False, [1, 20]),
-            ([1, 20], True, [1, 20]),
-            ([-3, 3_000_000_000], True, [-3, 3_000_000_000]),
-            (["a b", "c/d"], False, ["a b", "c/d"]),
-        ],
+        ("keys", "pandas_notes"),
+        [(["001", "2"], True), (["001", "2"], False), ([1, 20], True), (["a b", "c/d"], False)],
     )
-    def test_keys_of_folders_are_as_they_were_written(self, frame, tmp_path, keys, pandas_notes, expected):
+    def test_keys_of_folders_are_text_as_it_was_written(self, frame, tmp_path, keys, pandas_notes):
         parquet = pytest.importorskip("pyarrow.parquet")
         table = parquet.core.pa.Table.from_pandas(frame.assign(key=np.array(keys)[np.arange(20) % 2]))
         table = table if pandas_notes else table.replace_schema_metadata(None)
         parquet.write_to_dataset(table, tmp_path, partition_cols=["key"])
         source = ChunkSource(tmp_path, "target")
-        assert [set(chunk.x["key"]) for chunk in source] == [{key} for key in expected]
+        assert [set(chunk.x["key"]) for chunk in source] == [{str(key)} for key in keys]
         assert set(joined([chunk.x for chunk in source])["size"]) == set(X[:, 0])
 
     @pytest.mark.parametrize("target", [None, "price"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-import warnings
 from decimal import Decimal
 
 import numpy as np
@@ -58,8 +57,7 @@ def test_numbers_stay_numbers(cells, expected):
         (np.array(["b", NAN, None, pd.NA], dtype=object), [0, NAN, NAN, NAN], ["b"]),
         (pd.Categorical(["y", "x", None, "y"], ["z", "y", "x"]), [1, 2, NAN, 1], ["z", "y", "x"]),
         (pd.Categorical([7, 7, 3, 9]), [1, 1, 0, 2], [3, 7, 9]),
-        (np.array(["1", 1, 2.5, None], dtype=object), [0, 0, 1, NAN], ["1", "2.5"]),
-        (["10", "9", "10", "9"], [0, 1, 0, 1], ["10", "9"]),
+        (np.array(["x1", 1, 2.5, None], dtype=object), [2, 0, 1, NAN], ["1", "2.5", "x1"]),
     ],
 )
 def test_text_and_categories_become_codes(cells, codes, levels):
@@ -89,7 +87,7 @@ def test_dates_become_days_and_the_calendar_parts_that_vary():
     assert np.isnan(matrix[2, :5]).all()
     np.testing.assert_array_equal(matrix[:, 7], [0, 1, 2])
     assert encoder.sources_ == [0] * 5 + [1] * 3
-    assert "taken as days since 1970-01-01, month, day_of_year, weekday, hour" in encoder.messages_[0]
+    assert encoder.messages_[0] == "column 'when': dates (days, month, day_of_year, weekday, hour)"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +142,7 @@ def test_an_empty_column_is_left_out_and_a_constant_one_is_not():
     encoder = TableEncoder().fit(FRAME)
     assert encoder.get_feature_names_out().tolist()[-1] == "same"
     assert not any("void" in name for name in encoder.get_feature_names_out())
-    assert "column 'void' has no value and is left out" in encoder.messages_
+    assert "column 'void': left out: empty" in encoder.messages_
     full = FRAME.assign(void=["now", "it has", "some"])
     np.testing.assert_array_equal(encoder.transform(full), MATRIX)
 
@@ -190,14 +188,14 @@ def test_as_many_different_texts_as_rows_are_left_out():
     frame = pd.DataFrame({"id": [f"R-{n}" for n in range(20)], "x": np.arange(20.0)})
     with pytest.warns(UserWarning, match="column 'id' has as many different texts as rows.*left out"):
         encoder = TableEncoder().fit(frame)
-    assert encoder.kinds_ == ["id", "numbers"]
+    assert [*encoder.kinds_.values()] == ["id", "numbers"]
     assert "'id'" in encoder.messages_[0]
     for each in (encoder, TableEncoder.from_state(encoder.to_state())):  # new ids may be anything
         assert each.transform(frame.assign(id=range(20))).tolist() == frame[["x"]].to_numpy().tolist()
         assert list(each.get_feature_names_out()) == ["x"]
-    assert TableEncoder(categorical_features=["id"]).fit(frame).kinds_ == ["text", "numbers"]
-    assert TableEncoder().fit(frame.astype({"id": "category"})).kinds_ == ["category", "numbers"]
-    assert TableEncoder().fit(frame[:19]).kinds_ == ["text", "numbers"]
+    assert [*TableEncoder(categorical_features=["id"]).fit(frame).kinds_.values()] == ["text", "numbers"]
+    assert [*TableEncoder().fit(frame.astype({"id": "category"})).kinds_.values()] == ["category", "numbers"]
+    assert [*TableEncoder().fit(frame[:19]).kinds_.values()] == ["text", "numbers"]
     with pytest.warns(UserWarning, match="left out"), pytest.raises(ValueError, match="ids .* only"):
         TableEncoder().fit(frame[["id"]])
 
@@ -207,48 +205,9 @@ def test_ids_may_have_copies_but_not_repeated_measurements():
     frame["x"] = frame["x"].mask(frame["x"] % 3 == 0)
     again = pd.concat([frame, frame[:4]])
     with pytest.warns(UserWarning, match="column 'id' has as many different texts as rows.*left out"):
-        assert TableEncoder().fit(again).kinds_[0] == "id"
-    assert TableEncoder().fit(pd.concat([frame, frame[:4].assign(x=5.0)])).kinds_[0] == "text"
-    assert TableEncoder().fit(pd.concat([frame, frame[:5]])).kinds_[0] == "text"
-
-
-def test_text_of_numbers_is_text_and_said():
-    _, encoder = encoded(["3", "4", None])
-    assert encoder.messages_ == ["column 'c0' holds numbers as text: taken as 2 categories; convert them if they count"]
-
-
-MANY = range(10, 34)
-
-
-@pytest.mark.parametrize(
-    ("cells", "message"),
-    [
-        ([f"{n}.5" for n in MANY], "numbers as text: taken as 24"),
-        ([*(f"{n},5" for n in MANY), "unknown", "n/k"], "numbers as text beside 'n/k', 'unknown': .* 26"),
-        ([*MANY, "unknown"], "numbers as text beside 'unknown'"),
-        ([f"${n},234.50" for n in MANY], "numbers as text: taken as 24"),
-        ([f"{n}.234,50" for n in MANY], "numbers as text: taken as 24"),
-        ([f"(${n})" for n in MANY], "numbers as text: taken as 24"),
-        ([f"{n},5 %" for n in MANY], "numbers as text: taken as 24 .* percent signs"),
-    ],
-)
-def test_numbers_that_came_as_text_are_warned_of(cells, message):
-    frame = pd.DataFrame({"c0": pd.Series(list(cells), dtype=object)})
-    with pytest.warns(UserWarning, match=f"column 'c0' holds {message}"):
-        TableEncoder().fit(frame)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        TableEncoder(categorical_features=["c0"]).fit(frame)
-        TableEncoder().fit(frame.astype("category"))
-
-
-@pytest.mark.parametrize(
-    "cells", [[f"{n}" for n in range(10, 29)], 2 * [*map(str, MANY), "a", "b", "c"], ["S1", "S2"] * 9]
-)
-def test_names_are_not_warned_of(cells):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        TableEncoder().fit(pd.DataFrame({"c0": cells}))
+        assert [*TableEncoder().fit(again).kinds_.values()][0] == "id"
+    assert [*TableEncoder().fit(pd.concat([frame, frame[:4].assign(x=5.0)])).kinds_.values()][0] == "text"
+    assert [*TableEncoder().fit(pd.concat([frame, frame[:5]])).kinds_.values()][0] == "text"
 
 
 @pytest.mark.parametrize(

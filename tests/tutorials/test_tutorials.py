@@ -126,7 +126,7 @@ class TestTrainExactGP:
     @pytest.mark.parametrize("method", ["auto", "l-bfgs", "adam"])
     def test_every_kernel_and_method(self, train_exact_gp, houses, kernel, method):
         lines = train_exact_gp(houses, "price", "--kernel", kernel, "--method", method, "--steps", 5, *self.SMALL)
-        assert "categories: 'kind' (2)" in lines[0]
+        assert "kind   category of 2 levels" in lines[0]
         found = re.fullmatch(r"held-out RMSE (\S+), 90 % intervals cover (\S+)", lines[-1])
         assert float(found[1]) < 90  # the targets' standard deviation
         assert float(found[2]) > 0.5
@@ -204,7 +204,9 @@ def test_several_targets(houses, tmp_path):
     table.to_csv(tmp_path / "houses.csv", index=False, sep=";", decimal=",")
     status, output, error = run("train_multitask", tmp_path / "houses.csv", "price", "rent")
     assert (status, error) == (0, "")
-    assert output.startswith("features: area (number), kind (text), sold (date)\n")
+    assert output.startswith(
+        "features: area (numbers as 1.234,5), kind (category of 2 levels), sold (dates as YYYY-MM-DD ("
+    )
     correlation = float(re.search(r"price +1\.00 +(\S+)", output)[1])
     assert correlation > 0.8
     rmse, count = re.search(r"price: held-out RMSE (\S+), .* of (\d+)\n", output).groups()

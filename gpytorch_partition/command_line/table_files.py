@@ -1,0 +1,158 @@
+"""Text files, parquet files and workbooks as data frames, which pandas reads (extra `tables`)."""
+
+from __future__ import annotations
+
+import lzma
+import re
+import warnings
+import zlib
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import BadZipFile
+
+from gpytorch_partition.command_line.errors import CommandError, listed
+from gpytorch_partition.tables.notations import MARKS
+
+_DELIMITERS = (",", ";", "\t", "|")
+_ENCODINGS = ("utf-8-sig", "cp1252")
+_ROWS_TRIED = 100  # by which the delimiter is found
+_DAMAGED = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, BadZipFile, RuntimeError, LookupError)
+_NUMBER = re.compile(r"\s*[-+]?\d+[.,]?\d*(e[-+]?\d+)?\s*", re.IGNORECASE)
+_MARKS = sorted({written for mark in MARKS for written in (mark, mark.upper(), mark.title(), "NaN", "NaT")})
+
+
+class Dialect(NamedTuple):
+    """How a text file is written, as options of a command say it; None is for what is found in the file."""
+
+    sep: str | None = None  # between cells
+    decimal: str | None = None
+    thousands: str | None = None
+    encoding: str | None = None
+    header: int | None = 0  # the line that names the columns, from 0; None where there is none
+
+    @classmethod
+    def of_options(cls, options: Namespace) -> Dialect:
+        """Return the dialect that options of a command say."""
+        return cls(**{name: getattr(options, name, None) for name in cls._fields})
+
+
+def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None = None) -> Any:  # noqa: B008 (a tuple)
+    """
+    Return the columns of a file as a data frame: of text files and workbooks as texts, None where a cell is missing.
+
+    :param path: A parquet file (`.parquet`, `.pq`), an Excel workbook (`.xlsx`), or a text file, which may be
+        compressed (`.gz`, `.bz2`, `.xz`, `.zip`).
+    :param dialect: How it is written.
+    :param id_column: The column whose cells stay as they are.
+    :raises CommandError: If it cannot be read, has no rows, or names two columns alike.
+    """
+    _need(path, "pandas")
+    if path.is_dir():
+        raise CommandError(f"cannot read {path}: it is a folder; give one file of it")
+    with _told(path):
+        if path.suffix.lower() in (".parquet", ".pq"):
+            frame = _of_parquet(path)
+        else:
+            read = _of_workbook if path.suffix.lower() == ".xlsx" else _of_text
+            frame = _with_holes(read(path, dialect), id_column)
+        frame.columns = [str(name) for name in frame.columns]
+    if not len(frame):
+        raise CommandError(f"{path} has a header but no rows")
+    return frame.reset_index(drop=True)
+
+
+def _with_holes(frame: Any, id_column: str | None) -> Any:
+    """Rows of texts, without empty ones and the header once more, and without cells that stand for missing ones."""
+    frame.columns = [str(name) for name in frame.columns]
+    stripped = frame.apply(lambda column: column if column.name == id_column else column.str.strip())
+    is_row = ~((stripped == "") | (stripped == frame.columns)).all(axis=1)
+    return stripped.mask(stripped.isin({name: _MARKS for name in frame if name != id_column}), None)[is_row]
+
+
+def _need(path: Path, *modules: str) -> None:
+    if any(find_spec(module) is None for module in modules):
+        which = " and ".join(modules)
+        raise CommandError(f'{path} is read by {which}: pip install "gpytorch_partition[tables]"')
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Tell what is wrong with a file as an error of the user's."""
+    from pandas.errors import ParserWarning  # that cells of long lines are left out
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", category=ParserWarning)
+            yield
+    except FileNotFoundError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}") from error
+    except (*_DAMAGED, ParserWarning) as error:
+        raise CommandError(f"cannot read {path}: {' '.join(str(error).split())}") from error
+
+
+def _of_parquet(path: Path) -> Any:
+    """Columns of their own types; true and false are texts, as in other files."""
+    _need(path, "pandas", "pyarrow")
+    import pandas
+
+    frame = pandas.read_parquet(path, dtype_backend="numpy_nullable")  # whole numbers beside missing cells stay whole
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    for name in frame.columns[[dtype == "boolean" for dtype in frame.dtypes]]:
+        frame[name] = texts_of(frame[name])
+    return frame
+
+
+def texts_of(column: Any) -> Any:
+    """Return the cells of a column as texts, None where they are missing."""
+    return column.astype(object).where(column.isna(), column.astype(str)).mask(column.isna(), None)
+
+
+def _of_workbook(path: Path, dialect: Dialect) -> Any:
+    _need(path, "pandas", "openpyxl")
+    import pandas
+
+    return pandas.read_excel(path, header=dialect.header, dtype=str, keep_default_na=False)
+
+
+def _of_text(path: Path, dialect: Dialect) -> Any:
+    for encoding in _ENCODINGS if dialect.encoding is None else (dialect.encoding,):
+        try:
+            return _decoded(path, dialect, encoding)
+        except UnicodeDecodeError as error:
+            told = f"it is not a text file in {encoding}: give one, or its --encoding ({error.reason})"
+    raise ValueError(told)
+
+
+def _decoded(path: Path, dialect: Dialect, encoding: str) -> Any:
+    import pandas
+
+    options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "skipinitialspace": True, "index_col": False}
+    read = partial(pandas.read_csv, path, encoding=encoding, **options)
+    sep = dialect.sep or max(_DELIMITERS, key=lambda each: _num_cells(partial(read, sep=each), dialect.header or 0))
+    if dialect.header is not None:
+        _check_header(list(read(sep=sep, header=None, skiprows=dialect.header, nrows=1).iloc[0]))
+    frame = read(sep=sep, header=dialect.header)
+    if any("\x00" in str(cell) for cell in (*frame.columns, *frame.head(1).to_numpy().ravel())):
+        raise ValueError("it is not a text file in UTF-8: give one, or its --encoding (utf-16, for example)")
+    return frame
+
+
+def _num_cells(read: Any, header: int) -> int:
+    """Return how many cells a delimiter makes of the first lines that have no more cells than the header."""
+    frame = read(header=None, skiprows=header, nrows=_ROWS_TRIED, on_bad_lines="skip")
+    return int((frame != "").to_numpy().sum())
+
+
+def _check_header(names: Sequence[str]) -> None:
+    if twice := sorted({name for name in names if name and names.count(name) > 1}):
+        raise ValueError(f"more than one column is named {listed(twice)}: rename all but one")
+    if all(_NUMBER.fullmatch(name) for name in names):
+        raise ValueError(
+            "it begins with numbers, expected the names of the columns: say by --header which line has them, or none"
+        )

@@ -1,0 +1,169 @@
+"""Numbers and dates as text, against what they were written from; what is none; and new rows in the notation of fit."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from gpytorch_partition.estimators import PartitionGPRegressor
+from gpytorch_partition.tables import MisreadColumnWarning, TableEncoder, notations
+from gpytorch_partition.tables.cells import Cells
+from gpytorch_partition.tables.notations import as_read
+
+RANDOM = np.random.RandomState(0)
+DAYS = pd.Series(np.datetime64("1971-01-01") + np.sort(RANDOM.choice(19_000, 30, replace=False)))
+TIMES = DAYS + pd.to_timedelta(RANDOM.randint(24 * 60, size=30), unit="min")
+NAN = np.nan
+
+
+def text(cells):
+    return Cells("text", np.array(cells, dtype=object))
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers", "notation"),
+    [
+        (["1", " -2.5", "3e2", "+.5", "0.25"], [1, -2.5, 300, 0.5, 0.25], ".,"),
+        (["1.234,5", "12,75", "-3"], [1234.5, 12.75, -3], ",."),
+        (["1 234,5", "1\u202f000,25", "7"], [1234.5, 1000.25, 7], ", "),
+        (["1,234.5", "1,000,000", "7"], [1234.5, 1e6, 7], ".,"),
+        (["1'234.50", "12"], [1234.5, 12], ".'"),
+        (["$1,200", "$ 15.50", "-$20", "$-20", "7"], [1200, 15.5, -20, -20, 7], ".,$"),
+        (["3,50 €", "1.000,00 €"], [3.5, 1000], ",.€"),
+        (["12 %", "7.5%"], [12, 7.5], ".,%"),
+        (["\u22125", "3.25"], [-5, 3.25], ".,"),
+        (["1", "", "NA", "NaN", "null", "None", "#N/A", "?", "-", "2"], [1, *[NAN] * 8, 2], ".,"),
+        ([*map(str, range(30)), "n.d.", "12O"], [*range(30), NAN, NAN], ".,"),
+        ([*map(str, range(30)), "1,5"], [*range(30), 1.5], ",."),
+    ],
+)
+def test_numbers(cells, numbers, notation):
+    found = as_read(text(cells))
+    np.testing.assert_array_equal(found.values, numbers)
+    assert found.notation == notation
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["A5", "A6"],
+        ["5 kg", "6 kg"],
+        ["04623", "10115"],  # names
+        ["$5", "€6", "£7"],
+        ["5 %", "0.05"],
+        ["(1)", "(2)"],
+        ["--5", "6"],
+        ["1_000", "2"],
+        ["0x10", "2"],
+        ["1.5", "2,25"],
+        ["1", "2", "3", "3a"],
+        [*map(str, range(30)), *(f"x{number}" for number in range(5))],
+        ["13:45", "7:30"],
+        ["31.02.2024"],
+        ["31.12.2024", "12/31/2024"],
+        ["2024-13-01"],
+        ["0815-1", "4711-01"],  # numbers of things
+        ["May", "June"],
+        ["soon", "2024-02-03"],
+    ],
+)
+def test_what_is_no_number_or_date_is_a_category(cells):
+    assert as_read(text(cells)).kind == "text"
+
+
+@pytest.mark.parametrize(
+    ("written", "dates"),
+    [
+        ("%d.%m.%Y", DAYS),
+        ("%m/%d/%Y", DAYS),
+        ("%m/%d/%y", DAYS),
+        ("%d.%m.%Y %H:%M", TIMES),
+        ("%m/%d/%Y %I:%M %p", TIMES),
+        ("%d-%b-%y", DAYS),
+        ("%B %d, %Y", DAYS),
+        ("%Y-%m-%d", DAYS),
+        ("%Y-%m-%dT%H:%M:%SZ", TIMES),
+        ("%Y/%m/%d %H:%M", TIMES),
+        ("%Y-%m", DAYS.dt.to_period("M").dt.to_timestamp()),
+    ],
+)
+def test_dates(written, dates):
+    found = as_read(text([*dates.dt.strftime(written), "?"]))
+    np.testing.assert_array_equal(found.values[:-1], dates.to_numpy("datetime64[us]"))
+    assert np.isnat(found.values[-1])
+    assert found.mark == ""
+
+
+def test_time_zones_are_taken_to_utc():
+    found = as_read(text(["2024-02-03T04:05+02:00", "2024-02-03"]))
+    assert found.values.tolist() == [pd.Timestamp("2024-02-03 02:05"), pd.Timestamp("2024-02-03")]
+
+
+def test_without_pandas_dates_as_text_are_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setattr(notations, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r'pip install "gpytorch_partition\[tables\]"'):
+        as_read(text(["2024-02-03"]))
+
+
+class TestEncoder:
+    def test_new_rows_are_read_as_in_fit_by_themselves_and_from_a_file(self):
+        frame = pd.DataFrame({"a": DAYS.dt.strftime("%m/%d/%Y"), "n": [f"1.{n:03d},50 €" for n in range(30)]})
+        encoder, file = TableEncoder().fit(frame), io.BytesIO()
+        torch.save(encoder.to_state(), file)
+        file.seek(0)
+        for each in (encoder, TableEncoder.from_state(torch.load(file, weights_only=True))):
+            found = each.read({"a": np.array(["03/04/2024", "2024-03-05", "13/04/2024", "n/a"], dtype=object)})[0]["a"]
+            assert found[:2].tolist() == pd.to_datetime(["2024-03-04", "2024-03-05"]).to_pydatetime().tolist()
+            assert np.isnat(found[2:]).all()
+            np.testing.assert_array_equal(each.read({"n": np.array(["2.000 €", "7", "x"])})[0]["n"], [2000, 7, NAN])
+            assert each.readings_["n"] == "numbers as 1.234,5 €"
+            with pytest.raises(TypeError, match=r"expected dates \(%m/%d/%Y\) in column 'a', .* text \('soon'\)"):
+                each.transform(pd.DataFrame({"a": ["soon"], "n": [None]}))
+            with pytest.raises(TypeError, match=r"numbers in column 'n' written as 1.234,5 €, as in fit, got '1.5'"):
+                each.transform(pd.DataFrame({"a": [None] * 2, "n": ["1.5", "1,5"]}))
+
+    def test_columns_that_two_notations_fit_are_warned_of_or_have_the_mark_of_the_others(self):
+        open_numbers, sure = np.array(["1.234", "2.500"], dtype=object), np.array(["0,5", "1,25"], dtype=object)
+        with pytest.warns(MisreadColumnWarning, match=r"'a': its numbers are text, read as 1,234.5, and could have"):
+            assert TableEncoder().fit_read({"a": open_numbers})["a"].tolist() == [1.234, 2.5]
+        with pytest.warns(MisreadColumnWarning, match="read as %d/%m/%Y, and could have the month first"):
+            TableEncoder().fit({"a": np.array(["03/04/2024", "05/06/2024"], dtype=object)})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert TableEncoder(decimal=",").fit_read({"a": open_numbers})["a"].tolist() == [1234, 2500]
+            assert TableEncoder(thousands=" ").fit_read({"a": open_numbers})["a"].tolist() == [1.234, 2.5]
+            encoder = TableEncoder().fit({"a": open_numbers, "b": sure})
+        found, notes = encoder.read({"a": open_numbers})
+        assert found["a"].tolist() == [1234, 2500]
+        assert notes == ["column 'a': '1.234' is read as 1234, since numbers were 1.234,5 in fit"]
+        with pytest.raises(ValueError, match="expected different marks"):
+            TableEncoder(decimal=",", thousands=",").fit({"a": sure})
+
+    def test_holes_are_said_and_categories_stay_categories(self):
+        texts = [*DAYS.astype(str), "soon", "?"]
+        encoder = TableEncoder().fit(pd.DataFrame({"a": texts}))
+        said = "dates as YYYY-MM-DD (days, month, day_of_year, weekday); 'soon' among its dates taken for missing cells"
+        assert encoder.messages_ == [f"column 'a': {said}"]
+        frame = pd.DataFrame({"a": DAYS.astype(str), "n": [*map(str, range(30))]})
+        assert [*TableEncoder().fit(frame.astype("category")).kinds_.values()] == ["category"] * 2
+        assert [*TableEncoder(["a", "n"]).fit(frame).kinds_.values()] == ["text"] * 2
+
+    def test_states_of_others_are_refused(self):
+        state = TableEncoder().fit(pd.DataFrame({"a": DAYS.astype(str)})).to_state()
+        for wrong in (".,", "day"):
+            with pytest.raises(RuntimeError, match="notations of numbers and dates"):
+                TableEncoder.from_state(state | {"columns": [state["columns"][0] | {"notation": wrong}]})
+
+
+def test_partial_dependence_of_dates_and_numbers_as_text():
+    frame = pd.DataFrame({"a": DAYS.dt.strftime("%d-%b-%y"), "t": [f"{n % 7},5" for n in range(30)]})
+    model = PartitionGPRegressor("mondrian", 20, random_state=0).fit(frame, np.arange(30.0) + RANDOM.randn(30))
+    found = model.partial_dependence(frame, "a", grid_resolution=5)
+    assert found.grid.dtype.kind == "M"
+    assert found.mean[-1] > found.mean[0]
+    assert model.partial_dependence(frame, "t", grid_resolution=3).grid.dtype == np.float64
