@@ -153,12 +153,6 @@ class TestEncoder:
         assert [*TableEncoder().fit(frame.astype("category")).kinds_.values()] == ["category"] * 2
         assert [*TableEncoder(["a", "n"]).fit(frame).kinds_.values()] == ["text"] * 2
 
-    def test_states_of_others_are_refused(self):
-        state = TableEncoder().fit(pd.DataFrame({"a": DAYS.astype(str)})).to_state()
-        for wrong in (".,", "day"):
-            with pytest.raises(RuntimeError, match="notations of numbers and dates"):
-                TableEncoder.from_state(state | {"columns": [state["columns"][0] | {"notation": wrong}]})
-
 
 def test_partial_dependence_of_dates_and_numbers_as_text():
     frame = pd.DataFrame({"a": DAYS.dt.strftime("%d-%b-%y"), "t": [f"{n % 7},5" for n in range(30)]})
