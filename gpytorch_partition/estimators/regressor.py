@@ -73,6 +73,7 @@ NAMES = ("auto", *KERNELS)
 DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
 _MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
+_LEAST_DEVIATION = 1e-3  # of standardized targets; that of constant ones, up to rounding, is 1e-15
 _WIDENS = (
     "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some from there"
 )
@@ -287,12 +288,16 @@ class PartitionGPRegressor(
         self._columns, self._unit = self._standardization(rows), target_unit(y, weights)
         self.options_, self.left_out_ = None, ()
         with verbosity(self.verbose), ticking(f"fitting {len(y):,} rows"):
-            if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and np.ptp(y) > 0:
+            if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and self._vary(y):
                 self._fit_by_folds(X, y, weights, blocks)
             else:
                 self._warn_of_few_rows(y)
                 self._fit_kernel(X, y, rows, weights)
         return self
+
+    def _vary(self, y: np.ndarray) -> bool:
+        """Whether targets differ by more than rounding."""
+        return float(self._unit.apply_array(y).std()) > _LEAST_DEVIATION
 
     def _warn_of_few_rows(self, y: np.ndarray) -> None:
         if self._chooses_by_folds and y.ndim == 1 and 1 < len(y) < FEWEST_ROWS:

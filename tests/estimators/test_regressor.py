@@ -237,6 +237,13 @@ class TestData:
         expected = FITTED["mondrian"].predict(NEW)
         np.testing.assert_allclose(model.predict(np.column_stack([NEW, np.full(20, 1e8)])), expected, rtol=1e-9)
 
+    @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+    def test_targets_that_differ_by_rounding_are_a_constant(self):
+        y = 1e15 + np.arange(len(X)) % 4
+        with pytest.warns(UserWarning, match="float64 hardly tells apart"):
+            mean = PartitionGPRegressor(random_state=0).fit(X, y).predict(X)
+        np.testing.assert_allclose(mean, 1e15, rtol=1e-14)
+
     def test_a_constant_target_is_reported(self):
         with pytest.warns(ConvergenceWarning, match="at a bound"):
             model = small().fit(X, np.full(150, 3.0))
