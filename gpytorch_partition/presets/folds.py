@@ -165,8 +165,8 @@ def as_new_rows(x: Tensor, categories: Mapping[int, int]) -> Tensor:
     Return training rows as they are when others predict them: levels that one other row has are missing cells.
 
     Of columns with more than ten levels, :class:`~gpytorch_partition.tables.TableEncoder` learns no level of a single
-    row. New rows are of such levels as often as training rows are of levels that at most one other row has. (Of 500
-    rows with 200 levels, stated log densities were .45 nats too good without it.)
+    row. New rows are of such levels as often as training rows are of levels that at most one other row has: without
+    this, stated log densities are too good where levels are rare. One count for each column.
 
     :param x: `N x D` rows of a table matrix.
     :param categories: The numbers of levels of columns that hold codes, by their numbers.
