@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import re
 import subprocess
@@ -14,23 +13,10 @@ import nbformat
 import numpy as np
 import pandas as pd
 import pytest
-from nbclient import NotebookClient
 from sklearn.datasets import make_friedman1
 
-AT_HOME = {"metadata": {"path": str(Path(__file__).parents[2] / "tutorials")}}
 TUTORIALS = Path(__file__).parents[2] / "tutorials"
 NOTEBOOKS = sorted(TUTORIALS.glob("*.ipynb"))
-
-
-@pytest.fixture
-def this_interpreter_as_kernel(tmp_path, monkeypatch):
-    """The kernel `python3` is the interpreter of the tests, whatever else is registered on the machine."""
-    folder = tmp_path / "kernels" / "python3"
-    folder.mkdir(parents=True)
-    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (folder / "kernel.json").write_text(json.dumps({"argv": command, "display_name": "tests", "language": "python"}))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 def code_cells(notebook):
@@ -70,14 +56,15 @@ class TestNotebooks:
         assert "".join(map(errors, cells)) == ""
 
     @pytest.mark.slow
-    def test_runs_and_draws_what_is_stored(self, path, this_interpreter_as_kernel):
+    def test_runs_and_draws_what_is_stored(self, path, tmp_path):
         if path.stem == "bayesian_optimization":
             pytest.importorskip("botorch")
-        notebook = nbformat.read(path, as_version=4)
-        stored = [len(pictures(cell)) for cell in code_cells(notebook)]
-        executed = NotebookClient(notebook, timeout=300, kernel_name="python3", resources=AT_HOME).execute()
-        assert [len(pictures(cell)) for cell in code_cells(executed)] == stored
-        assert "".join(map(errors, code_cells(executed))) == ""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "tests.tutorials", path.stem, "--to", str(tmp_path)]
+        subprocess.run(command, check=True, env=environment, cwd=TUTORIALS.parent, timeout=600)
+        stored, executed = (code_cells(nbformat.read(each, as_version=4)) for each in (path, tmp_path / path.name))
+        assert [len(pictures(cell)) for cell in executed] == [len(pictures(cell)) for cell in stored]
+        assert "".join(map(errors, executed)) == ""
 
 
 def run(name, *arguments):
