@@ -11,12 +11,11 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
-from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
-from gpytorch_partition.estimators.summary import noise_variances
 from gpytorch_partition.estimators.uncertainty import gaussian_quantiles, heavy_quantiles, predictive
+from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.kernels import RandomForestKernel
-from gpytorch_partition.likelihoods import student_t_noise
+from gpytorch_partition.likelihoods import noise_variances, student_t_noise
 from gpytorch_partition.models.counted_gp import CountedPosterior
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets.assembly import description_of
@@ -91,7 +90,10 @@ class Moments:
         train_x = decode_missing(self.model_.train_inputs[0])
         x = self._columns.apply_array(rows).to(train_x)
         noise_of = self._noise_of if with_std and include_noise else None
-        return unknown_cells(x, train_x, self._categories, self._means_of, noise_of, only_means=not with_std)
+        share = description_of(self.model_)["noise"].get("completion_share", 1.0)
+        return unknown_cells(
+            x, train_x, self._categories, self._means_of, noise_of, only_means=not with_std, share=share
+        )
 
     def _noise_of(self: Any, x: Tensor) -> np.ndarray:
         """Variances of the noise in squared units of the targets, of standardized rows."""

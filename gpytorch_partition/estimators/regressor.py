@@ -436,8 +436,8 @@ class PartitionGPRegressor(
         `return_cov`, of which at most one, then `quantiles`.
 
         Rows with missing cells, or levels that `fit` has not seen, are predicted from ten completions by similar
-        training rows (:class:`~gpytorch_partition.estimators.missing_cells.UnknownCells`): intervals are as wide as
-        what is not known of the row makes them. That costs ten means for each such row.
+        training rows (:class:`~gpytorch_partition.inference.prediction.unknown_cells.UnknownCells`): intervals are as
+        wide as what is not known of the row makes them. That costs ten means for each such row.
 
         :param X: `N x D` rows.
         :param return_std: Also return `N` (or `N x T`) standard deviations in units of the targets. (Default: no.)

@@ -17,9 +17,9 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.given_kernels import check_dense_size, quiet_of_lengthscales
-from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
 from gpytorch_partition.estimators.tables import check_targets
 from gpytorch_partition.estimators.targets import fit_targets, known_rows, known_score, read_targets
+from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble

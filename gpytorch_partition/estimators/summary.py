@@ -16,8 +16,7 @@ from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.parts import KernelPart, covariance_shares, dual_weights, kernel_parts
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, PartitionMixtureKernel, RandomForestKernel
-from gpytorch_partition.likelihoods import student_t_noise, weights_of
-from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
+from gpytorch_partition.likelihoods import noise_variances, student_t_noise, weights_of
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.presets.assembly import description_of
@@ -416,18 +415,6 @@ def some_of(x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def noise_variances(likelihood: Any, x: Tensor) -> Tensor:
-    """
-    The variance of the noise of observations at points (`N`), without what inducing points leave out.
-
-    :param likelihood: A Gaussian likelihood of GPyTorch or this package.
-    :param x: `N x D` points.
-    """
-    noise = likelihood.noise_covar
-    noise = noise.base_noise if isinstance(noise, UnspannedNoise) else noise
-    return noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1)
-
-
 def description(kernel: Kernel) -> str:
     """
     A kernel in one line.

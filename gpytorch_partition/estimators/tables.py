@@ -16,7 +16,6 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.missing_cells import refuse_holes
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
 from gpytorch_partition.tables import NumberView, TableEncoder
@@ -237,3 +236,31 @@ def _refuse_sparse(X: Any) -> None:
             "X.toarray() if that fits into memory; instead of one-hot columns give the categories themselves, a column "
             "of text each, which forests split into sets of levels"
         )
+
+
+def refuse_holes(X: Any, estimator: str) -> None:
+    """
+    Refuse arrays with missing values where numbers are compared; other faults are left to scikit-learn.
+
+    :param X: `N x D` rows that are no table.
+    :param estimator: What the estimator is called.
+    :raises ValueError: With the first such cell, and what to do.
+
+    Example:
+        >>> refuse_holes([[1.0, 2.0], [np.nan, 0.0]], "PartitionSVC")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: Input X contains NaN: 1 of 2 rows miss values, the first of them row 1, in column 0. ...
+    """
+    try:
+        values = np.asarray(X)
+    except (TypeError, ValueError, RuntimeError):  # for scikit-learn to refuse
+        return
+    if values.dtype.kind != "f" or values.ndim != 2 or not np.isnan(values).any():
+        return
+    row, column = np.argwhere(np.isnan(values))[0]
+    raise ValueError(
+        f"Input X contains NaN: {int(np.isnan(values).any(1).sum())} of {len(values)} rows miss values, the first of "
+        f"them row {row}, in column {column}. {estimator} takes missing cells of data frames only: fit and "
+        "predict these, pandas.DataFrame(X); or drop or impute these rows. kernel='forest' and 'auto', where an "
+        "estimator has them, take those of arrays too"
+    )

@@ -55,6 +55,17 @@ class DefaultGP(PartitionGP):
         super().__init__(train_x, train_y, likelihood, kernel)
         self.description = description
 
+    def with_completions(self, share: float, gain: float) -> DefaultGP:
+        """
+        Return the model, whose description says how uncertain missing cells make predictions.
+
+        :param share: Share of the variance of completed rows' means that predictions add, where no hole is new.
+        :param gain: Nats that the log predictive density gains by it.
+        """
+        self.description["noise"]["completion_share"] = share
+        self.description["log_predictive_density"] += gain
+        return self
+
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Load a state, as of any module."""
         result = super().load_state_dict(*args, **kwargs)

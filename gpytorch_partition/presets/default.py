@@ -18,6 +18,7 @@ from gpytorch_partition.presets.assembly import DefaultGP, assemble
 from gpytorch_partition.presets.budget import choosing_seconds, later_seconds
 from gpytorch_partition.presets.calibration import calibrate, widened
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
+from gpytorch_partition.presets.completion_share import completion_share
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.heavy_tails import with_heavy_tails, with_shape
@@ -129,7 +130,8 @@ def default_model(
     setup = Setup(random_state_of(random_state), n_jobs, options)
     choice, data = choice_and_data(data, setup)
     with stage("building the model of all rows"):
-        return assemble(choice, data, setup).eval()
+        model = assemble(choice, data, setup).eval()
+    return model.with_completions(*completion_share(model, choice, data))
 
 
 def default_choice(data: TrainingData, setup: Setup) -> Choice:

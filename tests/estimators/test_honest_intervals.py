@@ -13,7 +13,7 @@ from gpytorch.kernels import MaternKernel
 from sklearn.datasets import load_diabetes
 
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.missing_cells import completions
+from gpytorch_partition.inference.prediction.unknown_cells import completions
 from gpytorch_partition.presets import Options, choice
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.options import Setup

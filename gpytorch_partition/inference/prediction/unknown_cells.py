@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,8 @@ class UnknownCells:
     is the mean of variances and the *variance of means*. The first is what the model says of the row; the second, and
     how much larger the noise is at the completed rows, it does not know, and they are added. (A noise that varies with
     x was learned from residuals of rows with holes too, and may know the second: where it is larger at the row than at
-    the completed ones, so much less is added, down to nothing.)
+    the completed ones, so much less is added, down to nothing. So may all variances where most rows have holes: of a
+    cell that training rows miss too, the default model adds the share that held-out rows had.)
 
     The mean is the mixture's where the row misses a cell that no training row missed, of which the model knows nothing.
     (As K means estimate it, a K-th of the variance of means is added.) Where training rows miss cells as well, that a
@@ -68,34 +68,6 @@ class UnknownCells:
         return found
 
 
-def refuse_holes(X: Any, estimator: str) -> None:
-    """
-    Refuse arrays with missing values where numbers are compared; other faults are left to scikit-learn.
-
-    :param X: `N x D` rows that are no table.
-    :param estimator: What the estimator is called.
-    :raises ValueError: With the first such cell, and what to do.
-
-    Example:
-        >>> refuse_holes([[1.0, 2.0], [np.nan, 0.0]], "PartitionSVC")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ValueError: Input X contains NaN: 1 of 2 rows miss values, the first of them row 1, in column 0. ...
-    """
-    try:
-        values = np.asarray(X)
-    except (TypeError, ValueError, RuntimeError):  # for scikit-learn to refuse
-        return
-    if values.dtype.kind != "f" or values.ndim != 2 or not np.isnan(values).any():
-        return
-    row, column = np.argwhere(np.isnan(values))[0]
-    raise ValueError(
-        f"Input X contains NaN: {int(np.isnan(values).any(1).sum())} of {len(values)} rows miss values, the first of "
-        f"them row {row}, in column {column}. {estimator} takes missing cells of data frames only: fit and "
-        "predict these, pandas.DataFrame(X); or drop or impute these rows. kernel='forest' and 'auto', where an "
-        "estimator has them, take those of arrays too"
-    )
-
-
 def unknown_cells(
     x: Tensor,
     train_x: Tensor,
@@ -103,7 +75,8 @@ def unknown_cells(
     mean_of: Callable[[Tensor], np.ndarray],
     noise_of: Callable[[Tensor], np.ndarray] | None,
     *,
-    only_means: bool,
+    only_means: bool = False,
+    share: float = 1.0,
 ) -> UnknownCells | None:
     """
     What predictions need of the rows with holes; None if there are none, or a single training row.
@@ -115,7 +88,8 @@ def unknown_cells(
     :param categories: Numbers of columns that hold codes.
     :param mean_of: The means (`n`) of the model at rows (`n x D`), which may have holes.
     :param noise_of: The variances of the noise there (`n`); None where predictions have no noise.
-    :param only_means: Whether means are all that is wanted: they change only where a hole is new.
+    :param only_means: Whether means are all that is wanted: they change only where a hole is new. (Default: no.)
+    :param share: Share of the variance that is added where no hole is new. (Default: 1.)
     """
     is_new = (x.isnan() & ~train_x.isnan().any(0)).any(1)
     rows = (is_new if only_means else x.isnan().any(1)).nonzero()[:, 0]
@@ -127,6 +101,7 @@ def unknown_cells(
     if noise_of is not None:
         excess = noise_of(completed.flatten(0, 1)).reshape(means.shape).mean(1) - noise_of(x[rows])
         variances = (variances + excess).clip(0.0)
+    variances = variances * np.where(new, 1.0, share)
     return UnknownCells(rows.numpy(), mean_of(x[rows]), means, new, variances)
 
 
