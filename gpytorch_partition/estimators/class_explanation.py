@@ -14,12 +14,12 @@ from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
 from gpytorch_partition.estimators.explanation import NamesColumns, shown_kernel
-from gpytorch_partition.estimators.importance import Importance, column_shares
-from gpytorch_partition.estimators.nearest_rows import nearest_rows
-from gpytorch_partition.estimators.partial_dependence import PartialDependence, table_of, tables_on_grid
-from gpytorch_partition.estimators.parts import Expansion, covariance_shares, kernel_parts
-from gpytorch_partition.estimators.permutation import permutations
-from gpytorch_partition.estimators.summary import (
+from gpytorch_partition.explain.dependence import PartialDependence, table_of, tables_on_grid
+from gpytorch_partition.explain.importance import Importance, column_shares
+from gpytorch_partition.explain.kernel_parts import Expansion, covariance_shares, kernel_parts
+from gpytorch_partition.explain.nearest_rows import nearest_rows
+from gpytorch_partition.explain.permutation import permutations
+from gpytorch_partition.explain.summary import (
     PartSummary,
     described,
     facts_of_parts,
@@ -157,7 +157,7 @@ class ClassExplanation(NamesColumns):
 
         By structure it is how much of the variance of the posterior means of the classes' indicators over the training
         rows each column explains, of all classes together
-        (:func:`gpytorch_partition.estimators.importance.column_shares`). By permutation it is how much the log loss
+        (:func:`gpytorch_partition.explain.importance.column_shares`). By permutation it is how much the log loss
         rises where a column's values are exchanged between rows (:func:`sklearn.inspection.permutation_importance`).
 
         :param X: `N x D` rows for the check, best those that the model has not seen. (Default: no check.)

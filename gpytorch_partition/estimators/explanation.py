@@ -11,13 +11,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from gpytorch_partition.estimators.given_kernels import name_of
-from gpytorch_partition.estimators.importance import Importance, column_shares, column_shares_of_targets
-from gpytorch_partition.estimators.nearest_rows import nearest_rows
-from gpytorch_partition.estimators.partial_dependence import PartialDependence, partial_dependence, table_of
-from gpytorch_partition.estimators.permutation import permutations
 from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.estimators.summary import ModelSummary, summary_of, summary_of_counts, summary_of_targets
 from gpytorch_partition.estimators.uncertainty import judged
+from gpytorch_partition.explain.dependence import PartialDependence, partial_dependence, table_of
+from gpytorch_partition.explain.importance import Importance, column_shares, column_shares_of_targets
+from gpytorch_partition.explain.nearest_rows import nearest_rows
+from gpytorch_partition.explain.permutation import permutations
+from gpytorch_partition.explain.summary import ModelSummary, summary_of, summary_of_counts, summary_of_targets
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.row_weights import checked_weights
@@ -116,7 +116,7 @@ class Explanation(NamesColumns, BaseEstimator):
         Which columns matter, by the structure of the model's parts, and by permutation as a check.
 
         By structure it is how much of the variance of the posterior mean over the training rows each column explains
-        (:func:`gpytorch_partition.estimators.importance.column_shares`); of columns that tell the same, trees share it
+        (:func:`gpytorch_partition.explain.importance.column_shares`); of columns that tell the same, trees share it
         out. By permutation it is how much R squared falls where a column's values are exchanged between rows
         (:func:`sklearn.inspection.permutation_importance`), which is about new rows if X and y are: with the training
         rows it is too good, as every score is.

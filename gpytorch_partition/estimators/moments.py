@@ -12,11 +12,11 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.composition.distributions import marginal_variances
 from gpytorch_partition.estimators.missing_cells import UnknownCells, unknown_cells
-from gpytorch_partition.estimators.summary import noise_variances
 from gpytorch_partition.estimators.uncertainty import gaussian_quantiles, heavy_quantiles, predictive
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.kernels import RandomForestKernel
 from gpytorch_partition.likelihoods import student_t_noise
+from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
 from gpytorch_partition.models.counted_gp import CountedPosterior
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets.assembly import description_of

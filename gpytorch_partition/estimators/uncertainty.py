@@ -15,7 +15,7 @@ from torch.distributions import StudentT
 
 from gpytorch_partition.estimators.scores import Judgement, interval_score, of_percentages
 from gpytorch_partition.likelihoods import StudentTNoise, student_t_noise
-from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
+from gpytorch_partition.likelihoods.fitc_likelihood import unspanned_variances
 from gpytorch_partition.likelihoods.scale_mixture import (
     log_densities,
     student_crps,
@@ -46,12 +46,6 @@ def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNor
         return function
     covariance = function.lazy_covariance_matrix + DiagLinearOperator(unspanned)
     return MultivariateNormal(function.mean, covariance)
-
-
-def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
-    """The variance (`N`) of the function at points that inducing points leave out; None where there are none."""
-    noise = getattr(likelihood, "noise_covar", None)
-    return noise.unspanned(x) if isinstance(noise, UnspannedNoise) else None
 
 
 def sampled(model: Any, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:

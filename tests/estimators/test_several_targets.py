@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpytorch_partition import RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.partial_dependence import partial_dependence
+from gpytorch_partition.explain.dependence import partial_dependence
 from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.operators import direct
 from gpytorch_partition.presets import Options

@@ -10,11 +10,11 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from scipy.stats import norm
 
 from gpytorch_partition import LandmarkKernel
-from gpytorch_partition.estimators.partial_dependence import _average
 from gpytorch_partition.estimators.uncertainty import predictive
+from gpytorch_partition.explain.dependence import _average
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
-from tests.estimators.explained import NEW, fitted, posterior, total
+from tests.explain.explained import NEW, fitted, posterior, total
 
 KERNELS = ("forest", "auto", total)
 

@@ -13,11 +13,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.estimators.parts import KernelPart, covariance_shares, dual_weights, kernel_parts
+from gpytorch_partition.explain.kernel_parts import KernelPart, covariance_shares, dual_weights, kernel_parts
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, PartitionMixtureKernel, RandomForestKernel
 from gpytorch_partition.likelihoods import student_t_noise, weights_of
-from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
+from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.presets.assembly import description_of
@@ -36,6 +36,8 @@ _MOST_TARGETS = 4  # correlations of a target that are shown
 class PartSummary:
     """
     A part of the kernel.
+
+    :class:`ModelSummary` uses it.
 
     :param name: Its name.
     :param description: What it is made of.
@@ -63,6 +65,8 @@ class PartSummary:
 class TargetSummary:
     """
     One of several targets, in its own units.
+
+    :class:`ModelSummary` uses it.
 
     :param name: Its name.
     :param num_entries: Number of rows where it is known.
@@ -94,6 +98,8 @@ class TargetSummary:
 class ModelSummary:
     """
     What a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor` consists of; readable when printed.
+
+    `summary()` uses it as its result.
 
     :param title: The estimator.
     :param num_rows: Number N of training rows.
@@ -413,19 +419,6 @@ def described(
 def some_of(x: Tensor) -> Tensor:
     """Up to 5,000 rows, evenly spread."""
     return x[:: -(-len(x) // _MOST_ROWS)]
-
-
-@torch.no_grad()
-def noise_variances(likelihood: Any, x: Tensor) -> Tensor:
-    """
-    The variance of the noise of observations at points (`N`), without what inducing points leave out.
-
-    :param likelihood: A Gaussian likelihood of GPyTorch or this package.
-    :param x: `N x D` points.
-    """
-    noise = likelihood.noise_covar
-    noise = noise.base_noise if isinstance(noise, UnspannedNoise) else noise
-    return noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1)
 
 
 def description(kernel: Kernel) -> str:

@@ -15,11 +15,11 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 import gpytorch_partition as gp
-from gpytorch_partition import plots
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionSVC
-from gpytorch_partition.estimators.importance import Importance
-from gpytorch_partition.estimators.partial_dependence import PartialDependence
-from gpytorch_partition.plots.kernels import _plane
+from gpytorch_partition.explain import plots
+from gpytorch_partition.explain.dependence import PartialDependence
+from gpytorch_partition.explain.importance import Importance
+from gpytorch_partition.explain.plots.kernel_plots import _plane
 
 RANDOM = np.random.RandomState(0)
 ROWS = RANDOM.rand(200, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpytorch_partition.plots import plot_comparison
+from gpytorch_partition.explain.plots import plot_comparison
 
 RANDOM = np.random.RandomState(0)
 Y = 100 + 10 * RANDOM.randn(400)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_partition.plots.style import COLORS, GRAY, axes, legend_above, name, set_title
+from gpytorch_partition.explain.plots.plot_style import COLORS, GRAY, axes, legend_above, name, set_title
 
 _GRID = 250  # points along each side of a map
 _SLICE = 400  # points of a curve

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel
-from gpytorch_partition.estimators import nearest_rows as module
-from gpytorch_partition.estimators.nearest_rows import nearest_rows
-from tests.estimators.explained import NEW, X, dense, fitted, mondrian_and_clusters, total
+from gpytorch_partition.explain import nearest_rows as module
+from gpytorch_partition.explain.nearest_rows import nearest_rows
+from tests.explain.explained import NEW, X, dense, fitted, mondrian_and_clusters, total
 
 
 @pytest.mark.parametrize("kernel", ["forest", "auto", total, mondrian_and_clusters])

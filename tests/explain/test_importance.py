@@ -14,10 +14,10 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gpytorch_partition import PartitionMixtureKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.importance import column_shares
-from gpytorch_partition.estimators.parts import Expansion, kernel_parts, part_means
+from gpytorch_partition.explain.importance import column_shares
+from gpytorch_partition.explain.kernel_parts import Expansion, kernel_parts, part_means
 from gpytorch_partition.models import PartitionGP
-from tests.estimators.explained import X, Y, fitted, forest, mondrian_and_clusters, total
+from tests.explain.explained import X, Y, fitted, forest, mondrian_and_clusters, total
 
 TABLE = {"a": X[:, 0], "size": np.where(X[:, 1] > 0, "s", "l")}
 

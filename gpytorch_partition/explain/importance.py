@@ -13,7 +13,7 @@ from torch import Tensor
 from gpytorch_partition import settings
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
-from gpytorch_partition.estimators.parts import (
+from gpytorch_partition.explain.kernel_parts import (
     Expansion,
     KernelPart,
     covariance_shares,
@@ -35,6 +35,8 @@ _NUM_PAIRS = 1_000  # random pairs of rows, between which a column's values are 
 class Importance:
     """
     Which columns matter: shares of the variance that the model explains, and permutation importances as a check.
+
+    `importance()` uses it as its result.
 
     :param columns: `D` names of the columns.
     :param by_structure: `D` shares of the variance of the posterior mean over the training rows, which sum to 1; one
@@ -85,8 +87,8 @@ class Importance:
     __repr__ = __str__
 
     def plot(self, ax: Any = None) -> Any:
-        """A bar for each column (:func:`gpytorch_partition.plots.plot_importance`)."""
-        from gpytorch_partition.plots import plot_importance
+        """A bar for each column (:func:`gpytorch_partition.explain.plots.plot_importance`)."""
+        from gpytorch_partition.explain.plots import plot_importance
 
         return plot_importance(self, ax=ax)
 

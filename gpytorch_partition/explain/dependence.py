@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.estimators.parts import dual_weights, strategy_of
-from gpytorch_partition.estimators.uncertainty import unspanned_variances
+from gpytorch_partition.explain.kernel_parts import dual_weights, strategy_of
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inputs.missing import encode_missing
+from gpytorch_partition.likelihoods.fitc_likelihood import unspanned_variances
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.tables.cells import DATES, LEVELS, NUMBERS, TEXT, plain_level, read_cells
@@ -31,6 +31,8 @@ _PERCENTILES = (0.05, 0.95)  # of the column's values, between which the grid li
 class PartialDependence:
     """
     The mean over rows of the function, with one column at each of G values.
+
+    `partial_dependence()` uses it as its result.
 
     :param column: Name of the column.
     :param grid: `G` values of the column.
@@ -62,8 +64,8 @@ class PartialDependence:
         return self.mean - half, self.mean + half
 
     def plot(self, ax: Any = None, *, level: float = 0.9, target: str | None = None) -> Any:
-        """The curve with its intervals (:func:`gpytorch_partition.plots.plot_partial_dependence`)."""
-        from gpytorch_partition.plots import plot_partial_dependence
+        """The curve with its intervals (:func:`gpytorch_partition.explain.plots.plot_partial_dependence`)."""
+        from gpytorch_partition.explain.plots import plot_partial_dependence
 
         return plot_partial_dependence(self, ax=ax, level=level, target=target)
 

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
 from gpytorch_partition.estimators import PartitionGPRegressor
-from tests.estimators.explained import X, Y, fitted, mondrian_and_clusters, total
+from tests.explain.explained import X, Y, fitted, mondrian_and_clusters, total
 
 
 def test_shares_are_those_of_dense_matrices():

@@ -11,8 +11,8 @@ from scipy.stats import norm
 from sklearn.metrics import root_mean_squared_error
 
 from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, legend_above, percent, set_title
-from gpytorch_partition.plots.style import name as as_name
+from gpytorch_partition.explain.plots.plot_style import COLORS, GRAY, NOTE, legend_above, percent, set_title
+from gpytorch_partition.explain.plots.plot_style import name as as_name
 
 # Means and standard deviations, of Gaussians, or whole distributions beside their targets.
 Prediction = tuple[np.ndarray, np.ndarray] | Judgement

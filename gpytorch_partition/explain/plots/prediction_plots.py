@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from gpytorch_partition.estimators.scores import Judgement
-from gpytorch_partition.plots import comparison
-from gpytorch_partition.plots.style import COLORS, GRAY, NOTE, axes, legend_above, name, percent, set_title
+from gpytorch_partition.explain.plots import comparison_plots as comparison
+from gpytorch_partition.explain.plots.plot_style import COLORS, GRAY, NOTE, axes, legend_above, name, percent, set_title
 
 
 def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None = None) -> Any:

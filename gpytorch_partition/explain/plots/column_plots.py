@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gpytorch_partition.descriptions import counted
-from gpytorch_partition.plots.style import COLORS, GRAY, axes, legend_above, name, percent, set_title
+from gpytorch_partition.explain.plots.plot_style import COLORS, GRAY, axes, legend_above, name, percent, set_title
 
 _FEW_VALUES = 5  # of a column, which are drawn as categories are
 _MOST_TICKS = 400  # rows whose values are marked below a curve
@@ -32,7 +32,7 @@ def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> from gpytorch_partition.estimators.importance import Importance
+        >>> from gpytorch_partition.explain.importance import Importance
         >>> found = Importance(("a", "b"), np.array([0.3, 0.7]), np.array([[0.3, 0.7]]), ("forest",))
         >>> [text.get_text() for text in plot_importance(found, ax=Figure().subplots()).get_yticklabels()]
         ['b', 'a']
@@ -97,7 +97,7 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
 
     Example:
         >>> from matplotlib.figure import Figure
-        >>> from gpytorch_partition.estimators.partial_dependence import PartialDependence
+        >>> from gpytorch_partition.explain.dependence import PartialDependence
         >>> found = PartialDependence("age", np.arange(3.0), np.arange(3.0), np.ones(3), np.arange(3.0))
         >>> plot_partial_dependence(found, ax=Figure().subplots()).get_xlabel()
         'age'

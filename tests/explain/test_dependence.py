@@ -11,8 +11,8 @@ from sklearn.inspection import partial_dependence as scikit_learns
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.partial_dependence import _default_grid, _values_of, partial_dependence
-from tests.estimators.explained import NEW, X, Y, fitted, posterior, total
+from gpytorch_partition.explain.dependence import _default_grid, _values_of, partial_dependence
+from tests.explain.explained import NEW, X, Y, fitted, posterior, total
 
 GRID = np.array([3.5, 5.0, 6.2])
 
