@@ -28,7 +28,6 @@ X = torch.from_numpy(ROWS)
 MODEL = PartitionGPRegressor("mondrian", num_partitions=20, random_state=0).fit(ROWS, TARGETS)
 CLUSTERS = gp.FastClusterKernel(X, 20, random_state=0)
 TREES = gp.MondrianKernel(X, 10, lifetime=2.0, max_lifetime=8.0, random_state=0)
-LEVELS = gp.RandomForestKernel(X, X[:, 0], 5, "learned", random_state=0)
 SWEEP = gp.lifetime_sweep(TREES, X, torch.from_numpy(TARGETS), lifetimes=[0.5, 1.0, 2.0, 4.0])
 SHARES = Importance(
     ("a", "b", "$c"), np.array([0.2, 0.9, -0.1]), np.array([[0.1, 0.4, 0.0], [0.1, 0.5, -0.1]]), ("p", "q")
@@ -45,7 +44,6 @@ PICTURES = {
     "partial dependence": lambda ax: CURVE.plot(ax),
     "kernel slice": lambda ax: plots.plot_kernel_slice(CLUSTERS, X, 1, ax=ax),
     "cells": lambda ax: plots.plot_cells(CLUSTERS, X, 3, ax=ax),
-    "level weights": lambda ax: plots.plot_level_weights(LEVELS, ax=ax),
     "lifetimes": lambda ax: SWEEP.plot(ax),
     "Mondrian sample": lambda ax: plots.plot_mondrian(TREES, X, 2, ax=ax),
     "Mondrian line": lambda ax: plots.plot_mondrian(gp.MondrianKernel(X[:, :1], 5, random_state=0), X[:, :1], ax=ax),
@@ -290,15 +288,9 @@ def test_the_likelihood_has_a_line_where_one_lifetime_has_all_of_the_posterior(l
     assert line.get_marker() == "."  # a line of a single lifetime is a point
 
 
-def test_levels_have_their_weights():
-    ax = plots.plot_level_weights(LEVELS, ax=panel())
-    np.testing.assert_allclose([bar.get_height() for bar in ax.containers[0]], LEVELS.level_weights.detach())
-
-
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: plots.plot_level_weights(CLUSTERS), "heights"),
         (lambda: plots.plot_cells(CLUSTERS, X, columns=(0, 2)), "two different columns"),
         (lambda: plots.plot_cells(CLUSTERS, X, columns=(0, 0)), "two different columns"),
         (lambda: plots.plot_cells(CLUSTERS, X, 20, ax=panel()), "below 20"),
