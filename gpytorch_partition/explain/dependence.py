@@ -37,20 +37,15 @@ class PartialDependence:
 
     `partial_dependence()` uses it as its result.
 
-    :param column: Name of the column.
-    :param grid: `G` values of the column.
-    :param mean: `G` posterior means, in units of the targets.
-    :param std: `G` posterior standard deviations of these averages; noise has no part in them. None of probabilities.
-    :param values: The values that the column has in the rows, without missing ones.
-    :param target: The name of the targets. (Default: `"target"`.)
+    `std` is that of these averages, without noise; probabilities have none.
     """
 
     column: str
-    grid: np.ndarray
-    mean: np.ndarray
-    std: np.ndarray | None
-    values: np.ndarray = field(repr=False)
-    target: str = "target"
+    grid: np.ndarray  #: `G` values of the column.
+    mean: np.ndarray  #: `G` posterior means, in units of the targets.
+    std: np.ndarray | None  #: `G` posterior standard deviations.
+    values: np.ndarray = field(repr=False)  #: The values that the column has in the rows, without missing ones.
+    target: str = "target"  #: The name of the targets.
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
         """

@@ -32,37 +32,31 @@ _NUM_PAIRS = 1_000  # random pairs of rows, between which a column's values are 
 @dataclass(frozen=True, eq=False)
 class Importance:
     """
-    Which columns matter: shares of the variance that the model explains, and permutation importances as a check.
+    Shares of columns in the variance that a model explains, with permutation importances as a check.
 
     `importance()` uses it as its result.
 
-    :param columns: `D` names of the columns.
-    :param by_structure: `D` shares of the variance of the posterior mean over the training rows, which sum to 1; one
-        below 0 is that of a column which works against others.
-    :param by_part: `parts x D`, what each part of the kernel adds to them.
-    :param parts: The names of the parts.
-    :param permutation: `D` falls of R squared (rises of the log loss of classes) where a column's values are exchanged
-        between rows; None if not asked for.
-    :param permutation_std: `D` standard deviations over the repeats; None if not asked for.
-    :param measure: What permutations are measured by. (Default: `"fall of R squared"`.)
+    Shares are of the variance of the posterior mean over the training rows, and sum to 1. One below 0 is that of a
+    column which works against others.
     """
 
-    columns: tuple[str, ...]
-    by_structure: np.ndarray
-    by_part: np.ndarray
-    parts: tuple[str, ...]
-    permutation: np.ndarray | None = None
-    permutation_std: np.ndarray | None = None
-    measure: str = "fall of R squared"
+    columns: tuple[str, ...]  #: `D` names.
+    by_structure: np.ndarray  #: `D` shares.
+    by_part: np.ndarray  #: The same for each part of the kernel (`parts x D`).
+    parts: tuple[str, ...]  #: Names of the parts.
+    permutation: np.ndarray | None = None  #: `D` changes of the measure; None if not asked for.
+    permutation_std: np.ndarray | None = None  #: Their standard deviations over the repeats.
+    measure: str = "fall of R squared"  #: The measure of permutations, where a column's values change their rows.
 
     def order(self) -> np.ndarray:
-        """The numbers of the columns, the one with the largest share first."""
+        """Return the numbers of the columns, the one with the largest share first."""
         return np.argsort(-self.by_structure, kind="stable")
 
     def foremost(self, count: int) -> np.ndarray:
         """
-        The numbers of the columns that matter most by shares or by permutations, each beside the largest of its kind;
-        the one with the largest share first.
+        Return the numbers of the columns that matter most, the one with the largest share first.
+
+        A column matters by its share, or its permutation, relative to the largest of its kind.
 
         :param count: How many, at most.
         """
@@ -85,7 +79,7 @@ class Importance:
     __repr__ = __str__
 
     def plot(self, ax: Any = None) -> Any:
-        """A bar for each column (:func:`gpytorch_partition.explain.plots.plot_importance`)."""
+        """Draw a bar for each column (:func:`gpytorch_partition.explain.plots.plot_importance`)."""
         from gpytorch_partition.explain.plots import plot_importance
 
         return plot_importance(self, ax=ax)

@@ -18,29 +18,19 @@ _MOST_CLASSES = 8  # frequencies shown
 @dataclass(frozen=True)
 class PartSummary:
     """
-    A part of the kernel.
+    A part of the kernel, with its shares of variances over the training rows.
 
     :class:`ModelSummary` uses it.
-
-    :param name: Its name.
-    :param description: Its kernel in one line.
-    :param prior: Its share of the variance over the training rows that the prior expects.
-    :param explained: Its share of the variance of the posterior mean over the training rows; below 0 where it works
-        against the others.
-    :param lengthscales: Lengthscales by column, in standard deviations of the columns (of a category, the shortest of
-        its one-hot columns); empty where it has none.
-    :param num_trees: Number of its trees, 0 where it has none.
-    :param relevances: The share of each of these columns in the squared distance between two rows, on average:
-        variances over squared lengthscales. A column that hardly varies has a small share, however short its
-        lengthscale is.
     """
 
     name: str
-    description: str
-    prior: float
-    explained: float
+    description: str  #: Its kernel in one line.
+    prior: float  #: Its share of the variance that the prior expects.
+    explained: float  #: Its share of the posterior mean's variance; below 0 where it works against the others.
+    #: Lengthscales by column, in standard deviations of the columns (the shortest of a category's one-hot columns).
     lengthscales: dict[str, float] = field(default_factory=dict)
     num_trees: int = 0
+    #: The share of each of these columns in the squared distance between two rows: variances over squared lengthscales.
     relevances: dict[str, float] = field(default_factory=dict)
 
     def told_lengthscales(self) -> str:
@@ -62,21 +52,14 @@ class TargetSummary:
     One of several targets, in its own units.
 
     :class:`ModelSummary` uses it.
-
-    :param name: Its name.
-    :param num_entries: Number of rows where it is known.
-    :param target_std: Standard deviation of these.
-    :param function_std: Standard deviation of its posterior mean over the training rows.
-    :param noise_std: Standard deviation of its noise.
-    :param correlations: The prior correlations of its function with those of all targets, by name.
     """
 
     name: str
-    num_entries: int
+    num_entries: int  #: Number of rows where it is known.
     target_std: float
-    function_std: float
+    function_std: float  #: Standard deviation of its posterior mean over the training rows.
     noise_std: float
-    correlations: dict[str, float]
+    correlations: dict[str, float]  #: The prior correlations of its function with those of all targets, by name.
 
     def __str__(self) -> str:
         others = {name: value for name, value in self.correlations.items() if name != self.name}
@@ -94,11 +77,11 @@ class _Summary:
     """The fields of all summaries, and their text."""
 
     title: str
-    num_rows: int
-    num_columns: int
+    num_rows: int  #: Number of training rows.
+    num_columns: int  #: Number of columns that were given; the model may have more, as a date becomes several.
     parts: tuple[PartSummary, ...]
-    seconds: dict[str, float]
-    constant_columns: tuple[str, ...] = ()
+    seconds: dict[str, float]  #: Seconds of the stages of the fit, by name.
+    constant_columns: tuple[str, ...] = ()  #: Names of columns that are the same in all training rows, or empty.
 
     def facts(self) -> dict[str, str]:
         """Return the facts beside the parts, by name."""
@@ -139,54 +122,30 @@ class ModelSummary(_Summary):
     """
     The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
-    `summary()` uses it as its result; it is readable when printed.
-
-    :param title: The estimator.
-    :param num_rows: Number N of training rows.
-    :param num_columns: Number of columns that were given; the parts' own may be more, as a date becomes several.
-    :param parts: The parts of the kernel.
-    :param target_std: Standard deviation of the training targets.
-    :param function_std: Standard deviation of the posterior mean over the training rows, in units of the targets.
-    :param prior_std: The standard deviation of the function that the prior expects; far less where trees that have seen
-        targets put their splits where the function varies.
-    :param noise_std: Standard deviation of the noise, in units of the targets; where it varies, its root mean square.
-    :param noise_range: Its least and largest over the training rows; None where it is constant.
-    :param log_marginal_likelihood: In nats, of the standardized targets; None where weights were chosen otherwise.
-    :param log_predictive_density: Mean over held-out rows, in nats, of standardized targets; printed as NLPD, with the
-        sign changed. None where no rows were held out.
-    :param at_bounds: Hyperparameters at a bound.
-    :param seconds: Seconds of the stages of the fit, by name.
-    :param row_weights: The least and the largest weight of a training row, which divides the noise's variance there;
-        None where all weigh 1, and with Student-t noise, which has weights of its own.
-    :param left_out: Steps and parts that the default model leaves out for the budget of its time. (Default: nothing.)
-    :param degrees_of_freedom: Of Student-t noise; None where noise is Gaussian.
-    :param num_outliers: Rows that Student-t noise gives less than a quarter of the usual weight. (Default: 0.)
-    :param is_skewed: Whether all targets are above 0, and far less skewed in logarithms. (Default: no.)
-    :param long_tail: Side of the predictions, "above" or "below", on which nearly all outliers lie: they are the long
-        tail of the targets, and all rows count. None where they do not, or Student-t noise was not tried.
-    :param constant_columns: Names of columns that are the same in all training rows, or empty.
-    :param has_usual_width: Whether the width of a Mondrian kernel is the median distance of the rows, as that of
-        `kernel="mondrian"` is.
-    :param targets: Several targets one by one; the numbers above are then root mean squares over all of them, in
-        standard deviations of each. (Default: one target.)
+    `summary()` uses it as its result; it is readable when printed. Standard deviations are over the training rows, in
+    units of the targets; of several targets they are root mean squares, in standard deviations of each.
     """
 
     target_std: float
-    function_std: float
-    prior_std: float
-    noise_std: float
-    noise_range: tuple[float, float] | None = None
+    function_std: float  #: Of the posterior mean.
+    prior_std: float  #: Of the function, as the prior expects it.
+    noise_std: float  #: Of the noise; where it varies, its root mean square.
+    noise_range: tuple[float, float] | None = None  #: Its least and largest; None where it is constant.
+    #: In nats, of the standardized targets; None where weights were chosen otherwise.
     log_marginal_likelihood: float | None
+    #: Mean over held-out rows, in nats, of standardized targets, printed as NLPD; None where no rows were held out.
     log_predictive_density: float | None
-    at_bounds: dict[str, Any]
+    at_bounds: dict[str, Any]  #: Hyperparameters at a bound.
+    #: The least and the largest weight of a row; None where all weigh 1, and with Student-t noise.
     row_weights: tuple[float, float] | None = None
-    left_out: tuple[str, ...] = ()
-    degrees_of_freedom: float | None = None
-    num_outliers: int = 0
-    is_skewed: bool = False
+    left_out: tuple[str, ...] = ()  #: Steps and parts that the default model leaves out for the budget of its time.
+    degrees_of_freedom: float | None = None  #: Of Student-t noise; None where noise is Gaussian.
+    num_outliers: int = 0  #: Rows that Student-t noise gives less than a quarter of the usual weight.
+    is_skewed: bool = False  #: Whether all targets are above 0, and far less skewed in logarithms.
+    #: The side of the predictions, "above" or "below", on which nearly all outliers lie, so that no row is discounted.
     long_tail: str | None = None
-    targets: tuple[TargetSummary, ...] = ()
-    has_usual_width: bool = False
+    targets: tuple[TargetSummary, ...] = ()  #: Several targets one by one.
+    has_usual_width: bool = False  #: Whether the width of a Mondrian kernel is the median distance of the rows.
 
     def _facts(self) -> dict[str, str]:
         low_and_high, width = self.row_weights or (), "the median distance of the rows, not chosen by targets"
@@ -242,25 +201,14 @@ class ClassSummary(_Summary):
     """
     The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPClassifier`.
 
-    `summary()` uses it as its result; it is readable when printed.
-
-    :param title: The estimator.
-    :param num_rows: Number N of training rows.
-    :param num_columns: Number of columns that were given.
-    :param parts: The parts of the kernel. Shares are those of the variance over the training rows: that which the prior
-        expects, and that of the posterior means of the indicators of all classes together.
-    :param frequencies: The share of each class among the training rows, as they weigh.
-    :param log_loss: Mean log loss of held-out rows, in nats; infinite where none chose.
-    :param width: Of the link that makes probabilities of means, which is the identity where it is narrow.
-    :param power: Of the link: above 1, probabilities are farther from the frequencies than the means are.
-    :param seconds: Seconds of the stages of the fit, by name.
-    :param constant_columns: Names of columns that are the same in all training rows, or empty.
+    `summary()` uses it as its result; it is readable when printed. Shares of parts are those of the indicators of all
+    classes together.
     """
 
-    frequencies: dict[Any, float]
-    log_loss: float
-    width: float
-    power: float
+    frequencies: dict[Any, float]  #: The share of each class among the training rows, as they weigh.
+    log_loss: float  #: Mean over held-out rows, in nats; infinite where none chose.
+    width: float  #: Of the link that makes probabilities of means; it is the identity where the width is small.
+    power: float  #: Of the link; above 1, probabilities are farther from the frequencies than the means are.
 
     def _facts(self) -> dict[str, str]:
         shown = sorted(self.frequencies.items(), key=lambda item: -item[1])

@@ -41,7 +41,9 @@ def test_a_row_is_most_like_itself():
     assert values.max() <= 1
 
 
-@pytest.mark.parametrize("k", [0, 121, 1.5, True])
-def test_wrong_numbers_are_refused(k):
-    with pytest.raises(ValueError, match="k"):
+@pytest.mark.parametrize(
+    ("k", "message"), [(0, "1 or more"), (121, "k up to 120"), (1.5, "1 or more"), (True, "1 or more")]
+)
+def test_wrong_numbers_are_refused(k, message):
+    with pytest.raises(ValueError, match=message):
         fitted().nearest_rows(NEW, k=k)
