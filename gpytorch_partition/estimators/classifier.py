@@ -309,18 +309,9 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         Return how much each column matters, by the structure of the model's parts, and by permutation as a check.
 
-        As :meth:`PartitionGPRegressor.importance <gpytorch_partition.estimators.PartitionGPRegressor.importance>`. By
-        structure it is of the posterior means of the indicators of all classes together, by permutation it is how much
-        the log loss rises.
-
-        :param X: `N x D` rows for the check, best those that the model has not seen. (Default: no check.)
-        :param y: Their `N` classes.
-        :param n_repeats: How often each column is permuted. (Default: 5.)
-        :param random_state: Seed of the permutations. (Default: 0.)
-        :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
-        :return: The numbers, readable when printed; `plot()` draws them.
-        :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+        Parameters, result and errors are those of
+        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`. By structure it is of the posterior means
+        of the indicators of all classes together, by permutation it is how much the log loss rises.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -339,19 +330,12 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         Return how the probability of a class depends on one column, averaged over the other columns of some rows.
 
-        As :meth:`PartitionGPRegressor.partial_dependence
-        <gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence>`, without intervals: a probability has
-        no posterior variance here. Costs a prediction of all rows for each value of the grid.
+        Other parameters and errors are those of
+        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence`. There are no intervals: a
+        probability has no posterior variance here. Costs a prediction of all rows for each value of the grid.
 
-        :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
-        :param column: Number of the column, from 0 or, if it is negative, from the end; or its name.
-        :param grid: Values of the column. (Default: as those of a regressor.)
-        :param grid_resolution: How many, at most, if no grid is given. (Default: 30.)
         :param target: The class. (Default: None, the second of two.)
-        :return: The averages, which `plot()` draws.
-        :raises ValueError: If there is no such column or class, there are more than two and none is given, or rows or
-            grid cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+        :raises ValueError: Also if there is no such class, or there are more than two and none is given.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -372,14 +356,8 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         """
         Return the training rows that the model holds for most like new ones, by its own kernel.
 
-        As :meth:`PartitionGPRegressor.nearest_rows <gpytorch_partition.estimators.PartitionGPRegressor.nearest_rows>`.
-
-        :param X: `N2 x D` rows.
-        :param k: Number of training rows for each, at most N. (Default: 5.)
-        :return: Numbers of training rows, from 0, as `fit` was given them, and their correlations under the prior,
-            `N2 x k` each, the nearest first.
-        :raises ValueError: If k or X cannot be used.
-        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+        Parameters, result and errors are those of
+        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.nearest_rows`.
         """
         points = self._complete(self._new_rows(X))
         return nearest_rows(self.kernel_, points, self._train_x, k, self._counted_rows)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.explain.given_columns import column_names, first_names, given_rows, number_of
-from gpytorch_partition.explain.kernel_parts import dual_weights, strategy_of
+from gpytorch_partition.explain.kernel_parts import strategy_of
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.inputs.missing import encode_missing
 from gpytorch_partition.inputs.standardization import Standardization
@@ -164,7 +164,7 @@ def averages(model: PartitionGP | TargetView, points: Iterable[Tensor]) -> tuple
     """
     with settings.iterative(), settings.no_debug():
         found = zip(*(_average(model, encode_missing(x)) for x in points))
-        (levels, priors, left_out, cross), alpha = map(torch.stack, found), dual_weights(model)
+        (levels, priors, left_out, cross), alpha = map(torch.stack, found), strategy_of(model).mean_cache
         if isinstance(model, TargetView):
             variances = model.variances_of(priors, cross)
         else:

@@ -100,15 +100,12 @@ def importance(
     """
     Return the importances of a fitted estimator's columns, by structure and, of rows that are given, by permutation.
 
-    :param estimator: The estimator, whose `importance` says more.
+    Other parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`.
+
+    :param estimator: The estimator.
     :param functions: The functions that it has fitted.
-    :param X: `N x D` rows to check importances by, in any form that the estimator takes, or None.
-    :param y: Their `N` targets or classes, or None.
     :param scoring: The score that permutations are measured by, by scikit-learn's name. (Default: the estimator's own.)
-    :param measure: How printed importances call it.
-    :param n_repeats: How often each column is permuted.
-    :param random_state: Seed of the permutations.
-    :param n_jobs: Columns permuted at once, as joblib counts them.
+    :param measure: The name of the measure in printed importances.
     :raises ValueError: If only one of X and y is given, or `n_repeats` is no number from 1.
     """
     if (X is None) != (y is None):

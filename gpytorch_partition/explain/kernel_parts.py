@@ -109,7 +109,10 @@ class KernelExpansion:
     @classmethod
     def of_model(cls, model: PartitionGP | CoregionalizedGP) -> KernelExpansion:
         """Return the functions of a model in evaluation mode. Costs one solve, if nothing was predicted before."""
-        weights = dual_weights(model).unsqueeze(-1) if isinstance(model, PartitionGP) else model.dual_weights
+        if isinstance(model, CoregionalizedGP):
+            weights = model.dual_weights
+        else:
+            weights = strategy_of(model).mean_cache.unsqueeze(-1)
         return cls(model.covar_module, model.train_inputs[0], weights, description_of(model)["parts"])
 
     @cached_property
@@ -185,27 +188,15 @@ def _columns_of(kernel: Kernel) -> Map:
 
 @torch.no_grad()
 def strategy_of(model: PartitionGP | TargetView) -> Any:
-    """
+    r"""
     Return GPyTorch's prediction strategy of a model in evaluation mode, which keeps what predictions share.
 
-    :param model: The model.
+    Its `mean_cache` has the weights :math:`(K + D)^{-1} (y - \mu)` (`N`) of the training rows in the posterior mean.
     """
     with settings.iterative(), settings.no_debug():
         if model.prediction_strategy is None and isinstance(model, PartitionGP):
             model(model.train_inputs[0][:1]).mean  # noqa: B018, makes it
         return model.prediction_strategy
-
-
-@torch.no_grad()
-def dual_weights(model: PartitionGP | TargetView) -> Tensor:
-    r"""
-    Return the weights :math:`(K + D)^{-1} (y - \mu)` (`N`) of the training rows in the posterior mean.
-
-    Costs one solve, or none if means were predicted before.
-
-    :param model: A model in evaluation mode.
-    """
-    return strategy_of(model).mean_cache
 
 
 def covariance_shares(means: Tensor) -> Tensor:

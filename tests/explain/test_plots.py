@@ -19,7 +19,6 @@ from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegr
 from gpytorch_partition.explain import plots
 from gpytorch_partition.explain.dependence import PartialDependence
 from gpytorch_partition.explain.importance import Importance
-from gpytorch_partition.explain.plots.kernel_plots import _plane
 
 RANDOM = np.random.RandomState(0)
 ROWS = RANDOM.rand(200, 2)
@@ -45,8 +44,6 @@ PICTURES = {
     "kernel slice": lambda ax: plots.plot_kernel_slice(CLUSTERS, X, 1, ax=ax),
     "cells": lambda ax: plots.plot_cells(CLUSTERS, X, 3, ax=ax),
     "lifetimes": lambda ax: SWEEP.plot(ax),
-    "Mondrian sample": lambda ax: plots.plot_mondrian(TREES, X, 2, ax=ax),
-    "Mondrian line": lambda ax: plots.plot_mondrian(gp.MondrianKernel(X[:, :1], 5, random_state=0), X[:, :1], ax=ax),
 }
 
 
@@ -309,32 +306,10 @@ def test_ticks_of_dates_are_short():
 def test_cells_are_those_of_the_partition():
     ax = plots.plot_cells(CLUSTERS, X, 3, ax=panel())
     assert ax.get_title(loc="left") == f"{int(CLUSTERS.partition.cluster_counts[3])} cells of FastClusterPartition"
+    tree = plots.plot_cells(TREES.partition.tree(2).cut(3.0), X, ax=panel())
+    assert tree.get_title(loc="left").endswith(" cells of MondrianPartition")
     from_partition = plots.plot_cells(CLUSTERS.partition, X, 3, ax=panel())
     np.testing.assert_array_equal(ax.images[0].get_array(), from_partition.images[0].get_array())
-
-
-def test_walls_of_a_mondrian_tree_separate_cells_from_their_time_on():
-    ax = plots.plot_mondrian(TREES, X, 2, ax=panel())
-    walls = ax.collections[0]
-    cells = TREES.cluster_ids(_plane(X, (0, 1))[0])[:, 2].reshape(250, 250)
-    assert len(walls.get_segments()) == sum(int((cells.diff(dim=dim) != 0).sum()) for dim in (0, 1))
-    for number in range(0, len(walls.get_segments()), 97):
-        start, end = walls.get_segments()[number]
-        across = (end - start)[::-1]
-        sides = torch.from_numpy(np.stack([(start + end) / 2 - across, (start + end) / 2 + across]))
-        time = walls.get_array()[number]
-        for lifetime, are_apart in ((1.001 * time, True), (0.999 * time, False)):
-            labels = TREES.partition.tree(2).cut(float(lifetime)).labels(sides)
-            assert bool(labels[0] != labels[1]) == are_apart
-
-
-def test_cuts_of_a_line_are_as_many_as_cells_less_one():
-    x = X[:, :1]
-    kernel = gp.MondrianKernel(x, 3, lifetime=6.0, random_state=1)
-    ax = plots.plot_mondrian(kernel, x, 1, ax=panel())
-    grid = torch.linspace(float(x.min()) - 0.05, float(x.max()) + 0.05, 20_000, dtype=x.dtype).unsqueeze(-1)
-    num_cells = len(kernel.cluster_ids(grid)[:, 1].unique())
-    assert ax.get_legend().get_texts()[0].get_text() == f"{num_cells - 1} cuts"
 
 
 def test_lifetimes_have_their_posterior():
@@ -362,8 +337,6 @@ def test_the_likelihood_has_a_line_where_one_lifetime_has_all_of_the_posterior(l
         (lambda: plots.plot_cells(CLUSTERS, X, columns=(0, 2)), "two different columns"),
         (lambda: plots.plot_cells(CLUSTERS, X, columns=(0, 0)), "two different columns"),
         (lambda: plots.plot_cells(CLUSTERS, X, 20, ax=panel()), "below 20"),
-        (lambda: plots.plot_mondrian(TREES, X, 10), "below 10"),
-        (lambda: plots.plot_mondrian(CLUSTERS, X), "expected a MondrianKernel .* got FastClusterKernel"),
         (lambda: plots.plot_cells(CLUSTERS + TREES, X), "got AdditiveKernel: of a sum"),
         (lambda: plots.plot_kernel_slice(CLUSTERS, X, "size"), "a number below 2, .* got 'size'"),
         (lambda: plots.plot_truth(MODEL, X, np.zeros(3)), "a known target for each of the"),

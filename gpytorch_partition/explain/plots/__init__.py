@@ -5,7 +5,6 @@ from gpytorch_partition.explain.plots.column_plots import plot_partial_dependenc
 from gpytorch_partition.explain.plots.kernel_plots import plot_cells as plot_cells
 from gpytorch_partition.explain.plots.kernel_plots import plot_kernel_slice as plot_kernel_slice
 from gpytorch_partition.explain.plots.kernel_plots import plot_lifetimes as plot_lifetimes
-from gpytorch_partition.explain.plots.kernel_plots import plot_mondrian as plot_mondrian
 from gpytorch_partition.explain.plots.prediction_plots import plot_calibration as plot_calibration
 from gpytorch_partition.explain.plots.prediction_plots import plot_comparison as plot_comparison
 from gpytorch_partition.explain.plots.prediction_plots import plot_coverage as plot_coverage
@@ -21,7 +20,6 @@ __all__ = [
     "plot_importance",
     "plot_kernel_slice",
     "plot_lifetimes",
-    "plot_mondrian",
     "plot_partial_dependence",
     "plot_predictions",
     "plot_residuals",

@@ -14,13 +14,13 @@ from gpytorch_partition.explain.plots.plot_style import (
     GRAY,
     axes,
     legend_above,
-    mark_rows,
     name,
     percent,
     set_title,
 )
 
 _FEW_VALUES = 5  # of a column, which are drawn as categories are
+_MOST_TICKS = 400  # rows whose values are marked below a curve
 _LEGIBLE = 45  # characters of names side by side, on axes of the usual width
 _FEW_NAMES = 12  # which are drawn in their usual size
 _LONGEST_NAME = 28  # characters
@@ -137,7 +137,10 @@ def _draw_curve(ax: Any, grid: np.ndarray, found: Any, ends: Any, label: str) ->
         ax.fill_between(grid, *ends, color=COLORS[0], alpha=0.2, label=label, linewidth=0)
     ax.plot(grid, found.mean, color=COLORS[0], linewidth=1.8, label="mean over the rows")
     values = np.sort(_as_dates(found.values))
-    mark_rows(ax, values[(values >= grid.min()) & (values <= grid.max())])
+    values = values[(values >= grid.min()) & (values <= grid.max())]
+    values = values[:: -(-len(values) // _MOST_TICKS)] if len(values) else values
+    ticks = {"color": GRAY, "markersize": 7, "transform": ax.get_xaxis_transform()}
+    ax.plot(values, np.full(len(values), 0.012), "|", **ticks)
 
 
 def _left_out(found: Any) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of kernels and partitions: slices, cells, Mondrian samples, lifetimes."""
+"""Pictures of kernels and partitions: slices, cells and lifetimes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gpytorch_partition.explain.plots.plot_style import COLORS, GRAY, axes, legend_above, mark_rows, name, set_title
+from gpytorch_partition.explain.plots.plot_style import COLORS, GRAY, axes, legend_above, name, set_title
 
 _GRID = 250  # points along each side of a map
 _SLICE = 400  # points of a curve
@@ -70,7 +70,8 @@ def plot_cells(
     """
     Draw the cells of one partition in the plane of two columns, with the rows as dots; other columns are at medians.
 
-    Look at it to see whether clusters have the size and the shape that you meant.
+    Look at it to see whether clusters have the size and the shape that you meant. The cells of a tree of a Mondrian
+    kernel at any lifetime are those of `kernel.partition.tree(number).cut(lifetime)`.
 
     Costs labels of 62,500 points for all partitions of the source.
 
@@ -105,97 +106,6 @@ def plot_cells(
     set_title(ax, f"{cells.max() + 1} cells of {type(partition).__name__}", above=0)
     _name_axes(ax, columns, labels)
     return ax
-
-
-@torch.no_grad()
-def plot_mondrian(
-    source: Any, x: Tensor, tree: int = 0, *, columns: tuple[int, int] = (0, 1), ax: Any = None, labels: Any = None
-) -> Any:
-    """
-    Draw one tree of a Mondrian process with the times of its cuts, up to its lifetime.
-
-    Look at it to see what the cells of each lifetime are, before one is chosen.
-
-    In one column, cuts are lines that begin at their time. In the plane of two columns, with others at medians, they
-    are walls of cells, the earlier the thicker. Costs labels of 62,500 points for one tree.
-
-    :param source: A `MondrianKernel` or `MondrianPartition`.
-    :param x: `N x D` rows.
-    :param tree: Which of the trees. (Default: 0, the first one.)
-    :param columns: The two columns that are drawn. (Default: the first two.)
-    :param ax: A matplotlib `Axes`. (Default: new ones.)
-    :param labels: Names of the columns for the axes. (Default: their numbers.)
-    :return: The axes.
-    :raises ValueError: If there is no such tree or column, or the source is another.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> from gpytorch_partition import MondrianKernel
-        >>> x = torch.rand(50, 1, generator=torch.Generator().manual_seed(0))
-        >>> kernel = MondrianKernel(x, 5, lifetime=4.0, random_state=0)
-        >>> plot_mondrian(kernel, x, ax=Figure().subplots()).get_ylabel()
-        'time of the cut (1 / unit of x)'
-    """
-    partition = getattr(source, "partition", source)
-    if not hasattr(partition, "tree"):
-        raise ValueError(f"expected a MondrianKernel or MondrianPartition, got {_named(source)}")
-    partition = partition.tree(tree)
-    if x.shape[1] == 1:
-        return _mondrian_line(partition, x, axes(ax), (labels or ["x"])[0])
-    _check_columns(columns, x)
-    ax, (grid, extent) = axes(ax, width=6.2), _plane(x, columns)
-    numbers = torch.arange(_GRID * _GRID).view(_GRID, _GRID)
-    walls = [_wall_times(partition, grid, numbers[:-1], numbers[1:])]
-    walls.append(_wall_times(partition, grid, numbers[:, :-1], numbers[:, 1:]))
-    _draw_walls(ax, walls, extent, partition.lifetime)
-    _draw_rows(ax, x, columns)
-    ax.set(xlim=extent[:2], ylim=extent[2:])
-    set_title(ax, f"A Mondrian sample of lifetime {partition.lifetime:.3g}", above=0)
-    _name_axes(ax, columns, labels)
-    return ax
-
-
-def _mondrian_line(partition: Any, x: Tensor, ax: Any, label: str) -> Any:
-    low, high = float(x.min()), float(x.max())
-    margin = _MARGIN * (high - low)
-    grid = torch.linspace(low - margin, high + margin, 8 * _GRID, dtype=x.dtype)
-    numbers = torch.arange(len(grid))
-    first = _wall_times(partition, grid.unsqueeze(-1), numbers[:-1], numbers[1:])
-    places = np.flatnonzero(np.isfinite(first))
-    middles = (0.5 * (grid[1:] + grid[:-1])).numpy()[places]
-    ax.vlines(middles, first[places], partition.lifetime, color=COLORS[0], linewidth=1.4)
-    ax.plot(middles, first[places], "o", color=COLORS[0], markersize=3.5, label=f"{len(places)} cuts")
-    mark_rows(ax, x[:, 0].numpy(), label="rows")
-    set_title(ax, "A Mondrian sample")
-    legend_above(ax)
-    ax.set(xlabel=name(label), ylabel="time of the cut (1 / unit of x)", ylim=(0, 1.02 * partition.lifetime))
-    return ax
-
-
-def _wall_times(partition: Any, grid: Tensor, first: Tensor, second: Tensor) -> np.ndarray:
-    """Return the times (of the shape of `first`) at which neighbors are separated; infinite where they are not."""
-    return partition.separation_times(grid, first.flatten(), second.flatten())[0].view(first.shape).numpy()
-
-
-def _draw_walls(ax: Any, walls: list[np.ndarray], extent: tuple[float, ...], lifetime: float) -> None:
-    """Draw walls as short segments, colored by the time of their cut, and the bar of colors."""
-    from matplotlib.collections import LineCollection
-
-    left, right, low, high = extent
-    steps = np.array([right - left, high - low]) / (_GRID - 1)
-    segments, times = [], []
-    for axis, first in enumerate(walls):
-        rows, columns = np.nonzero(np.isfinite(first))
-        along, across = steps * [axis == 0, axis == 1], steps * [axis == 1, axis == 0]
-        middle = np.array([left, low]) + np.stack([columns, rows], -1) * steps + across / 2
-        segments.append(np.stack([middle - along / 2, middle + along / 2], 1))
-        times.append(first[rows, columns])
-    time = np.concatenate(times)
-    options: dict[str, Any] = {"linewidths": 3.2 - 2.4 * time / lifetime, "capstyle": "projecting"}
-    lines = LineCollection(list(np.concatenate(segments)), array=time, cmap="viridis", **options)
-    lines.set_clim(0, lifetime)
-    ax.add_collection(lines)
-    ax.figure.colorbar(lines, ax=ax, label="time of the cut (1 / unit of x)")
 
 
 def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:

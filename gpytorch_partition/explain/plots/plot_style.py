@@ -46,10 +46,3 @@ def legend_above(ax: Any, num_columns: int = 2, handles: Any = None) -> None:
     place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
     options = {"fontsize": 9, "frameon": False, "handletextpad": 0.4, "columnspacing": 1.2}
     ax.legend(handles=handles, ncols=num_columns, **options, **place)
-
-
-def mark_rows(ax: Any, values: Any, **options: Any) -> None:
-    """Mark the values of up to 400 rows by ticks above the axis."""
-    values = values[:: -(-len(values) // 400)] if len(values) else values
-    options |= {"color": GRAY, "markersize": 7, "transform": ax.get_xaxis_transform()}
-    ax.plot(values, [0.012] * len(values), "|", **options)
