@@ -202,7 +202,7 @@ def _variances(model: PartitionGP, priors: Tensor, cross: Tensor) -> Tensor:
 
 
 def _known_values(encoder: Any, rows: Any, number: int) -> tuple[str, np.ndarray]:
-    """Return the kind of a column and its values without missing ones; dates keep their time zone."""
+    """Return the kind of a column and its values without missing ones, of numbers as text as numbers."""
     if encoder is None:
         values = np.asarray(rows[:, number], dtype=np.float64)
         return NUMBERS, values[~np.isnan(values)]
@@ -210,8 +210,8 @@ def _known_values(encoder: Any, rows: Any, number: int) -> tuple[str, np.ndarray
     values = encoder.read({name: rows[name]})[0][name]
     known = np.array([value is not None and value == value for value in values], dtype=bool)
     cells = np.asarray(rows[name])[known]
-    are_dates = kind == DATES and len(cells) > 0 and isinstance(cells[0], np.datetime64 | date)
-    return kind, cells if are_dates else values[known]
+    are_dates = kind == DATES and len(cells) > 0 and isinstance(cells[0], date)  # objects, which may have a time zone
+    return kind, cells if are_dates or cells.dtype.kind in "biuM" else values[known]
 
 
 def _with_value(rows: Any, number: int, value: Any) -> Any:
