@@ -30,7 +30,7 @@ from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.command_line.training_data import Roles, TrainingData, read_training_data
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
-from gpytorch_partition.plots import plot_comparison
+from gpytorch_partition.explain.plots import plot_comparison
 from gpytorch_partition.progress import ticking
 from gpytorch_partition.tables import TableEncoder
 

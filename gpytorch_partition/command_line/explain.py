@@ -13,7 +13,7 @@ from gpytorch_partition.command_line.model_file import SavedModel, load_model
 from gpytorch_partition.command_line.new_rows import read_new_rows
 from gpytorch_partition.command_line.outputs import INSTALL, check_folder, check_writable, has_matplotlib, save_figure
 from gpytorch_partition.command_line.table_files import Dialect
-from gpytorch_partition.estimators.importance import Importance
+from gpytorch_partition.explain.importance import Importance
 from gpytorch_partition.progress import ticking
 
 _MOST_ROWS = 1_000  # of a file, by which columns are permuted and averages taken

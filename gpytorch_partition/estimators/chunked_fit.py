@@ -114,6 +114,15 @@ class FitsChunks:
         self._counted_rows, self._target_names = sample.rows, None if target is None else [target]
         return self
 
+    @property
+    def _is_counted(self) -> bool:
+        """Say whether the model is one of rows in chunks, which were counted and not kept."""
+        return isinstance(getattr(self, "model_", None), CountedGP)
+
+    def _refuse_counted(self, name: str, instead: str) -> None:
+        if self._is_counted:
+            raise ValueError(f"{name} needs the training rows, which fit_chunks has counted and not kept: {instead}")
+
     def _sample(self: Any, source: ChunkSource, size: int, random: np.random.RandomState) -> RowSample:
         bar = progress(source, "sampling rows", source.num_chunks)
         return RowSample(size, random).of(map(self._with_usable_numbers, bar))

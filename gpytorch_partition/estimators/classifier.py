@@ -15,19 +15,25 @@ from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _num_samples
+from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.class_explanation import ClassExplanation
 from gpytorch_partition.estimators.copies import LeavesOutCopies
 from gpytorch_partition.estimators.given_kernels import kernel_of_ensemble, targets_of_ensemble
 from gpytorch_partition.estimators.kernels import KERNELS, KernelLike, check_name, is_built, resolved_kernel
 from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_n_jobs, check_verbose
 from gpytorch_partition.estimators.sample_weight import counted_rows
 from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, tends_to_frequencies
+from gpytorch_partition.explain import ClassSummary, Importance, PartialDependence
+from gpytorch_partition.explain.dependence import number_of_class, rows_on_grid
+from gpytorch_partition.explain.given_columns import model_column_names
+from gpytorch_partition.explain.importance import importance
+from gpytorch_partition.explain.kernel_parts import KernelExpansion
+from gpytorch_partition.explain.nearest_rows import nearest_rows
+from gpytorch_partition.explain.summarize import class_summary, title_of
 from gpytorch_partition.inference.prediction.effect_tables import EffectTables
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
@@ -87,7 +93,7 @@ class _Rows(NamedTuple):
         return None if self.weights is None else self.weights.values / self.weights.values.mean()
 
 
-class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, KernelMachine, ClassExplanation):
+class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, KernelMachine):
     r"""
     Calibrated probabilities of classes by Gaussian process regression on their indicators, linear in the rows.
 
@@ -269,7 +275,100 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
             found = [self.link_.log_probabilities(self._excess(x)).numpy() for x in progress(blocks, "predicting rows")]
         return np.concatenate(found)
 
+    def summary(self) -> ClassSummary:
+        """
+        Return the parts of the kernel with their shares of the prior and of the explained variance, the classes, the
+        log loss of held-out rows, and seconds of the fit's stages.
+
+        Costs a product with each part for the classes, at 5,000 rows at most.
+
+        :return: The numbers, readable when printed.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> X = np.linspace(0, 1, 40)[:, None]
+            >>> model = PartitionGPClassifier("mondrian", num_partitions=20, random_state=0).fit(X, X[:, 0] > 0.3)
+            >>> model.summary().frequencies
+            {False: 0.3, True: 0.7}
+        """
+        return class_summary(
+            self._functions(),
+            self.link_,
+            self.classes_.tolist(),
+            model_column_names(self),
+            title=title_of(self),
+            num_columns=self.n_features_in_,
+            log_loss=self.log_loss_,
+            seconds=self.seconds_,
+            constant_columns=self._constant_columns,
+        )
+
+    def importance(
+        self, X: Any = None, y: Any = None, *, n_repeats: int = 5, random_state: Any = 0, n_jobs: int | None = None
+    ) -> Importance:
+        """
+        Return how much each column matters, by the structure of the model's parts, and by permutation as a check.
+
+        Parameters, result and errors are those of
+        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`. By structure it is of the posterior means
+        of the indicators of all classes together, by permutation it is how much the log loss rises.
+
+        Example:
+            >>> X = np.random.RandomState(0).rand(200, 2)
+            >>> model = PartitionGPClassifier("forest", num_partitions=50, random_state=0).fit(X, X[:, 1] > 0.4)
+            >>> model.importance().order()
+            array([1, 0])
+        """
+        functions = self._functions()
+        options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
+        options |= {"scoring": "neg_log_loss", "measure": "rise of the log loss"}
+        return importance(self._telling_once(), functions, X, y, **options)
+
+    def partial_dependence(
+        self, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30, target: Any = None
+    ) -> PartialDependence:
+        """
+        Return how the probability of a class depends on one column, averaged over the other columns of some rows.
+
+        Other parameters and errors are those of
+        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence`. There are no intervals: a
+        probability has no posterior variance here. Costs a prediction of all rows for each value of the grid.
+
+        :param target: The class. (Default: None, the second of two.)
+        :raises ValueError: Also if there is no such class, or there are more than two and none is given.
+
+        Example:
+            >>> X = np.random.RandomState(0).rand(200, 2)
+            >>> model = PartitionGPClassifier("forest", num_partitions=50, random_state=0).fit(X, X[:, 1] > 0.4)
+            >>> low, high = model.partial_dependence(X, 1, grid=[0.2, 0.8]).mean
+            >>> bool(low < 0.1 and high > 0.9)
+            True
+        """
+        check_is_fitted(self, "kernel_")
+        number = number_of_class(target, self.classes_.tolist())
+        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), self._telling_once()
+        means = np.array([teller.predict_proba(table)[:, number].mean() for table in rows.tables])
+        return PartialDependence(
+            rows.column, rows.grid, means, None, rows.values, f"probability of {self.classes_[number]}"
+        )
+
+    def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """
+        Return the training rows that the model holds for most like new ones, by its own kernel.
+
+        Parameters, result and errors are those of
+        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.nearest_rows`.
+        """
+        points = self._complete(self._new_rows(X))
+        return nearest_rows(self.kernel_, points, self._train_x, k, self._counted_rows)
+
     # Inside.
+
+    def _functions(self) -> KernelExpansion:
+        """Return the functions of the indicators; parts have the names of their weights, if each has a weight."""
+        check_is_fitted(self, "kernel_")
+        found, names = KernelExpansion(self.kernel_, self._train_x, self._weights), tuple(self.outputscales_)
+        return replace(found, names=names) if len(names) == len(found.parts) > 1 else found
 
     def _check_parameters(self) -> None:
         check_count(self.num_partitions, "num_partitions")

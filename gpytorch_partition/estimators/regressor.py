@@ -21,7 +21,6 @@ from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.estimators.budget import check_budget, fit_in_time
 from gpytorch_partition.estimators.chunked_fit import FitsChunks
 from gpytorch_partition.estimators.copies import LeavesOutCopies
-from gpytorch_partition.estimators.explanation import Explanation
 from gpytorch_partition.estimators.given_kernels import (
     check_columns,
     check_dense_size,
@@ -45,14 +44,19 @@ from gpytorch_partition.estimators.machine import (
 from gpytorch_partition.estimators.moments import Moments
 from gpytorch_partition.estimators.sample_weight import counted_rows, new_likelihood, target_unit
 from gpytorch_partition.estimators.saved_regressor import SavedRegressor
+from gpytorch_partition.estimators.scores import Judgement
 from gpytorch_partition.estimators.several_targets import SeveralTargets
 from gpytorch_partition.estimators.tables import ReadsTables
 from gpytorch_partition.estimators.targets import has_several, name_of_target
 from gpytorch_partition.estimators.training_range import ToldOfRange, TrainingRange, is_blind
-from gpytorch_partition.estimators.uncertainty import (
-    checked_quantiles,
-    sampled,
-)
+from gpytorch_partition.estimators.uncertainty import checked_quantiles, judged, sampled
+from gpytorch_partition.explain import Importance, ModelSummary, PartialDependence
+from gpytorch_partition.explain.dependence import average_function, rows_on_grid
+from gpytorch_partition.explain.given_columns import model_column_names
+from gpytorch_partition.explain.importance import importance
+from gpytorch_partition.explain.kernel_parts import KernelExpansion
+from gpytorch_partition.explain.nearest_rows import nearest_rows
+from gpytorch_partition.explain.summarize import model_summary, title_of
 from gpytorch_partition.inputs.row_weights import RowWeights, checked_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
@@ -83,7 +87,6 @@ _FIT_THERE = "Leave these rows out, or fit to some from there"
 class PartitionGPRegressor(
     FitsChunks,
     Moments,
-    Explanation,
     SeveralTargets,
     SavedRegressor,
     LeavesOutCopies,
@@ -513,6 +516,169 @@ class PartitionGPRegressor(
         found, unknown = self._unit.undo(samples.T).numpy(), self._unknown_cells(rows, True, include_noise)
         return found if unknown is None else unknown.samples(found, np.random.RandomState(seed))
 
+    def judge(self, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
+        """
+        Return the predictive distributions of new observations beside the observations, which scores are computed from.
+
+        They are Gaussian, or where `"auto"` has found outliers those of a Gaussian function with Student-t noise, whose
+        log density no Gaussian of the same standard deviation has.
+
+        :param X: `N x D` rows, best those that the model has not seen.
+        :param y: `N` targets.
+        :param sample_weight: `N` weights of these rows above 0, or one for all: as in `fit`, the variance of the noise
+            of an observation is divided by its weight. Scores are not averaged by them: `coverage()` and
+            `numpy.average` take weights. (Default: None, 1.)
+        :return: Means, standard deviations, ends of 90 % intervals, log densities in nats, and the levels of central
+            intervals, by which `coverage()` counts; CRPS and interval scores in the unit of the targets, 0 at best (log
+            densities of targets with few values have no best). The mean log density with the sign changed is the NLPD
+            in the unit of the targets; `summary()` and `compare` print that of targets in standard deviations (of the
+            training targets), which is less by the log of that deviation: `-log_density.mean() - log(y_train.std())`.
+        :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> X = np.random.RandomState(0).rand(200, 2)
+            >>> y = X[:, 0] + 0.1 * np.random.RandomState(1).randn(200)
+            >>> found = PartitionGPRegressor("forest", 50, random_state=0).fit(X[:150], y[:150]).judge(X[150:], y[150:])
+            >>> bool(0.8 < found.coverage(0.9) <= 1.0)
+            True
+        """
+        check_is_fitted(self, "model_")
+        return judged(self, X, y, sample_weight)
+
+    def summary(self) -> ModelSummary:
+        """
+        Return the parts of the kernel with their shares of the prior and of the explained variance, noise, scales,
+        trees, and seconds of the fit's stages.
+
+        Costs two products with each part at 5,000 rows at most, and the solve of the first prediction.
+
+        :return: The numbers, readable when printed.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> X = np.linspace(0, 1, 40)[:, None]
+            >>> model = PartitionGPRegressor("mondrian", num_partitions=20, random_state=0).fit(X, X[:, 0])
+            >>> found = model.summary()
+            >>> found.num_rows, [part.name for part in found.parts]
+            (40, ['MondrianKernel'])
+        """
+        check_is_fitted(self, "model_")
+        return model_summary(
+            self.model_,
+            self._unit,
+            model_column_names(self),
+            self.target_names_.tolist() if self._has_several else [],
+            num_columns=self.n_features_in_,
+            title=title_of(self),
+            log_marginal_likelihood=self.log_marginal_likelihood_value_,
+            log_predictive_density=self.log_predictive_density_,
+            at_bounds=self.at_bounds_,
+            seconds=self.seconds_,
+            left_out=self.left_out_,
+            constant_columns=self._constant_columns,
+            has_usual_width=name_of(self.kernel) == "mondrian",
+        )
+
+    def importance(
+        self, X: Any = None, y: Any = None, *, n_repeats: int = 5, random_state: Any = 0, n_jobs: int | None = None
+    ) -> Importance:
+        """
+        Return how much each column matters, by the structure of the model's parts, and by permutation as a check.
+
+        By structure it is how much of the variance of the posterior mean over the training rows each column explains
+        (:func:`gpytorch_partition.explain.importance.column_shares`); trees share it out between columns that tell the
+        same. By permutation it is how much R squared falls where a column's values are exchanged between rows
+        (:func:`sklearn.inspection.permutation_importance`). With the training rows it is too good, as every score is.
+
+        :param X: `N x D` rows for the check, best those that the model has not seen. (Default: no check.)
+        :param y: Their `N` targets.
+        :param n_repeats: How often each column is permuted. (Default: 5.)
+        :param random_state: Seed of the permutations. (Default: 0.)
+        :param n_jobs: Columns permuted at once, as joblib counts them. (Default: None, one.)
+        :return: The numbers, readable when printed; `plot()` draws them.
+        :raises ValueError: If only one of X and y is given, they cannot be used, or `n_repeats` is no number from 1.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> X = np.random.RandomState(0).rand(200, 2)
+            >>> model = PartitionGPRegressor("forest", num_partitions=50, random_state=0).fit(X, X[:, 1] ** 2)
+            >>> print(model.importance())
+            column  share of the explained variance
+            x1                                1.000
+            x0                                0.000
+        """
+        check_is_fitted(self, "model_")
+        self._refuse_counted("importance", "sklearn.inspection.permutation_importance(model, X, y)")
+        options: dict[str, Any] = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
+        return importance(self._telling_once(), KernelExpansion.of_model(self.model_), X, y, **options)
+
+    def partial_dependence(
+        self,
+        X: Any,
+        column: int | str,
+        *,
+        grid: Any = None,
+        grid_resolution: int = 30,
+        target: int | str | None = None,
+    ) -> PartialDependence:
+        """
+        Return how the function depends on one column, averaged over the other columns of some rows, with intervals.
+
+        Intervals are of the average over these rows (:func:`gpytorch_partition.explain.dependence.average_function`),
+        and say nothing of how rows differ from it. Values that do not go with the rows' other columns are
+        extrapolations, as in every partial dependence. Costs one solve for each value of the grid.
+
+        :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
+        :param column: Number of the column, from 0 or, if it is negative, from the end (-1 is the last one); or its
+            name.
+        :param grid: Values of the column. (Default: its own values, if there are not more than `grid_resolution`; else
+            that many from the 5 % to the 95 % quantile, as scikit-learn has them; of whole numbers some of those that
+            there are, of categories the most frequent.)
+        :param grid_resolution: See above. (Default: 30.)
+        :param target: Number (as of columns) or name of the target, where the model has several. (Default: None, it has
+            one.)
+        :return: The averages, which `plot()` draws.
+        :raises ValueError: If there is no such column, or rows or grid cannot be used.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> X = np.random.RandomState(0).rand(80, 2)
+            >>> model = PartitionGPRegressor("mondrian", num_partitions=50, random_state=0).fit(X, 3 * X[:, 0])
+            >>> found = model.partial_dependence(X, 0, grid=[0.2, 0.8])
+            >>> bool(found.mean[1] > found.mean[0] + 1)
+            True
+        """
+        check_is_fitted(self, "model_")
+        self._refuse_counted("partial_dependence", "sklearn.inspection.partial_dependence(model, X, [column])")
+        rows, teller = rows_on_grid(self, X, column, grid, grid_resolution), self._telling_once()
+        return average_function(self, rows, lambda table: self._points(teller._checked_rows(table)), self._unit, target)
+
+    def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        r"""
+        Return the training rows that the model holds for most like new ones, by its own kernel.
+
+        Rows are alike that share clusters, or nodes of trees. Values are correlations under the prior,
+        :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`: 1 for the same row, and for kernels that are 1 there the values
+        of the kernel. Costs :math:`O(N m)` for each new row, with bounded memory.
+
+        :param X: `N2 x D` rows.
+        :param k: Number of training rows for each, at most N. (Default: 5.)
+        :return: Numbers of training rows, from 0, as `fit` was given them, and their correlations, `N2 x k` each, the
+            nearest first.
+        :raises ValueError: If k or X cannot be used.
+        :raises sklearn.exceptions.NotFittedError: Before `fit`.
+
+        Example:
+            >>> X = np.linspace(0, 1, 40)[:, None]
+            >>> model = PartitionGPRegressor("mondrian", num_partitions=200, random_state=0).fit(X, X[:, 0])
+            >>> rows, values = model.nearest_rows([[0.5]], k=2)
+            >>> sorted(rows[0].tolist())
+            [19, 20]
+        """
+        points = self._points(self._checked_rows(X))
+        return nearest_rows(self.model_.covar_module, points, self.model_.train_inputs[0], k, self._counted_rows)
+
     @property
     def noise_(self) -> Any:
         """Variance of the noise, in squared units of the targets; its level where `"auto"` chose one that varies."""
@@ -584,7 +750,7 @@ class PartitionGPRegressor(
         return columns.without(range(rows.shape[1]) if sees_raw_columns(self.kernel) else self._categories)
 
     def _set_model(self, model: Any) -> None:
-        self.model_, self._summary = model.eval(), None
+        self.model_ = model.eval()
         self._range = TrainingRange.of(model.extremes if self._is_counted else model.train_inputs[0])
         self.likelihood_: Any = getattr(model, "likelihood", None)  # of several targets none
         self.log_predictive_density_ = description_of(model)["log_predictive_density"]

@@ -12,6 +12,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gpytorch_partition.callers import level_of_caller
+from gpytorch_partition.explain.given_columns import model_column_names
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.kernels import (
     ClusteringKernel,
@@ -154,10 +155,7 @@ class ToldOfRange:
         """
         if self._has_told:
             return
-        encoder: Any = getattr(self, "encoder_", None)
-        names = getattr(self, "feature_names_in_", None) if encoder is None else encoder.get_feature_names_out()
-        names = [f"x{number}" for number in range(x.shape[1])] if names is None else [str(name) for name in names]
-        ignored = tuple(getattr(self, "_categories", ()))
+        names, ignored = model_column_names(self), tuple(getattr(self, "_categories", ()))
         has_told = warn_of_rows_outside(self._range.beyond(x.double()), names, remedy, ignored=ignored)
         if self._tells_once:
             self._has_told = has_told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,9 @@ from torch import Tensor
 from torch.distributions import StudentT
 
 from gpytorch_partition.estimators.scores import Judgement, interval_score, of_percentages
+from gpytorch_partition.inputs.row_weights import checked_weights
 from gpytorch_partition.likelihoods import StudentTNoise, student_t_noise
-from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise
+from gpytorch_partition.likelihoods.fitc_likelihood import unspanned_variances
 from gpytorch_partition.likelihoods.scale_mixture import (
     log_densities,
     student_crps,
@@ -46,12 +47,6 @@ def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNor
         return function
     covariance = function.lazy_covariance_matrix + DiagLinearOperator(unspanned)
     return MultivariateNormal(function.mean, covariance)
-
-
-def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
-    """The variance (`N`) of the function at points that inducing points leave out; None where there are none."""
-    noise = getattr(likelihood, "noise_covar", None)
-    return noise.unspanned(x) if isinstance(noise, UnspannedNoise) else None
 
 
 def sampled(model: Any, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
@@ -96,16 +91,20 @@ def _variances_and_scales(likelihood: Any, x: Tensor, std: np.ndarray, unit: flo
     return np.maximum(std**2 - unit**2 * variances.numpy(), 0.0), scales
 
 
-def judged(model: Any, X: Any, y: np.ndarray, weights: np.ndarray | None = None) -> Judgement:
+def judged(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
     """
-    The predictive distributions of new observations beside the observations, in one pass: Gaussian ones, or where the
-    model has found outliers those of Student-t noise.
+    Return the predictive distributions of new observations beside the observations, in one pass.
 
-    :param model: A fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor` of one target.
+    They are Gaussian, or where the model has found outliers those of Student-t noise.
+
+    :param model: A fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
     :param X: `N x D` rows.
     :param y: `N` targets.
-    :param weights: `N` weights above 0, which divide the variance of the noise. (Default: None, 1.)
+    :param sample_weight: `N` weights above 0, or one, which divide the variance of the noise. (Default: None, 1.)
+    :raises ValueError: If the model has several targets, a target is missing, or a weight is not above 0.
     """
+    y = _checked_observations(model, X, y)
+    weights = _weights_above_0(sample_weight, len(y))
     rows = model._checked_rows(X)
     mean, std = model._moments(rows, True, weights is None)
     heavy = student_t_noise(model.likelihood_)
@@ -116,6 +115,33 @@ def judged(model: Any, X: Any, y: np.ndarray, weights: np.ndarray | None = None)
     noise = noise if weights is None else noise / weights
     total = np.sqrt(function + noise)
     return Judgement.gaussian(y, mean, total) if heavy is None else _heavy_tailed(y, mean, function, noise, heavy)
+
+
+def _checked_observations(model: Any, X: Any, y: Any) -> np.ndarray:
+    if model._has_several:
+        raise ValueError(
+            f"expected a model of one target, got one of {len(model.target_names_)}: log densities "
+            "of target number t are scipy.stats.norm.logpdf(y[:, t], mean[:, t], std[:, t])"
+        )
+    y = np.asarray(y, dtype=np.float64)
+    num_rows = len(next(iter(X.values())) if isinstance(X, Mapping) else X)
+    if y.shape != (num_rows,) or not np.isfinite(y).all():
+        raise ValueError(
+            f"expected a known target for each of the {num_rows} rows of X, got targets of shape {y.shape} with "
+            f"{int((~np.isfinite(y)).sum())} missing"
+        )
+    return y
+
+
+def _weights_above_0(sample_weight: Any, num_rows: int) -> np.ndarray | None:
+    """Return weights of observations (`N`), which divide the variance of the noise; None where all are 1."""
+    weights = checked_weights(sample_weight, num_rows)
+    if weights is not None and not weights.all():
+        raise ValueError(
+            f"expected weights above 0 of rows to judge, got 0 for row {int((weights == 0).argmax())}: leave "
+            "such rows out"
+        )
+    return weights
 
 
 def _heavy_tailed(

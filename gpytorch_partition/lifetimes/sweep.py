@@ -120,13 +120,13 @@ class LifetimeSweep:
 
     def plot(self, ax: Any = None, *, prior: Prior | None = None) -> Any:
         """
-        The posterior over lifetimes (:func:`gpytorch_partition.plots.plot_lifetimes`).
+        The posterior over lifetimes (:func:`gpytorch_partition.explain.plots.plot_lifetimes`).
 
         :param ax: A matplotlib `Axes`. (Default: new ones.)
         :param prior: Prior of the lifetime, as in :meth:`posterior`.
         :return: The axes.
         """
-        from gpytorch_partition.plots import plot_lifetimes
+        from gpytorch_partition.explain.plots import plot_lifetimes
 
         return plot_lifetimes(self, prior=prior, ax=ax)
 

@@ -117,9 +117,16 @@ class FITCGaussianLikelihood(_GaussianLikelihoodBase):
         self.noise_covar.base_noise.initialize(noise=value)
 
 
+def unspanned_variances(likelihood: Any, x: Tensor) -> Tensor | None:
+    """Return the variance (`N`) at points that inducing points leave out; None for a likelihood without such a part."""
+    noise = getattr(likelihood, "noise_covar", None)
+    return noise.unspanned(x) if isinstance(noise, UnspannedNoise) else None
+
+
+@torch.no_grad()
 def noise_variances(likelihood: Any, x: Tensor) -> Tensor:
     """
-    Return the variance of the noise of observations at points (`N`), without what inducing points leave out.
+    Return the variance of the noise at points (`N`), without the variance that inducing points leave out.
 
     :param likelihood: A Gaussian likelihood of GPyTorch or this package.
     :param x: `N x D` points.

@@ -23,7 +23,7 @@ class SampledPartition(Partition):
     Partitions that a program draws, one for each seed: it defines their distribution (Davies & Ghahramani 2014, 2.4).
 
     :meth:`~gpytorch_partition.PartitionKernel.from_sampler` uses it. Construct it yourself to look at what the program
-    draws before there is a kernel, by its labels or by :func:`~gpytorch_partition.plots.plot_cells`.
+    draws before there is a kernel, by its labels or by :func:`~gpytorch_partition.explain.plots.plot_cells`.
 
     The state is the m seeds, 8 bytes each, in `state_dict` and in pickles, and nothing of what was drawn: functions are
     drawn again, by the same `draw`, when labels are wanted after a load. A loaded partition is the saved one if `draw`

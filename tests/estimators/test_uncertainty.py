@@ -10,11 +10,11 @@ from gpytorch.likelihoods.noise_models import HomoskedasticNoise
 from scipy.stats import norm
 
 from gpytorch_partition import LandmarkKernel
-from gpytorch_partition.estimators.partial_dependence import _average
 from gpytorch_partition.estimators.uncertainty import predictive
+from gpytorch_partition.explain.dependence import averages
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
 from gpytorch_partition.models import PartitionGP
-from tests.estimators.explained import NEW, fitted, posterior, total
+from tests.explain.explained import NEW, fitted, posterior, total
 
 KERNELS = ("forest", "auto", total)
 
@@ -106,5 +106,6 @@ def test_what_inducing_points_leave_out_is_the_functions():
 
 
 def test_in_averages_it_counts_as_if_it_were_the_same_everywhere():
-    _, prior, left_out, _ = _average(with_inducing_points(), torch.tensor([[5.0], [6.0]], dtype=torch.float64))
-    np.testing.assert_allclose([prior, left_out], [0, 1], atol=1e-6)
+    points = torch.tensor([[5.0], [6.0]], dtype=torch.float64)  # where the covariance through inducing points is 0
+    _, variances = averages(with_inducing_points(), [points])
+    np.testing.assert_allclose(variances, [1], atol=1e-6)

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from gpytorch_partition import plots
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, interval_score
+from gpytorch_partition.explain import plots
 from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
 from gpytorch_partition.presets import Options, heavy_tails
 from gpytorch_partition.presets.choice import Choice, HeldOutRows

@@ -250,6 +250,15 @@ class TestNesting:
         assert torch.equal(boxes.lower[0], normal(20, 3).amin(0))
         assert torch.equal(boxes.upper[0], normal(20, 3).amax(0))
 
+    def test_pairs_are_separated_from_their_time_on(self):
+        x, trees = normal(40, 2), trees_on(normal(40, 2), 3, 2.0)
+        times, labels = trees.separation_times(x, torch.arange(39), torch.arange(1, 40)), trees.labels(x)
+        assert torch.equal(times.isinf().T, labels[:-1] == labels[1:])
+        for tree, pair in (times < 2.0).nonzero()[::7].tolist():
+            for factor, share in ((0.999, True), (1.001, False)):
+                labels = trees.cut(factor * float(times[tree, pair])).labels(x[pair : pair + 2])
+                assert bool(labels[0, tree] == labels[1, tree]) == share
+
     def test_a_longer_lifetime_refines_the_cells(self):
         points, cells = around(2), None
         for lifetime in (0.1, 0.4, 1.0, 3.0):

@@ -1,4 +1,4 @@
-"""What all pictures share: colors, new axes, titles and legends."""
+"""Colors, new axes, titles and legends that all pictures share."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from typing import Any
 # Okabe & Ito's palette, distinguishable with any color vision.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F4F24")
 GRAY = "#6E6E6E"
-NOTE = {"va": "bottom", "fontsize": 9, "color": GRAY}
+NOTE = {"va": "bottom", "ha": "right", "fontsize": 9, "color": GRAY}
 
 
 def axes(ax: Any, width: float = 5.6, height: float = 4.4) -> Any:
     """
-    The axes given, or new ones in a figure of pyplot.
+    Return the axes given, or new ones in a figure of pyplot (inches).
 
-    :param ax: A matplotlib `Axes`, or None.
-    :param width: Inches of a new figure.
-    :param height: Inches of a new figure.
     :raises ImportError: Without matplotlib.
     """
     if ax is not None:
@@ -29,22 +26,22 @@ def axes(ax: Any, width: float = 5.6, height: float = 4.4) -> Any:
 
 
 def name(text: Any) -> str:
-    """A name as it is: dollars would begin a formula."""
+    """Return a name whose dollars do not begin a formula."""
     return str(text).replace("$", r"\$")
 
 
 def percent(share: float) -> str:
-    """A share as text, without digits after the point."""
+    """Return a share as text, without digits after the point."""
     return f"{100 * share:.0f} %"
 
 
 def set_title(ax: Any, text: str, above: int = 1) -> None:
-    """A title on the left, with room for `above` lines below it."""
+    """Set a title on the left, with room for `above` lines below it."""
     ax.set_title(text, loc="left", fontsize=11, fontweight="bold", pad=6 + 16 * above)
 
 
 def legend_above(ax: Any, num_columns: int = 2, handles: Any = None) -> None:
-    """A legend in one line above the axes, where it covers nothing: a power of ten of the numbers is on the right."""
+    """Add a legend in one line above the axes; a power of ten of the numbers is on the right."""
     ax.yaxis.set_offset_position("right")
     place = {"loc": "lower left", "bbox_to_anchor": (-0.015, 0.985)}
     options = {"fontsize": 9, "frameon": False, "handletextpad": 0.4, "columnspacing": 1.2}

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from gpytorch_partition import FastClusterKernel
-from gpytorch_partition.estimators import nearest_rows as module
-from gpytorch_partition.estimators.nearest_rows import nearest_rows
-from tests.estimators.explained import NEW, X, dense, fitted, mondrian_and_clusters, total
+from gpytorch_partition.explain import nearest_rows as module
+from gpytorch_partition.explain.nearest_rows import nearest_rows
+from tests.explain.explained import NEW, X, dense, fitted, mondrian_and_clusters, total
 
 
 @pytest.mark.parametrize("kernel", ["forest", "auto", total, mondrian_and_clusters])
@@ -41,7 +41,9 @@ def test_a_row_is_most_like_itself():
     assert values.max() <= 1
 
 
-@pytest.mark.parametrize("k", [0, 121, 1.5, True])
-def test_wrong_numbers_are_refused(k):
-    with pytest.raises(ValueError, match="k"):
+@pytest.mark.parametrize(
+    ("k", "message"), [(0, "1 or more"), (121, "k up to 120"), (1.5, "1 or more"), (True, "1 or more")]
+)
+def test_wrong_numbers_are_refused(k, message):
+    with pytest.raises(ValueError, match=message):
         fitted().nearest_rows(NEW, k=k)

@@ -15,11 +15,10 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 import gpytorch_partition as gp
-from gpytorch_partition import plots
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor, PartitionSVC
-from gpytorch_partition.estimators.importance import Importance
-from gpytorch_partition.estimators.partial_dependence import PartialDependence
-from gpytorch_partition.plots.kernels import _plane
+from gpytorch_partition.explain import plots
+from gpytorch_partition.explain.dependence import PartialDependence
+from gpytorch_partition.explain.importance import Importance
 
 RANDOM = np.random.RandomState(0)
 ROWS = RANDOM.rand(200, 2)
@@ -28,7 +27,6 @@ X = torch.from_numpy(ROWS)
 MODEL = PartitionGPRegressor("mondrian", num_partitions=20, random_state=0).fit(ROWS, TARGETS)
 CLUSTERS = gp.FastClusterKernel(X, 20, random_state=0)
 TREES = gp.MondrianKernel(X, 10, lifetime=2.0, max_lifetime=8.0, random_state=0)
-LEVELS = gp.RandomForestKernel(X, X[:, 0], 5, "learned", random_state=0)
 SWEEP = gp.lifetime_sweep(TREES, X, torch.from_numpy(TARGETS), lifetimes=[0.5, 1.0, 2.0, 4.0])
 SHARES = Importance(
     ("a", "b", "$c"), np.array([0.2, 0.9, -0.1]), np.array([[0.1, 0.4, 0.0], [0.1, 0.5, -0.1]]), ("p", "q")
@@ -45,10 +43,7 @@ PICTURES = {
     "partial dependence": lambda ax: CURVE.plot(ax),
     "kernel slice": lambda ax: plots.plot_kernel_slice(CLUSTERS, X, 1, ax=ax),
     "cells": lambda ax: plots.plot_cells(CLUSTERS, X, 3, ax=ax),
-    "level weights": lambda ax: plots.plot_level_weights(LEVELS, ax=ax),
     "lifetimes": lambda ax: SWEEP.plot(ax),
-    "Mondrian sample": lambda ax: plots.plot_mondrian(TREES, X, 2, ax=ax),
-    "Mondrian line": lambda ax: plots.plot_mondrian(gp.MondrianKernel(X[:, :1], 5, random_state=0), X[:, :1], ax=ax),
 }
 
 
@@ -77,6 +72,74 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"gpytorch_partition\[plot\]"):
         SHARES.plot()
+
+
+NOISE = np.random.RandomState(0)
+Y = 100 + 10 * NOISE.randn(400)
+GOOD = (Y + 2 * NOISE.randn(400), np.full(400, 2.0))
+NARROW = (GOOD[0], np.full(400, 0.5))
+
+
+def figure_of(num_rows=400, **options):
+    good, narrow = ((mean[:num_rows], std[:num_rows]) for mean, std in (GOOD, NARROW))
+    return plots.plot_comparison(Y[:num_rows], {"good": good}, {"narrow": narrow}, **options)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_a_panel_per_model_and_one_for_calibration(count):
+    figure = plots.plot_comparison(Y, {f"model {i}": GOOD for i in range(count)}, {})
+    titles = [panel.get_title(loc="left") for panel in figure.axes if panel.axison]
+    assert len(titles) == count + 1
+    assert titles[0].startswith("model 0: RMSE 2.01")
+    assert titles[-1] == "Calibration of central intervals"
+
+
+def drawn_rows(panel):
+    """True targets and means that the panel's two sets of points show."""
+    points = [container.lines[0].get_xydata() for container in panel.containers]
+    return np.concatenate(points), [len(part) for part in points]
+
+
+def test_every_row_is_drawn_inside_or_outside_its_interval():
+    figure = figure_of(num_rows=120)
+    points, counts = drawn_rows(figure.axes[0])
+    order = np.argsort(points[:, 0])
+    np.testing.assert_allclose(points[order], np.column_stack([Y, GOOD[0]])[:120][np.argsort(Y[:120])])
+    missed = np.abs(Y - GOOD[0])[:120] > 1.6448536 * 2.0
+    assert counts == [120 - missed.sum(), missed.sum()]
+
+
+def test_of_many_rows_some_are_drawn_and_that_is_said():
+    panel = figure_of().axes[0]
+    points, _ = drawn_rows(panel)
+    assert len(points) == 150
+    assert {Y.min(), Y.max()} <= set(points[:, 0])
+    assert "150 of 400 rows drawn" in [text.get_text() for text in panel.texts]
+
+
+def test_calibration_curves_tell_right_from_narrow():
+    curves = {line.get_label(): line.get_xydata() for line in figure_of().axes[1].lines}
+    np.testing.assert_allclose(curves["good"][:, 1], curves["good"][:, 0], atol=0.1)
+    middle = curves["narrow"][np.argmin(np.abs(curves["narrow"][:, 0] - 0.9))]
+    assert middle[1] < 0.5
+
+
+@pytest.mark.parametrize("num_models", [1, 6])
+def test_the_legend_of_calibration_curves_covers_none_and_no_title(num_models):
+    """Intervals that are far too wide have curves along the upper left corner."""
+    figure = plots.plot_comparison(
+        Y, {"a": GOOD}, {f"the reference model {i}": (Y, GOOD[1] * 9) for i in range(num_models)}
+    )
+    figure.draw_without_rendering()
+    panel = figure.axes[1]
+    legend = panel.get_legend().get_window_extent()
+    assert not legend.overlaps(panel.get_window_extent().shrunk(1, 0.99))
+    assert not legend.overlaps(panel._left_title.get_window_extent())
+
+
+def test_names_with_dollars_are_drawn_as_they_are(tmp_path):
+    figure_of(title="prices", target="price_$_{us$").savefig(tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
 
 
 def test_residuals_are_targets_less_predictions():
@@ -243,32 +306,10 @@ def test_ticks_of_dates_are_short():
 def test_cells_are_those_of_the_partition():
     ax = plots.plot_cells(CLUSTERS, X, 3, ax=panel())
     assert ax.get_title(loc="left") == f"{int(CLUSTERS.partition.cluster_counts[3])} cells of FastClusterPartition"
+    tree = plots.plot_cells(TREES.partition.tree(2).cut(3.0), X, ax=panel())
+    assert tree.get_title(loc="left").endswith(" cells of MondrianPartition")
     from_partition = plots.plot_cells(CLUSTERS.partition, X, 3, ax=panel())
     np.testing.assert_array_equal(ax.images[0].get_array(), from_partition.images[0].get_array())
-
-
-def test_walls_of_a_mondrian_tree_separate_cells_from_their_time_on():
-    ax = plots.plot_mondrian(TREES, X, 2, ax=panel())
-    walls = ax.collections[0]
-    cells = TREES.cluster_ids(_plane(X, (0, 1))[0])[:, 2].reshape(250, 250)
-    assert len(walls.get_segments()) == sum(int((cells.diff(dim=dim) != 0).sum()) for dim in (0, 1))
-    for number in range(0, len(walls.get_segments()), 97):
-        start, end = walls.get_segments()[number]
-        across = (end - start)[::-1]
-        sides = torch.from_numpy(np.stack([(start + end) / 2 - across, (start + end) / 2 + across]))
-        time = walls.get_array()[number]
-        for lifetime, are_apart in ((1.001 * time, True), (0.999 * time, False)):
-            labels = TREES.partition.tree(2).cut(float(lifetime)).labels(sides)
-            assert bool(labels[0] != labels[1]) == are_apart
-
-
-def test_cuts_of_a_line_are_as_many_as_cells_less_one():
-    x = X[:, :1]
-    kernel = gp.MondrianKernel(x, 3, lifetime=6.0, random_state=1)
-    ax = plots.plot_mondrian(kernel, x, 1, ax=panel())
-    grid = torch.linspace(float(x.min()) - 0.05, float(x.max()) + 0.05, 20_000, dtype=x.dtype).unsqueeze(-1)
-    num_cells = len(kernel.cluster_ids(grid)[:, 1].unique())
-    assert ax.get_legend().get_texts()[0].get_text() == f"{num_cells - 1} cuts"
 
 
 def test_lifetimes_have_their_posterior():
@@ -290,20 +331,12 @@ def test_the_likelihood_has_a_line_where_one_lifetime_has_all_of_the_posterior(l
     assert line.get_marker() == "."  # a line of a single lifetime is a point
 
 
-def test_levels_have_their_weights():
-    ax = plots.plot_level_weights(LEVELS, ax=panel())
-    np.testing.assert_allclose([bar.get_height() for bar in ax.containers[0]], LEVELS.level_weights.detach())
-
-
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: plots.plot_level_weights(CLUSTERS), "heights"),
         (lambda: plots.plot_cells(CLUSTERS, X, columns=(0, 2)), "two different columns"),
         (lambda: plots.plot_cells(CLUSTERS, X, columns=(0, 0)), "two different columns"),
         (lambda: plots.plot_cells(CLUSTERS, X, 20, ax=panel()), "below 20"),
-        (lambda: plots.plot_mondrian(TREES, X, 10), "below 10"),
-        (lambda: plots.plot_mondrian(CLUSTERS, X), "expected a MondrianKernel .* got FastClusterKernel"),
         (lambda: plots.plot_cells(CLUSTERS + TREES, X), "got AdditiveKernel: of a sum"),
         (lambda: plots.plot_kernel_slice(CLUSTERS, X, "size"), "a number below 2, .* got 'size'"),
         (lambda: plots.plot_truth(MODEL, X, np.zeros(3)), "a known target for each of the"),

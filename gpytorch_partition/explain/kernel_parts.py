@@ -1,10 +1,10 @@
-"""The parts of a model's kernel: what each contributes to the prior, and to the posterior mean."""
+"""The parts of a kernel, and functions that are made of them: posterior means of targets and of classes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import SimpleNamespace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.kernels import IterativeKernel, PartitionMixtureKernel, StandardizedKernel
-from gpytorch_partition.models import PartitionGP
+from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.models.coregionalized import TargetView
+from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.tables import NumberView
 
 Map = Callable[[Tensor], Tensor]
@@ -27,9 +28,9 @@ class KernelPart:
     """
     A term of a kernel, as a kernel of points in the model's units.
 
-    :param kernel: What is left inside of all scales, sums and maps of the points.
+    :param kernel: The kernel inside of all scales, sums and maps of the points.
     :param weight: The product of the scales around it.
-    :param maps: What the points go through before the kernel sees them, the first one first.
+    :param maps: Maps that the points go through before the kernel sees them, the first one first.
     """
 
     kernel: Kernel
@@ -38,8 +39,9 @@ class KernelPart:
 
     def sources(self, num_columns: int) -> Tensor | None:
         """
-        The number of the model's column that each column which the kernel sees is made from, alone; None where that is
-        not known. A change of units keeps columns, a view of a table makes several of a category.
+        Return, for each column that the kernel sees, the number of the model's column that it is made from.
+
+        A change of units keeps columns, and a view of a table makes several of a category. Other maps give None.
 
         :param num_columns: Number of the model's columns.
         """
@@ -52,33 +54,33 @@ class KernelPart:
         return found
 
     def points(self, x: Tensor) -> Tensor:
-        """Points (`N x D`) as the kernel inside sees them."""
+        """Return points (`N x D`) as the kernel inside sees them."""
         for change in self.maps:
             x = change(x)
         return x
 
     def covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
-        """The covariance (`N1 x N2`) of the part, without its weight."""
+        """Return the covariance (`N1 x N2`) of the part, without its weight."""
         return to_linear_operator(self.kernel(self.points(x1), self.points(x2))).evaluate_kernel()
 
     def pairs(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """The covariances (`N`) of as many pairs of points, with the weight."""
+        """Return the covariances (`N`) of N pairs of points, with the weight."""
         return self.weight * self.kernel(self.points(x1), self.points(x2), diag=True).double()
 
-    def mean(self, x: Tensor, train_x: Tensor, alpha: Tensor) -> Tensor:
+    def means(self, x: Tensor, train_x: Tensor, weights: Tensor) -> Tensor:
         r"""
-        The part of the posterior mean (`N`, float64) that is this part's, :math:`w K_{* x} \alpha`.
+        Return what the part adds to q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64).
 
         :param x: `N x D` points.
         :param train_x: Training rows.
-        :param alpha: Their weights (:func:`dual_weights`).
+        :param weights: Their weights :math:`\alpha` (`N_train x q`).
         """
-        return self.weight * self.covariance(x, train_x).matmul(alpha.unsqueeze(-1)).squeeze(-1).double()
+        return self.weight * self.covariance(x, train_x).matmul(weights).double()
 
     def prior_variance(self, x: Tensor) -> float:
         r"""
-        The variance of this part over the rows that is expected before targets are seen,
-        :math:`\operatorname{tr}(K) / N - 1^\top K 1 / N^2`; a level that all rows share is none. One product with K.
+        Return the variance of the part over rows that the prior expects, :math:`\operatorname{tr}(K) / N - 1^\top K 1
+        / N^2`; a level that all rows share adds nothing. Costs one product with K.
 
         :param x: `N x D` rows.
         """
@@ -88,23 +90,55 @@ class KernelPart:
         return self.weight * float(covariance.diagonal(dim1=-2, dim2=-1).double().mean() - total)
 
 
-class Expansion:
+@dataclass(frozen=True, eq=False)
+class KernelExpansion:
     r"""
-    A function :math:`\sum_i k(x, x_i) w_i` of training rows, for what explains models; one of the classes' is such.
+    The functions :math:`\sum_i k(x, x_i) \alpha_{iq}` of training rows: posterior means without their constants.
 
     :param kernel: k.
     :param train_x: `N x D` training rows.
-    :param weights: `N` weights w.
+    :param weights: `N x q` weights :math:`\alpha`, a column for each target or class.
+    :param names: Names of the kernel's parts. (Default: None, their classes.)
     """
 
-    def __init__(self, kernel: Kernel, train_x: Tensor, weights: Tensor) -> None:
-        self.covar_module, self.train_inputs = kernel, (train_x,)
-        self.prediction_strategy = SimpleNamespace(mean_cache=weights)
+    kernel: Kernel
+    train_x: Tensor
+    weights: Tensor
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of_model(cls, model: PartitionGP | CoregionalizedGP) -> KernelExpansion:
+        """Return the functions of a model in evaluation mode. Costs one solve, if nothing was predicted before."""
+        if isinstance(model, CoregionalizedGP):
+            weights = model.dual_weights
+        else:
+            weights = strategy_of(model).mean_cache.unsqueeze(-1)
+        return cls(model.covar_module, model.train_inputs[0], weights, description_of(model)["parts"])
+
+    @cached_property
+    def parts(self) -> list[KernelPart]:
+        """Return the parts of the kernel."""
+        return kernel_parts(self.kernel)
+
+    @property
+    def part_names(self) -> tuple[str, ...]:
+        """Return the names of the parts."""
+        return tuple(self.names or [type(part.kernel).__name__ for part in self.parts])
+
+    @torch.no_grad()
+    def part_means(self, x: Tensor) -> Tensor:
+        """
+        Return what each part adds to each function at points (`q x parts x N`, float64), by a product with each.
+
+        :param x: `N x D` points.
+        """
+        with settings.iterative():
+            return torch.stack([part.means(x, self.train_x, self.weights).mT for part in self.parts], 1)
 
 
 def kernel_parts(kernel: Kernel, *, of_mixtures: bool = False) -> list[KernelPart]:
     """
-    The terms of a kernel: those of its sums, within scales and changes of units.
+    Return the terms of a kernel: those of its sums, within scales and changes of units.
 
     :param kernel: A kernel without a batch shape.
     :param of_mixtures: Whether the kernels of a :class:`~gpytorch_partition.PartitionMixtureKernel` count as terms.
@@ -138,12 +172,12 @@ def _parts(kernel: Kernel, weight: float, maps: tuple[Map, ...], of_mixtures: bo
 
 
 def _has_view(kernel: Kernel) -> bool:
-    """Whether a kernel is another one, `base_kernel`, of what its `view` makes of the points."""
+    """Say whether a kernel is another one, `base_kernel`, of points that its `view` makes."""
     return isinstance(getattr(kernel, "base_kernel", None), Kernel) and callable(getattr(kernel, "view", None))
 
 
 def _selects_columns(kernel: Kernel) -> bool:
-    """Whether a kernel selects columns that the kernel inside does not: a ScaleKernel has a copy of its base's."""
+    """Say whether a kernel selects columns that its inner kernel does not: a ScaleKernel has a copy of its base's."""
     is_copy = isinstance(kernel, ScaleKernel) and kernel.base_kernel.active_dims is not None
     return kernel.active_dims is not None and not is_copy
 
@@ -153,22 +187,11 @@ def _columns_of(kernel: Kernel) -> Map:
 
 
 @torch.no_grad()
-def dual_weights(model: PartitionGP | TargetView | Expansion) -> Tensor:
+def strategy_of(model: PartitionGP | TargetView) -> Any:
     r"""
-    The weights :math:`\alpha = (K + D)^{-1} (y - \mu)` (`N`) of the training rows in the posterior mean; one solve, or
-    none if means were predicted before.
+    Return GPyTorch's prediction strategy of a model in evaluation mode, which keeps what predictions share.
 
-    :param model: A model in evaluation mode.
-    """
-    return strategy_of(model).mean_cache
-
-
-@torch.no_grad()
-def strategy_of(model: PartitionGP | TargetView | Expansion) -> Any:
-    """
-    GPyTorch's prediction strategy of a model, which keeps what predictions share.
-
-    :param model: A model in evaluation mode.
+    Its `mean_cache` has the weights :math:`(K + D)^{-1} (y - \mu)` (`N`) of the training rows in the posterior mean.
     """
     with settings.iterative(), settings.no_debug():
         if model.prediction_strategy is None and isinstance(model, PartitionGP):
@@ -176,33 +199,21 @@ def strategy_of(model: PartitionGP | TargetView | Expansion) -> Any:
         return model.prediction_strategy
 
 
-@torch.no_grad()
-def part_means(parts: list[KernelPart], train_x: Tensor, alpha: Tensor) -> Tensor:
-    """
-    What each part adds to the posterior mean at the training rows (`parts x N`, float64). A product for each.
-
-    :param parts: The parts.
-    :param train_x: Training rows.
-    :param alpha: Their weights (:func:`dual_weights`).
-    """
-    with settings.iterative():
-        return torch.stack([part.mean(train_x, train_x, alpha) for part in parts])
-
-
 def covariance_shares(means: Tensor) -> Tensor:
     r"""
-    Each part's share of the variance of a sum, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)` (`parts`).
+    Return each part's share of the variance of a sum, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)`.
 
-    They sum to 1; one is negative where its part works against the others (the total sensitivity index of Li et al.
-    2010, "Global sensitivity analysis for systems with independent and/or correlated inputs").
+    Shares (`parts`) sum to 1. A share is negative if its part works against the others (the total sensitivity index of
+    Li et al. 2010, "Global sensitivity analysis for systems with independent and/or correlated inputs"). Variances and
+    covariances of several functions are added.
 
-    :param means: `parts x N` values of the parts.
+    :param means: `*q x parts x N` values of the parts.
 
     Example:
         >>> covariance_shares(torch.tensor([[0.0, 1.0, 2.0], [0.0, 3.0, 6.0]]))
         tensor([0.2500, 0.7500])
     """
-    centered = means - means.mean(-1, keepdim=True)
-    total = centered.sum(0)
-    variance = total @ total
-    return centered @ total / variance if variance > 0 else torch.zeros_like(means[:, 0])
+    centred = means - means.mean(-1, keepdim=True)
+    total = centred.sum(-2, keepdim=True)
+    shares, variance = (centred * total).sum(-1).reshape(-1, means.shape[-2]).sum(0), total.square().sum()
+    return shares / variance if variance > 0 else torch.zeros_like(shares)

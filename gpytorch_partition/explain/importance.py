@@ -1,32 +1,30 @@
-"""Which columns matter to a model, by the structure of its parts."""
+"""The importance of columns: by the structure of a kernel's parts, and by scikit-learn's permutations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import torch
 from gpytorch.kernels import LinearKernel
+from sklearn.inspection import permutation_importance
+from sklearn.metrics import check_scoring
+from sklearn.utils import _safe_indexing
 from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.clusters.incidence import Incidence
 from gpytorch_partition.clusters.tree_layout import TreeLayout
-from gpytorch_partition.estimators.parts import (
-    Expansion,
-    KernelPart,
-    covariance_shares,
-    dual_weights,
-    kernel_parts,
-    part_means,
-)
+from gpytorch_partition.explain.given_columns import by_given_columns, column_names, given_rows
+from gpytorch_partition.explain.kernel_parts import KernelExpansion, KernelPart, covariance_shares, kernel_parts
+from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, RandomForestKernel
-from gpytorch_partition.models import CoregionalizedGP, PartitionGP
-from gpytorch_partition.models.coregionalized import TargetView
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
+from gpytorch_partition.progress import ticking
 
 _NUM_PAIRS = 1_000  # random pairs of rows, between which a column's values are exchanged
 
@@ -34,35 +32,31 @@ _NUM_PAIRS = 1_000  # random pairs of rows, between which a column's values are 
 @dataclass(frozen=True, eq=False)
 class Importance:
     """
-    Which columns matter: shares of the variance that the model explains, and permutation importances as a check.
+    Shares of columns in the variance that a model explains, with permutation importances as a check.
 
-    :param columns: `D` names of the columns.
-    :param by_structure: `D` shares of the variance of the posterior mean over the training rows, which sum to 1; one
-        below 0 is that of a column which works against others.
-    :param by_part: `parts x D`, what each part of the kernel adds to them.
-    :param parts: The names of the parts.
-    :param permutation: `D` falls of R squared (rises of the log loss of classes) where a column's values are exchanged
-        between rows; None if not asked for.
-    :param permutation_std: `D` standard deviations over the repeats; None if not asked for.
-    :param measure: What permutations are measured by. (Default: `"fall of R squared"`.)
+    `importance()` uses it as its result.
+
+    Shares are of the variance of the posterior mean over the training rows, and sum to 1. One below 0 is that of a
+    column which works against others.
     """
 
-    columns: tuple[str, ...]
-    by_structure: np.ndarray
-    by_part: np.ndarray
-    parts: tuple[str, ...]
-    permutation: np.ndarray | None = None
-    permutation_std: np.ndarray | None = None
-    measure: str = "fall of R squared"
+    columns: tuple[str, ...]  #: `D` names.
+    by_structure: np.ndarray  #: `D` shares.
+    by_part: np.ndarray  #: The same for each part of the kernel (`parts x D`).
+    parts: tuple[str, ...]  #: Names of the parts.
+    permutation: np.ndarray | None = None  #: `D` changes of the measure; None if not asked for.
+    permutation_std: np.ndarray | None = None  #: Their standard deviations over the repeats.
+    measure: str = "fall of R squared"  #: The measure of permutations, where a column's values change their rows.
 
     def order(self) -> np.ndarray:
-        """The numbers of the columns, the one with the largest share first."""
+        """Return the numbers of the columns, the one with the largest share first."""
         return np.argsort(-self.by_structure, kind="stable")
 
     def foremost(self, count: int) -> np.ndarray:
         """
-        The numbers of the columns that matter most by shares or by permutations, each beside the largest of its kind;
-        the one with the largest share first.
+        Return the numbers of the columns that matter most, the one with the largest share first.
+
+        A column matters by its share, or its permutation, relative to the largest of its kind.
 
         :param count: How many, at most.
         """
@@ -85,20 +79,70 @@ class Importance:
     __repr__ = __str__
 
     def plot(self, ax: Any = None) -> Any:
-        """A bar for each column (:func:`gpytorch_partition.plots.plot_importance`)."""
-        from gpytorch_partition.plots import plot_importance
+        """Draw a bar for each column (:func:`gpytorch_partition.explain.plots.plot_importance`)."""
+        from gpytorch_partition.explain.plots import plot_importance
 
         return plot_importance(self, ax=ax)
 
 
+def importance(
+    estimator: Any,
+    functions: KernelExpansion,
+    X: Any,
+    y: Any,
+    *,
+    scoring: str | None = None,
+    measure: str = "fall of R squared",
+    n_repeats: int,
+    random_state: Any,
+    n_jobs: int | None,
+) -> Importance:
+    """
+    Return the importances of a fitted estimator's columns, by structure and, of rows that are given, by permutation.
+
+    Other parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`.
+
+    :param estimator: The estimator.
+    :param functions: The functions that it has fitted.
+    :param scoring: The score that permutations are measured by, by scikit-learn's name. (Default: the estimator's own.)
+    :param measure: The name of the measure in printed importances.
+    :raises ValueError: If only one of X and y is given, or `n_repeats` is no number from 1.
+    """
+    if (X is None) != (y is None):
+        raise ValueError("expected both rows and their targets to check importances by, or neither, got one of them")
+    checked_count(n_repeats, "repeats", "n_repeats")
+    shares = by_given_columns(estimator, column_shares(functions, random_state))
+    found = Importance(tuple(column_names(estimator)), shares.sum(0), shares, functions.part_names, measure=measure)
+    if X is None:
+        return found
+    score, rows = check_scoring(estimator, scoring), given_rows(estimator, X)
+    if isinstance(rows, dict):  # scikit-learn permutes numbers of rows, since columns are of any kind
+        score, rows = partial(_score_of_rows, score, rows), _row_numbers(rows)
+    with ticking(f"permuting {rows.shape[1]:,} columns {n_repeats:,} times"):
+        options = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
+        checked = permutation_importance(estimator, rows, y, scoring=score, **options)
+    return replace(found, permutation=checked.importances_mean, permutation_std=checked.importances_std)
+
+
+def _row_numbers(table: dict[str, Any]) -> np.ndarray:
+    return np.tile(np.arange(len(next(iter(table.values()))))[:, None], len(table))
+
+
+def _score_of_rows(score: Any, table: dict[str, Any], estimator: Any, numbers: np.ndarray, y: Any) -> float:
+    """Return the score of a table whose columns have the values of these rows (`N x D` numbers)."""
+    columns = zip(table.items(), numbers.T)
+    return score(estimator, {name: _safe_indexing(values, own) for (name, values), own in columns}, y)
+
+
 @torch.no_grad()
-def column_shares(model: PartitionGP | TargetView | Expansion, random_state: Any = 0) -> np.ndarray:
+def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarray:
     r"""
-    How much each column contributes to the variance that each part of a model explains (`parts x D`).
+    Return how much each column contributes to the variance that each part of a kernel explains (`parts x D`).
 
     Rows sum to the parts' own shares, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)` over the training
     rows, f the posterior mean and :math:`f_j` a part of it, and all together to 1: a covariance decomposition (Li et
-    al. 2010). A part is divided by its own structure:
+    al. 2010). Of several functions it is the average, each weighed by its variance. A part is divided by its own
+    structure:
 
     - **Trees** (:class:`~gpytorch_partition.RandomForestKernel`): :math:`f_j` is constant in each leaf, and, along the
       path to it, the sum over splits of how much the mean over the training rows in a child differs from that in the
@@ -112,55 +156,46 @@ def column_shares(model: PartitionGP | TargetView | Expansion, random_state: Any
 
     One product with each part (two for slopes), and for parts of the last kind D times 1,000 random pairs of rows.
 
-    :param model: A model in evaluation mode.
+    :param functions: The functions.
     :param random_state: Seed of the rows whose values are taken. (Default: 0.)
     """
-    x, alpha, random = model.train_inputs[0], dual_weights(model), random_state_of(random_state)
-    parts = kernel_parts(model.covar_module)
-    means = part_means(parts, x, alpha)
-    total = means.sum(0)
-    total = total - total.mean()
-    if not bool(total @ total > 0):
-        return np.zeros((len(parts), x.shape[-1]))
-    shares = covariance_shares(means)
-    with settings.iterative():
-        found = [_shares_of(part, x, alpha, total, float(share), random) for part, share in zip(parts, shares)]
-    return torch.stack(found).numpy()
-
-
-@torch.no_grad()
-def column_shares_of_targets(model: CoregionalizedGP, random_state: Any = 0) -> np.ndarray:
-    """
-    :func:`column_shares` of several targets together (`parts x D`): of each, weighed by the variance that it explains.
-
-    :param model: A model of several targets.
-    :param random_state: Seed of the rows whose values are taken. (Default: 0.)
-    """
-    variances = model.means(model.train_inputs[0]).var(0).numpy()
-    shares = [column_shares(view, random_state) for view in model.views()]
+    means = functions.part_means(functions.train_x)
+    variances = means.sum(1).var(1, correction=0).numpy()
+    pairs = zip(functions.weights.mT, means)
+    shares = [_shares_of_function(functions, alpha, own, random_state_of(random_state)) for alpha, own in pairs]
     return np.average(shares, axis=0, weights=variances if variances.sum() > 0 else None)
+
+
+def _shares_of_function(
+    functions: KernelExpansion, alpha: Tensor, means: Tensor, random: np.random.RandomState
+) -> np.ndarray:
+    """Return the shares (`parts x D`) in the function with these weights (`N`) and means of parts (`parts x N`)."""
+    total = means.sum(0) - means.sum(0).mean()
+    if not bool(total @ total > 0):
+        return np.zeros((len(means), functions.train_x.shape[-1]))
+    with settings.iterative():
+        shares = zip(functions.parts, covariance_shares(means).tolist())
+        found = [_shares_of(part, functions.train_x, alpha, total, share, random) for part, share in shares]
+    return torch.stack(found).numpy()
 
 
 def _shares_of(
     part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor, share: float, random: np.random.RandomState
 ) -> Tensor:
-    """The share of each column (`D`) in a part, which sum to the part's share; those of a mixture's kernels added."""
+    """Return the share of each column (`D`) in a part, which sum to the part's share; a mixture's kernels are added."""
     inner = kernel_parts(part.kernel, of_mixtures=True)
     if len(inner) > 1:
         inside = [KernelPart(each.kernel, part.weight * each.weight, (*part.maps, *each.maps)) for each in inner]
-        means = part_means(inside, x, alpha)
-        shares = (means - means.mean(-1, keepdim=True)) @ total / (total @ total)
-        return torch.stack(
-            [_shares_of(each, x, alpha, total, float(own), random) for each, own in zip(inside, shares)]
-        ).sum(0)
+        means = torch.stack([each.means(x, x, alpha.unsqueeze(-1)).squeeze(-1) for each in inside])
+        shares = ((means - means.mean(-1, keepdim=True)) @ total / (total @ total)).tolist()
+        found = [_shares_of(each, x, alpha, total, own, random) for each, own in zip(inside, shares)]
+        return torch.stack(found).sum(0)
     covariances = _structured(part, x, alpha, total)
-    if covariances is not None:
-        return covariances / (total @ total)
-    return share * _relevance(part, x, random)
+    return share * _relevance(part, x, random) if covariances is None else covariances / (total @ total)
 
 
 def _structured(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor | None:
-    """N times the covariance of each column's contribution with f (`D`); None for kernels without such a structure."""
+    """Return N times the covariance of each column's contribution with f (`D`); None for other kernels."""
     sources = part.sources(x.shape[-1])
     found = None if sources is None else _of_seen_columns(part, x, alpha, total)
     if sources is None or found is None:
@@ -169,7 +204,7 @@ def _structured(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Te
 
 
 def _of_seen_columns(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor | None:
-    """The same for each column that the kernel sees, such as those of a view of a table."""
+    """Return the same for each column that the kernel sees, such as those of a view of a table."""
     kernel = part.kernel
     if type(kernel) is LinearKernel:
         return _of_linear(kernel, part, x, alpha, total)
@@ -191,7 +226,7 @@ def _of_seen_columns(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) 
 
 
 def _of_linear(kernel: LinearKernel, part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
-    """N times the covariance of each column's weight times its values with f (`D`)."""
+    """Return N times the covariance of each column's weight times its values with f (`D`)."""
     rows = part.points(x).double()
     columns = torch.arange(rows.shape[-1]) if kernel.active_dims is None else kernel.active_dims
     own, variances = rows[:, columns], kernel.variance.double().reshape(-1)
@@ -200,7 +235,7 @@ def _of_linear(kernel: LinearKernel, part: KernelPart, x: Tensor, alpha: Tensor,
 
 
 def _of_leaves(kernel: RandomForestKernel, x: Tensor, rows: Incidence, values: Tensor) -> tuple[Incidence, Tensor]:
-    """The leaves of the rows and the values of leaves (`p`), where a cluster may be a node with several."""
+    """Return the leaves of the rows and the values of leaves (`p`), where a cluster may be a node with several."""
     partition = kernel.partition
     if not isinstance(partition, TreeCutPartition):
         return rows, values
@@ -210,7 +245,7 @@ def _of_leaves(kernel: RandomForestKernel, x: Tensor, rows: Incidence, values: T
 
 
 def _by_splits(forest: ForestPartition, rows: Incidence, values: Tensor, total: Tensor, num_columns: int) -> Tensor:
-    """The covariance with f (times N) of what splits by each column add to a row (`D`), from values of leaves."""
+    """Return N times the covariance with f of what splits by each column add to a row (`D`), from values of leaves."""
     layout = forest.layout
     counts, covariances = rows.cluster_sums(torch.stack([torch.ones_like(total), total], -1)).unbind(-1)
     nodes = _node_sums(layout, torch.stack([counts, counts * values, covariances], -1))
@@ -221,14 +256,14 @@ def _by_splits(forest: ForestPartition, rows: Incidence, values: Tensor, total: 
 
 
 def _node_sums(layout: TreeLayout, leaf_values: Tensor) -> Tensor:
-    """For every node the sum over its leaves (`V x t`), in layout order."""
+    """Return the sum over the leaves of every node (`V x t`), in layout order."""
     sums = torch.empty(layout.num_nodes, leaf_values.shape[-1], dtype=leaf_values.dtype)
     sums[layout.sums.nodes] = layout.sums.up(leaf_values)
     return sums
 
 
 def _relevance(part: KernelPart, x: Tensor, random: np.random.RandomState) -> Tensor:
-    """How much of the prior variance is lost where a column's value is another row's (`D`, which sum to 1 or are 0)."""
+    """Return each column's share (`D`) of the prior variance that is lost where it has another row's value."""
     own, others = (x[torch.from_numpy(random.randint(len(x), size=_NUM_PAIRS))] for _ in range(2))
     part = _exact(part)
     variance, lost = part.pairs(own, own).mean(), []
@@ -241,7 +276,7 @@ def _relevance(part: KernelPart, x: Tensor, random: np.random.RandomState) -> Te
 
 
 def _exact(part: KernelPart) -> KernelPart:
-    """The part with the kernel itself instead of its approximation through inducing points, which costs more."""
+    """Return the part with the kernel itself instead of its approximation through inducing points."""
     kernel = part.kernel
     if not isinstance(kernel, LandmarkKernel):
         return part

@@ -11,16 +11,18 @@ from sklearn.inspection import partial_dependence as scikit_learns
 
 from gpytorch_partition import settings
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.partial_dependence import _default_grid, _values_of, partial_dependence
-from tests.estimators.explained import NEW, X, Y, fitted, posterior, total
+from gpytorch_partition.explain.dependence import _default_grid, _known_values
+from gpytorch_partition.tables import TableEncoder
+from tests.explain.explained import NEW, X, Y, fitted, posterior, total
 
 GRID = np.array([3.5, 5.0, 6.2])
+DAYS = [f"{day:02d}.03.2024" for day in range(1, 32)]
 
 
 @pytest.mark.parametrize("kernel", ["forest", "auto", total])
 def test_mean_and_variance_are_those_of_the_average(kernel):
     model = fitted(kernel)
-    found = partial_dependence(model, NEW, 0, grid=GRID)
+    found = model.partial_dependence(NEW, 0, grid=GRID)
     for place, value in enumerate(GRID):
         rows = np.column_stack([np.full(len(NEW), value), NEW[:, 1:]])
         mean, covariance = posterior(model, rows)
@@ -31,7 +33,7 @@ def test_mean_and_variance_are_those_of_the_average(kernel):
 
 def test_solves_by_conjugate_gradients_give_the_same():
     model = PartitionGPRegressor("mondrian", num_partitions=20, dtype="float64", random_state=0).fit(X, Y)
-    expected = partial_dependence(model, NEW, 0, grid=GRID)
+    expected = model.partial_dependence(NEW, 0, grid=GRID)
     twin = PartitionGPRegressor.from_state(model.to_state())
     import linear_operator
 
@@ -44,7 +46,7 @@ def test_solves_by_conjugate_gradients_give_the_same():
 
     try:
         settings.iterative = Sparse
-        found = partial_dependence(twin, NEW, 0, grid=GRID)
+        found = twin.partial_dependence(NEW, 0, grid=GRID)
     finally:
         settings.iterative = iterative
     np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-3)
@@ -73,26 +75,27 @@ def test_columns_have_names_and_values_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("values", "resolution", "kind", "expected"),
+    ("values", "resolution", "options", "expected"),
     [
-        ([3.0, np.nan, 1.0, 3.0], 5, "numbers", [1.0, 3.0]),
-        (["b", None, "a", "c", "c", "b"], 2, "text", ["b", "c"]),
-        ([1, "b", 1, 2, "b"], 2, "text", ["1", "b"]),
-        ([7, 2, 7, 9, 9], 2, "category", [7, 9]),
-        ([True, False, True], 5, "numbers", [False, True]),
-        (np.arange(101.0) / 2, 3, "numbers", [2.5, 25.0, 47.5]),
-        (np.arange(0.0, 202.0, 2.0), 3, "numbers", [8.0, 100.0, 192.0]),  # codes: between them a group has no value
-        (list(range(101)), 3, "numbers", [4.0, 50.0, 96.0]),
-        (np.arange(101).astype("datetime64[D]"), 3, "dates", np.array([4, 50, 96]).astype("datetime64[D]")),
+        ([3.0, np.nan, 1.0, 3.0], 5, {}, [1.0, 3.0]),
+        (["b", None, "a", "c", "c", "b"], 2, {}, ["b", "c"]),
+        ([7, 2, 7, 9, 9], 2, {"categorical_features": ["x"]}, [7, 9]),
+        ([True, False, True], 5, {}, [False, True]),
+        (np.arange(101.0) / 2, 3, {}, [2.5, 25.0, 47.5]),
+        (np.arange(0.0, 202.0, 2.0), 3, {}, [8.0, 100.0, 192.0]),  # codes: between them a group has no value
+        (np.arange(101).astype("datetime64[D]"), 3, {}, np.array([4, 50, 96]).astype("datetime64[D]")),
+        (DAYS, 2, {}, np.array(["2024-03-01", "2024-03-30"]).astype("datetime64[D]")),
     ],
 )
-def test_grids_are_of_values_that_there_are(values, resolution, kind, expected):
-    rows = np.array([[value] for value in values], dtype=object) if isinstance(values, list) else values[:, None]
-    grid = _default_grid(_values_of(rows, 0, kind), resolution, kind)
+def test_grids_are_of_values_that_there_are(values, resolution, options, expected):
+    table = {"x": np.array(values)}
+    encoder = TableEncoder(**options).fit(table)
+    kind, known = _known_values(encoder, table, 0)
+    grid = _default_grid(known, resolution, kind)
     if grid.dtype.kind == "f":
         np.testing.assert_allclose(grid, expected, atol=0.6)
     else:
-        np.testing.assert_array_equal(grid, expected)
+        np.testing.assert_array_equal(grid.astype(np.asarray(expected).dtype), expected)
 
 
 def test_grids_of_dates_with_a_time_zone_span_them():
@@ -124,7 +127,7 @@ def test_negative_numbers_count_columns_from_the_end():
 
 
 def test_intervals_are_symmetric():
-    found = partial_dependence(fitted(), NEW, 0, grid=GRID)
+    found = fitted().partial_dependence(NEW, 0, grid=GRID)
     low, high = found.interval(0.9)
     np.testing.assert_allclose(high - low, 2 * 1.6448536 * found.std)
     with pytest.raises(ValueError, match="between 0 and 1"):
@@ -144,9 +147,9 @@ def test_intervals_are_symmetric():
 )
 def test_wrong_columns_and_grids_are_refused(column, options, message):
     with pytest.raises(ValueError, match=message):
-        partial_dependence(fitted(), X, column, **options)
+        fitted().partial_dependence(X, column, **options)
 
 
 def test_before_fit_it_is_refused():
     with pytest.raises(NotFittedError):
-        partial_dependence(PartitionGPRegressor(), X, 0)
+        PartitionGPRegressor().partial_dependence(X, 0)

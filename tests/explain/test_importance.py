@@ -14,10 +14,10 @@ from sklearn.tree import DecisionTreeRegressor
 
 from gpytorch_partition import PartitionMixtureKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.estimators.importance import column_shares
-from gpytorch_partition.estimators.parts import Expansion, kernel_parts, part_means
+from gpytorch_partition.explain.importance import column_shares
+from gpytorch_partition.explain.kernel_parts import KernelExpansion, kernel_parts
 from gpytorch_partition.models import PartitionGP
-from tests.estimators.explained import X, Y, fitted, forest, mondrian_and_clusters, total
+from tests.explain.explained import X, Y, fitted, forest, mondrian_and_clusters, total
 
 TABLE = {"a": X[:, 0], "size": np.where(X[:, 1] > 0, "s", "l")}
 
@@ -37,7 +37,7 @@ def test_columns_share_what_parts_explain(kernel):
 @pytest.mark.parametrize("heights", HEIGHTS)
 def test_trees_of_all_kinds_sum_to_one(heights):
     model = PartitionGPRegressor(forest(heights)).fit(X, Y)
-    shares = column_shares(model.model_)
+    shares = column_shares(KernelExpansion.of_model(model.model_))
     np.testing.assert_allclose(shares.sum(), 1, atol=1e-6)
     assert shares[0, 2] < 0.1
 
@@ -55,7 +55,9 @@ def test_a_single_tree_without_noise_has_the_decrease_of_impurity():
         model.model_.mean_module.constant.fill_(0)
     model._set_model(model.model_.train().eval())
     tree = DecisionTreeRegressor(max_leaf_nodes=12, random_state=0).fit(X, Y)
-    np.testing.assert_allclose(column_shares(model.model_)[0], tree.feature_importances_, atol=1e-4)
+    np.testing.assert_allclose(
+        column_shares(KernelExpansion.of_model(model.model_))[0], tree.feature_importances_, atol=1e-4
+    )
 
 
 def line(x, y):
@@ -68,7 +70,7 @@ def test_lines_share_by_their_weights():
     prediction = model.predict(X)
     weights = np.linalg.lstsq(standard, prediction - prediction.mean(), rcond=None)[0]
     expected = [np.cov(weights[d] * standard[:, d], prediction, ddof=0)[0, 1] for d in range(3)] / prediction.var()
-    np.testing.assert_allclose(column_shares(model.model_)[0], expected, atol=1e-5)
+    np.testing.assert_allclose(column_shares(KernelExpansion.of_model(model.model_))[0], expected, atol=1e-5)
 
 
 def rbf(x, y):
@@ -84,10 +86,10 @@ def test_scaled_parts_of_some_columns_are_those_of_dense_matrices():
     first, second = ScaleKernel(LinearKernel(active_dims=(2, 3))), ScaleKernel(RBFKernel(active_dims=(3, 1)))
     kernel = (first + second).double()
     weights = torch.randn(60, generator=generator, dtype=torch.float64)
-    means = part_means(kernel_parts(kernel), x, weights)
+    (means,) = KernelExpansion(kernel, x, weights.unsqueeze(-1)).part_means(x)
     dense = [each(x).to_dense() @ weights for each in (first, second)]
     torch.testing.assert_close(means, torch.stack(dense).detach())
-    line = Expansion(first, x, weights)
+    line = KernelExpansion(first, x, weights.unsqueeze(-1))
     alone = (x[:, [2, 3]] * (x[:, [2, 3]].T @ weights)) * first.outputscale * first.base_kernel.variance
     total = alone.sum(1) - alone.sum(1).mean()
     expected = (alone.T @ total / (total @ total)).squeeze(-1).detach()
@@ -99,7 +101,7 @@ def test_smooth_parts_share_by_lengthscales():
     rows = np.random.RandomState(1).randn(300, 3)
     model = PartitionGPRegressor(rbf).fit(rows, rows[:, 0])
     lost = 1 - (1 + 2 / np.array([1.0, 2.0, 1000.0]) ** 2) ** -0.5
-    np.testing.assert_allclose(column_shares(model.model_)[0], lost / lost.sum(), atol=0.05)
+    np.testing.assert_allclose(column_shares(KernelExpansion.of_model(model.model_))[0], lost / lost.sum(), atol=0.05)
 
 
 def mixture(x, y):
@@ -108,7 +110,7 @@ def mixture(x, y):
 
 def test_kernels_of_mixtures_are_looked_into():
     model = PartitionGPRegressor(mixture).fit(X, Y)
-    shares = column_shares(model.model_)
+    shares = column_shares(KernelExpansion.of_model(model.model_))
     np.testing.assert_allclose(shares.sum(), 1, atol=1e-6)
     assert shares.shape == (1, 3)
 
@@ -200,6 +202,6 @@ def test_trees_on_a_view_of_a_table_share_by_their_splits(heights):
     seen = kernel.base_kernel.view(x)
     on_view = PartitionGP(seen, model.model_.train_targets, model.likelihood_, kernel.base_kernel.base_kernel).eval()
     on_view.covar_module.outputscale, on_view.mean_module = kernel.outputscale, model.model_.mean_module
-    expected = column_shares(on_view)[0] @ np.eye(4)[[0, 1, 1, 1, 2, 3]]
+    expected = column_shares(KernelExpansion.of_model(on_view))[0] @ np.eye(4)[[0, 1, 1, 1, 2, 3]]
     np.testing.assert_allclose(model.importance().by_structure, expected, atol=1e-6)
     assert expected[0] > 0.5 > expected[2] + 0.4

@@ -9,17 +9,22 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from gpytorch_partition import settings
+from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.inputs.missing import encode_missing
 
 _ENTRIES = 2**24  # covariances held at once
 
 
 @torch.no_grad()
-def nearest_rows(kernel: Kernel, points: Tensor, train_x: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
+def nearest_rows(
+    kernel: Kernel, points: Tensor, train_x: Tensor, k: int, names: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     r"""
-    For each point the rows with the largest correlations :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`.
+    Return for each point the rows with the largest correlations :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`.
 
-    Of a kernel that is 1 for a point with itself (a forest, clusters, Mondrian trees) these are its values. A sum with
-    a linear kernel would else hold large rows for like all others. Rows as near as each other come in their order.
+    Use it with a kernel alone; a fitted regressor or classifier has a method of this name. The correlations of a kernel
+    that is 1 for a point with itself (a forest, clusters, Mondrian trees) are its values. Rows as near as each other
+    come in their order.
 
     Costs :math:`O(N m)` for each block of points, and sums over the clusters that points share with rows; at most
     :math:`2^{24}` covariances are held.
@@ -28,7 +33,9 @@ def nearest_rows(kernel: Kernel, points: Tensor, train_x: Tensor, k: int) -> tup
     :param points: `N2 x D` points.
     :param train_x: `N x D` rows.
     :param k: Number of rows for each point.
-    :return: Their numbers and their correlations, `N2 x k` each, the nearest first.
+    :param names: `N` numbers that the rows are called by. (Default: None, their places.)
+    :return: Numbers of rows and their correlations, `N2 x k` each, the nearest first.
+    :raises ValueError: If k is no number from 1 to N.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -36,12 +43,14 @@ def nearest_rows(kernel: Kernel, points: Tensor, train_x: Tensor, k: int) -> tup
         >>> rows
         array([[1, 0]])
     """
+    if checked_count(k, "rows", "k") > len(train_x):
+        raise ValueError(f"expected k up to {len(train_x)}, the number of training rows, got {k}")
     with settings.iterative(), settings.no_debug():
         roots = kernel(train_x, diag=True).double().sqrt()
-        size = max(1, _ENTRIES // len(train_x))
-        found = [_nearest(kernel, block, train_x, roots, k) for block in points.split(size)]
+        blocks = encode_missing(points).split(max(1, _ENTRIES // len(train_x)))
+        found = [_nearest(kernel, block, train_x, roots, int(k)) for block in blocks]
     numbers, values = (np.concatenate(parts) for parts in zip(*found))
-    return numbers, values
+    return (numbers if names is None else names[numbers]), values
 
 
 def _nearest(kernel: Kernel, points: Tensor, train_x: Tensor, roots: Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -53,7 +62,7 @@ def _nearest(kernel: Kernel, points: Tensor, train_x: Tensor, roots: Tensor, k: 
 
 
 def _largest(values: np.ndarray, k: int) -> np.ndarray:
-    """The numbers of the k largest values, the largest first; of the same values the first ones."""
+    """Return the numbers of the k largest values, the largest first; of the same values the first ones."""
     least = np.partition(values, len(values) - k)[len(values) - k]
     candidates = np.flatnonzero(values >= least)
     return candidates[np.argsort(-values[candidates], kind="stable")[:k]]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import sklearn
 import torch
 from gpytorch.kernels import RBFKernel
 from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
 
 from gpytorch_partition.estimators import PartitionGPRegressor
-from tests.estimators.explained import X, Y, fitted, mondrian_and_clusters, total
+from tests.explain.explained import X, Y, fitted, mondrian_and_clusters
 
 
 def test_shares_are_those_of_dense_matrices():
@@ -102,24 +101,6 @@ def test_lengthscales_of_a_table_have_the_names_of_what_columns_became():
     found = model.summary()
     assert found.parts[0].lengthscales == pytest.approx({"side": 1.0, "day": 3.0, "day_day_of_year": 4.0})
     assert found.num_columns == 3
-
-
-@pytest.mark.parametrize("kernel", ["forest", total])
-def test_notebooks_show_scikit_learns_diagram_and_the_summary(kernel):
-    model, plain = fitted(kernel), PartitionGPRegressor()
-    for html in (model._repr_html_(), model._repr_mimebundle_()["text/html"]):
-        assert html.count("Fitted to 120 rows, 3 columns") == 1
-        assert "sk-top-container" in html
-    assert "Fitted to 120" not in plain._repr_html_()
-    with sklearn.config_context(display="text"):
-        assert "text/html" not in model._repr_mimebundle_()
-        assert not hasattr(model, "_repr_html_")
-
-
-def test_names_are_escaped_in_html():
-    pandas = pytest.importorskip("pandas")
-    model = PartitionGPRegressor(rbf).fit(pandas.DataFrame(X, columns=["<b>", "b", "c"]), Y)
-    assert "<b>" not in model.summary()._repr_html_()
 
 
 def test_a_new_fit_has_a_new_summary_and_a_saved_one_its_seconds():

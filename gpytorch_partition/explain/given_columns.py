@@ -1,0 +1,86 @@
+"""Columns as users give them: their names, their cells, and what is known of the model's columns for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpytorch_partition.tables.cells import as_array
+
+
+def column_names(estimator: Any) -> list[str]:
+    """Return the names of the columns that `fit` was given, or x0, x1 and so on, as scikit-learn calls them."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return [f"x{number}" for number in range(estimator.n_features_in_)] if names is None else list(map(str, names))
+
+
+def model_column_names(estimator: Any) -> list[str]:
+    """Return the names of the columns that the model has, of which a date of a table makes several."""
+    encoder = getattr(estimator, "encoder_", None)
+    return column_names(estimator) if encoder is None else list(encoder.get_feature_names_out())
+
+
+def by_given_columns(estimator: Any, shares: np.ndarray) -> np.ndarray:
+    """Return shares of the model's columns (`parts x D'`) as those of the columns that were given (`parts x D`)."""
+    encoder = getattr(estimator, "encoder_", None)
+    if encoder is None:
+        return shares
+    found = np.zeros((len(shares), estimator.n_features_in_))
+    np.add.at(found.T, encoder.sources_, shares.T)
+    return found
+
+
+def number_of(wanted: int | str, names: list[str], kind: str = "column") -> int:
+    """
+    Return the number of a column or target from 0, given its name or number; negative numbers count from the end.
+
+    :param wanted: The name or number.
+    :param names: All names.
+    :param kind: What the error calls it.
+    :raises ValueError: If there is none.
+    """
+    if isinstance(wanted, str) and wanted in names:
+        return names.index(wanted)
+    is_number = isinstance(wanted, int | np.integer) and not isinstance(wanted, bool)
+    if is_number and -len(names) <= int(wanted) < len(names):
+        return int(wanted) % len(names)
+    raise ValueError(
+        f"expected a {kind}'s number below {len(names)} (-1 is the last one) or its name, one of {first_names(names)}, "
+        f"got {wanted!r}"
+    )
+
+
+def first_names(names: list[Any]) -> str:
+    """Return the first ten names as text."""
+    return ", ".join(map(repr, names[:10])) + (", ..." if len(names) > 10 else "")
+
+
+def given_rows(estimator: Any, X: Any) -> np.ndarray | dict[str, Any]:
+    """
+    Return rows in one form: an array for a model of numbers, else a mapping of columns in the model's order.
+
+    :param estimator: A fitted estimator.
+    :param X: `N x D` rows in any form that it takes.
+    :raises ValueError: If there are other columns than in `fit`.
+    """
+    names = column_names(estimator)
+    if isinstance(X, Mapping) or (hasattr(X, "columns") and estimator.encoder_ is not None):
+        columns = _columns_of(X)
+        if set(columns) != set(names):
+            raise ValueError(f"expected the columns {first_names(names)}, as in fit, got {first_names(list(columns))}")
+        return {name: columns[name] for name in names}
+    is_text = isinstance(X, list | tuple) and np.asarray(X).dtype.kind == "U"  # numbers too, in a list beside text
+    rows = np.array(X, dtype=object) if is_text else np.asarray(X)
+    if rows.ndim != 2 or rows.shape[1] != len(names):
+        raise ValueError(f"expected rows of {len(names)} columns, as in fit, got an array of shape {rows.shape}")
+    return rows if estimator.encoder_ is None else dict(zip(names, rows.T))
+
+
+def _columns_of(X: Any) -> dict[str, Any]:
+    """Return the columns of a mapping or data frame by name: pandas' as they are, others as arrays."""
+    if hasattr(X, "iloc"):
+        return {str(name): X.iloc[:, number] for number, name in enumerate(X.columns)}
+    names = X if isinstance(X, Mapping) else getattr(X, "column_names", None) or X.columns
+    return {str(name): X[name] if hasattr(X[name], "iloc") else as_array(X[name]) for name in names}
