@@ -298,6 +298,32 @@ def test_trees_learn_from_mean_targets_of_other_groups():
     assert shares[1] < 0.4
 
 
+@pytest.mark.parametrize(
+    ("model", "num_targets"),
+    [(PartitionGPRegressor(options=SMALL), 1), (PartitionGPRegressor(options=SMALL), 2), (PartitionGPClassifier(), 1)],
+)
+@pytest.mark.filterwarnings("ignore:noise of")
+def test_groups_reach_all_trees_and_mean_targets(monkeypatch, model, num_targets):
+    from gpytorch_partition.presets import parts
+
+    draws, seen = random(), []
+    for name in ("grow_forest", "cross_fitted"):
+        original = getattr(parts, name)
+
+        def recorded(*data, original=original, **others):
+            seen.append(others["groups"] if original.__name__ == "grow_forest" else data[-1])
+            return original(*data, **others)
+
+        monkeypatch.setattr(parts, name, recorded)
+    table = pd.DataFrame({"x": draws.rand(90), "name": draws.choice(LETTERS, 90)})
+    targets = (table.x > 0.5).astype(float).to_numpy()
+    y = targets if num_targets == 1 else np.stack([targets, draws.rand(90)], 1)
+    model.fit(table, y, groups=np.repeat(np.arange(30), 3))
+    assert len(seen) > 5
+    for labels in seen:
+        assert int(labels.bincount().max()) == 3
+
+
 @pytest.mark.slow
 def test_densities_of_many_levels_are_as_stated():
     draws = np.random.RandomState(0)
