@@ -16,6 +16,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.command_line.training_data import TrainingData
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement
+from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.tables import TableEncoder, view_in_folds
 
 MOST_ROWS_FOR_RBF = 3_000
@@ -29,7 +30,9 @@ def random_forest(train: TrainingData, test: TrainingData, num_trees: int, seed:
     encoder, weights = TableEncoder(train.categorical), train.weights
     x = torch.from_numpy(encoder.fit_transform(train.table))
     sizes = {place: len(levels) for place, levels in encoder.categories_.items()}
-    view, rows = view_in_folds(x, sizes, torch.from_numpy(train.y), np.random.RandomState(seed))
+    blocks = Blocks.of(train.blocks.get("groups"), train.blocks.get("time"), len(train.y))
+    groups = None if blocks is None else blocks.groups
+    view, rows = view_in_folds(x, sizes, torch.from_numpy(train.y), np.random.RandomState(seed), groups=groups)
     forest = RandomForestRegressor(num_trees, oob_score=True, random_state=seed)
     forest.fit(view(rows).numpy(), train.y, weights)
     of_weight_1 = _deviation(train.y - forest.oob_prediction_, weights)

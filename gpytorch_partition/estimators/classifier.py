@@ -219,8 +219,9 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         indicators = torch.nn.functional.one_hot(torch.from_numpy(numbers)).double()
         indicators = indicators[:, 1:] if num_classes == 2 else indicators
         x = self._training_rows(table)
-        new_x = x if is_ensemble(self.kernel) else as_new_rows(x, self._categories)
-        rows = _Rows(x, new_x, indicators, row_weights, self._counted_blocks(blocks))
+        blocks = self._counted_blocks(blocks)
+        new_x = x if is_ensemble(self.kernel) else as_new_rows(x, self._categories, blocks)
+        rows = _Rows(x, new_x, indicators, row_weights, blocks)
         self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
         frequencies = torch.from_numpy(counts / counts.sum())
         with verbosity(self.verbose), ticking(f"fitting {len(numbers):,} rows"), recorded_stages() as self.seconds_:
@@ -412,8 +413,10 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
             return {"kernel": kernel}
         if self._is_auto:
             setup = Setup(random, self.n_jobs, _OPTIONS)
-            inputs = PartInputs(rows.x, rows.targets, None, setup, self._categories, self._has_view, rows.weights)
-            return class_parts(inputs)
+            columns = self._categories, self._has_view
+            return class_parts(
+                PartInputs(rows.x, rows.targets, None, setup, *columns, rows.weights, blocks=rows.blocks)
+            )
         options: dict[str, Any] = {"random_state": random, "n_jobs": self.n_jobs, "categories": self._categories}
         options["sample_weight"] = None if rows.weights is None else rows.weights.capped
         kernel = resolved_kernel(self.kernel, rows.x, rows.targets, num_partitions=self.num_partitions, **options)

@@ -266,8 +266,8 @@ class PartitionGPRegressor(
             (Default: None, 1.)
         :param groups: `N` labels, such as texts or numbers, of groups (patients, shops), for new rows of *new* groups:
             rows of a group are held out together, so that intervals are those of new groups
-            (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles, and one
-            target. The labels are no feature. (Default: None, single rows are held out.)
+            (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles. The labels
+            are no feature. (Default: None, single rows are held out.)
         :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only, in
             blocks as those of scikit-learn's `TimeSeriesSplit`; rows of one time stay together. Otherwise as `groups`,
             instead of which it is given. (Default: None.)
@@ -295,7 +295,7 @@ class PartitionGPRegressor(
                 self._fit_by_folds(X, y, weights, blocks)
             else:
                 self._warn_of_few_rows(y)
-                self._fit_kernel(X, y, rows, weights)
+                self._fit_kernel(X, y, rows, weights, blocks)
         return self
 
     def _vary(self, y: np.ndarray) -> bool:
@@ -326,7 +326,7 @@ class PartitionGPRegressor(
         return self._without_copies(X, y, row_weights)
 
     def _checked_blocks(self, y: Any, groups: Any, time: Any) -> Blocks | None:
-        """Groups or times of all rows, for kernels and targets that have folds."""
+        """Groups or times of all rows, for kernels that have folds."""
         if groups is None and time is None:
             return None
         blocks = Blocks.of(groups, time, _num_samples(y))
@@ -335,8 +335,6 @@ class PartitionGPRegressor(
                 "expected groups=None and time=None with a kernel that is not chosen by folds, got "
                 f"kernel={self.kernel!r}: give kernel='auto' or a tree ensemble"
             )
-        if blocks is not None and has_several(y):
-            raise ValueError("expected groups=None and time=None with several targets: fit a regressor to each")
         return blocks
 
     def _fit_by_folds(self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None, blocks: Blocks | None) -> None:
@@ -346,7 +344,9 @@ class PartitionGPRegressor(
         options, has_view = Options() if self.options is None else self.options, needs_view(x, self._categories)
         fit_in_time(self, fit, (len(y), x.shape[1]), options, has_view=has_view)
 
-    def _fit_kernel(self, X: np.ndarray, y: np.ndarray, rows: np.ndarray, weights: RowWeights | None) -> None:
+    def _fit_kernel(
+        self, X: np.ndarray, y: np.ndarray, rows: np.ndarray, weights: RowWeights | None, blocks: Blocks | None
+    ) -> None:
         """One kernel, built on rows that may be more than have targets."""
         is_exact = len(y) <= _MOST_DENSE_ROWS or sees_raw_columns(self.kernel)
         dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
@@ -354,7 +354,7 @@ class PartitionGPRegressor(
         targets = self._unit.apply_array(y).to(dtype)
         with recorded_stages() as self.seconds_:
             if y.ndim == 2:
-                self._fit_targets(x, targets, points)
+                self._fit_targets(x, targets, points, blocks)
             else:
                 self._fit_model(x, targets, points, weights)
 

@@ -24,6 +24,7 @@ from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
 from gpytorch_partition.presets.default import FEWEST_ROWS
+from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import DEFAULT, some_rows
 from gpytorch_partition.presets.targets import default_targets_model, imputed
 from gpytorch_partition.tables.cells import plain_targets
@@ -127,24 +128,25 @@ class SeveralTargets:
         self._target_names, known = None if names is None else names.tolist(), known_rows(values)
         return rows[known], values[known], None if known.all() else np.flatnonzero(known)
 
-    def _fit_targets(self: Any, x: Tensor, targets: Tensor, points: Tensor) -> None:
+    def _fit_targets(self: Any, x: Tensor, targets: Tensor, points: Tensor, blocks: Blocks | None) -> None:
         """A model of standardized rows (`N x D`) and targets (`N x T`), with a kernel built on points."""
         if isinstance(self.kernel, str) and self.kernel == "auto" and len(x) >= FEWEST_ROWS:
-            model = self._choose_targets_model(x, targets)
+            model = self._choose_targets_model(x, targets, blocks)
         else:
             model = self._fit_by_likelihood(x, targets, points)
         self._set_model(model)
         self.n_iter_ = 0
         self.at_bounds_: dict[str, float] = self._noises_at_bound()
 
-    def _choose_targets_model(self: Any, x: Tensor, targets: Tensor) -> CoregionalizedGP:
+    def _choose_targets_model(self: Any, x: Tensor, targets: Tensor, blocks: Blocks | None) -> CoregionalizedGP:
         self.log_marginal_likelihood_value_ = None
         self.options_ = self.options or DEFAULT
         rows, counted = some_rows(len(x), self.options_, self.random_state), self._counted_rows
         if not isinstance(rows, slice):
             self._counted_rows = rows if counted is None else counted[rows]
         growing = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": self.options_}
-        return default_targets_model(x[rows], targets[rows], categories=self._categories, **growing)
+        growing |= {"categories": self._categories, "blocks": None if blocks is None else blocks.of_rows(rows)}
+        return default_targets_model(x[rows], targets[rows], **growing)
 
     def _noises_at_bound(self: Any) -> dict[str, float]:
         """Noise that is as small as it may be, by the target's name, with a warning."""

@@ -439,6 +439,7 @@ def grow_forest(
     max_features: float | int = 1 / 3,
     categories: Sequence[int] = (),
     sample_weight: Tensor | None = None,
+    groups: Tensor | None = None,
     random_state: int | np.random.RandomState | None = None,
     n_jobs: int | None = None,
 ) -> BaggingRegressor:
@@ -476,6 +477,8 @@ def grow_forest(
         tree sends missing values. Costs 4 bytes for each tree and level. (Default: none.)
     :param sample_weight: `N` weights from 0 of the rows' squared errors, by which splits are chosen. Which rows a tree
         has, and the size of leaves, do not depend on them. (Default: None, the same for all.)
+    :param groups: `N` numbers of groups of rows that are alike: levels are ordered by other groups than a tree is grown
+        on. (Default: None, by other rows.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, by processes, which import PyTorch first: it pays where growing takes minutes.
         (Not by threads: before Python 3.14 scikit-learn's checks in them leave other filters of warnings behind.)
@@ -496,9 +499,12 @@ def grow_forest(
     targets = _checked_targets(y, rows.shape[0])
     if sample_weight is not None:
         targets = _weighted(targets, sample_weight)
+    groups = groups if len(categories) else None
+    if groups is not None:
+        targets = np.column_stack([targets, groups.cpu().numpy()])
     leaves = {"min_samples_leaf": min_samples_leaf, "max_features": _num_columns(max_features, rows.shape[1])}
     forest = BaggingRegressor(
-        _new_tree(rows, categories, sample_weight is not None, leaves),
+        _new_tree(rows, categories, sample_weight is not None, groups is not None, leaves),
         checked_count(num_trees, "trees", "num_trees"),
         max_samples=_num_samples(max_samples, rows.shape[0]),
         bootstrap=False,
@@ -508,7 +514,9 @@ def grow_forest(
     return forest.fit(rows.cpu().numpy(), targets)
 
 
-def _new_tree(rows: Tensor, categories: Sequence[int], has_weights: bool, leaves: dict[str, Any]) -> Any:
+def _new_tree(
+    rows: Tensor, categories: Sequence[int], has_weights: bool, has_groups: bool, leaves: dict[str, Any]
+) -> Any:
     """An extremely randomized tree, which splits on sets of levels, or counts rows by weights, where there are any."""
     from sklearn.tree import ExtraTreeRegressor
 
@@ -520,7 +528,8 @@ def _new_tree(rows: Tensor, categories: Sequence[int], has_weights: bool, leaves
     if not len(list(categories)):
         return WeightedTree(**leaves) if has_weights else ExtraTreeRegressor(**leaves)
     levels, by_targets = _numbers_of_levels(rows, categories), leaves["max_features"] != 1
-    return LevelOrderTree(categories=levels, by_targets=by_targets, has_weights=has_weights, **leaves)
+    others = {"by_targets": by_targets, "has_weights": has_weights, "has_groups": has_groups}
+    return LevelOrderTree(categories=levels, **others, **leaves)
 
 
 def _weighted(targets: np.ndarray, sample_weight: Any) -> np.ndarray:

@@ -218,7 +218,7 @@ def _with_noise(choice: Choice, seen: _HeldOut, forest: RandomForestRegressor, o
     varying = fit_factors(residuals, variances, ratios, noise, [*bounds, EXPONENTS], df)
     varies = constant[1] - varying[1] > options.least_noise_gain
     (log_factor, log_ratio, exponent), _ = varying if varies else constant
-    choice, ratio = _scaled(choice, math.exp(log_factor)), math.exp(log_ratio)
+    choice, ratio = scaled(choice, math.exp(log_factor)), math.exp(log_ratio)
     choice = replace(choice, exponent=float(exponent), noise_forest=forest if varies else None)
     if choice.smooths_evenly:
         return replace(choice, factor=ratio * choice.factor)
@@ -232,7 +232,7 @@ def _with_factors(choice: Choice, seen: _HeldOut, log_ratios: Tensor, options: O
     (log_factor, log_ratio, _), loss = fit_factors(seen.residuals, seen.variances, log_ratios, noise, bounds, df)
     factor, ratio = math.exp(log_factor), math.exp(log_ratio)
     return replace(
-        _scaled(choice, factor),
+        scaled(choice, factor),
         factor=ratio * choice.factor,
         tails=None if choice.tails is None else replace(choice.tails, factor=ratio),
         held_out=HeldOutRows(seen.rows, seen.residuals, factor * seen.variances, factor * ratio * noise),
@@ -244,7 +244,13 @@ def _df(choice: Choice) -> float | None:
     return None if choice.tails is None else choice.tails.df
 
 
-def _scaled(choice: Choice, factor: float) -> Choice:
+def scaled(choice: Choice, factor: float) -> Choice:
+    """
+    Return the choice with larger variances of everything; means stay.
+
+    :param choice: The choice.
+    :param factor: Of the variances.
+    """
     outputscales = {name: factor * weight for name, weight in choice.outputscales.items()}
     return replace(choice, outputscales=outputscales, noise=factor * choice.noise)
 

@@ -21,7 +21,6 @@ from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
 from gpytorch_partition.stages import step
-from gpytorch_partition.tables import cross_fitted
 from gpytorch_partition.training.heavy_tails import HeavyTails
 from gpytorch_partition.training.predictive_density import (
     EXPONENTS,
@@ -307,11 +306,9 @@ def needs_calibration(num_rows: int, options: Options) -> bool:
 
 def _lengthscales(inputs: PartInputs) -> Tensor:
     """Those of the columns that the smooth part sees, which may tell a row's own target only by other rows."""
-    x, y = inputs.x, inputs.y
-    weights = inputs.tree_weights
-    seen = cross_fitted(x, inputs.categories, y, inputs.setup.random, weights) if inputs.has_view else x
-    factors = None if inputs.weights is None else noise_factors(inputs.weights, len(y))
-    return learn_lengthscales(seen, y, factors, has_prior=True)
+    seen = inputs.seen_in_folds() if inputs.has_view else inputs.x
+    factors = None if inputs.weights is None else noise_factors(inputs.weights, len(inputs.y))
+    return learn_lengthscales(seen, inputs.y, factors, has_prior=True)
 
 
 def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:

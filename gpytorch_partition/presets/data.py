@@ -64,7 +64,7 @@ class TrainingData:
     @cached_property
     def new_rows(self) -> Tensor:
         """The rows as others predict them (`N x D`): few others know their levels (:func:`as_new_rows`)."""
-        return as_new_rows(self.rows, self.categories)
+        return as_new_rows(self.rows, self.categories, self.blocks)
 
     def part(self, numbers: Tensor | np.ndarray) -> TrainingData:
         """Some rows, by their numbers, with their standardized targets."""

@@ -20,6 +20,7 @@ from gpytorch_partition.presets.calibration import calibrate, widened
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.completion_share import completion_share
 from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.few_blocks import widened_for_blocks
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.heavy_tails import with_heavy_tails, with_shape
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
@@ -100,7 +101,8 @@ def default_model(
         here and in folds, that of a new observation is not. Trees, mean targets and medians count a row by its weight,
         but no more than one that nine tenths of the rows weigh at most. (Default: None, 1.)
     :param blocks: Groups or times of the rows (:class:`~gpytorch_partition.presets.folds.Blocks`), by which rows are
-        held out; rough parts are not tried then. (Default: None, single rows are held out.)
+        held out; rough parts are not tried then, and variances are larger where blocks are few and differ
+        (:func:`~gpytorch_partition.presets.few_blocks.widened_for_blocks`). (Default: None, single rows are held out.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Trees grown at a time, as in scikit-learn. (Default: None, one.)
     :param options: The numbers above and others. (Default: these.)
@@ -154,12 +156,13 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
     with stage("choosing weights and noise"):
         choice, data = with_heavy_tails(choose(data, setup), data, before)
     expect(later * (monotonic() - start) / first)  # as slow as before
+    chosen = choice.held_out
     if not choice.is_rough and needs_calibration(len(data.y), setup.options):
         with stage("calibrating"):
             choice = calibrate(choice, data, setup, own)
     elif not choice.is_rough:
         choice = widened(choice, data, setup)
-    return with_shape(choice, setup.options), data
+    return with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options), data
 
 
 def default_kernel(

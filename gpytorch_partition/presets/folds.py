@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.model_selection import GroupKFold, KFold
 from torch import Tensor
 
+from gpytorch_partition.inputs.row_folds import Split, row_folds
 from gpytorch_partition.tables.cells import is_missing
 from gpytorch_partition.tables.number_view import MOST_ONE_HOT
-
-Split: TypeAlias = tuple[np.ndarray, np.ndarray]  # numbers of the rows kept and held out
 
 _FEWEST_GROUPS = 5  # of the rows that choose, if they are to be whole groups
 _FEWEST_KEPT = 5  # rows of other groups than the largest, or before the latest time
 _FEWEST_OF_BLOCK = 8  # rows of each block of time, on average
+_ENDS = (0.2, 0.4, 0.6, 0.8)  # of stretches of time, in shares of the rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +64,14 @@ class Blocks:
         :param rows: Their numbers.
         """
         return Blocks(self.labels[rows], self.are_times)
+
+    @property
+    def groups(self) -> Tensor:
+        """The groups of the rows (`N`); of times, stretches that have a fifth of the rows each."""
+        if not self.are_times:
+            return self.labels
+        times = self.labels.numpy()
+        return torch.from_numpy(np.digitize(times, np.quantile(times, _ENDS)))
 
     @property
     def are_enough(self) -> bool:
@@ -136,16 +143,10 @@ def folds(num_rows: int, num_folds: int, random: np.random.RandomState, blocks: 
         [(array([0, 1, 2, 3, 4]), array([5, 6, 7]))]
     """
     if blocks is None:
-        return list(KFold(num_folds, shuffle=True, random_state=random).split(np.empty(num_rows)))
+        return row_folds(num_rows, num_folds, random)
     blocks.check()
     labels = blocks.labels.numpy()
-    return _blocks_of_time(labels, num_folds) if blocks.are_times else _folds_of_groups(labels, num_folds, random)
-
-
-def _folds_of_groups(labels: np.ndarray, num_folds: int, random: np.random.RandomState) -> list[Split]:
-    groups, numbers = np.unique(labels, return_inverse=True)
-    shuffled = random.permutation(len(groups))[numbers]  # its own shuffle makes folds of unequal sizes
-    return list(GroupKFold(min(num_folds, len(groups))).split(labels, groups=shuffled))
+    return _blocks_of_time(labels, num_folds) if blocks.are_times else row_folds(num_rows, num_folds, random, labels)
 
 
 def _blocks_of_time(times: np.ndarray, num_folds: int) -> list[Split]:
@@ -160,16 +161,18 @@ def _blocks_of_time(times: np.ndarray, num_folds: int) -> list[Split]:
     return pairs[::-1]
 
 
-def as_new_rows(x: Tensor, categories: Mapping[int, int]) -> Tensor:
+def as_new_rows(x: Tensor, categories: Mapping[int, int], blocks: Blocks | None = None) -> Tensor:
     """
     Return training rows as they are when others predict them: levels that one other row has are missing cells.
 
     Of columns with more than ten levels, :class:`~gpytorch_partition.tables.TableEncoder` learns no level of a single
     row. New rows are of such levels as often as training rows are of levels that at most one other row has: without
-    this, stated log densities are too good where levels are rare. One count for each column.
+    this, stated log densities are too good where levels are rare. Beside groups, the rows of other groups count. One
+    count for each column.
 
     :param x: `N x D` rows of a table matrix.
     :param categories: The numbers of levels of columns that hold codes, by their numbers.
+    :param blocks: Groups of the rows, or times, of which stretches are groups. (Default: None, single rows.)
 
     Example:
         >>> as_new_rows(torch.tensor([[0.0], [0.0], [0.0], [1.0], [1.0]]), {0: 12})[:, 0]
@@ -179,9 +182,17 @@ def as_new_rows(x: Tensor, categories: Mapping[int, int]) -> Tensor:
     for column, num_levels in categories.items():
         if num_levels > MOST_ONE_HOT:
             codes = x[:, column].nan_to_num(num_levels).long()  # missing cells are one level more
-            is_new = torch.bincount(codes, minlength=num_levels + 1) <= 2
-            found[is_new[codes], column] = torch.nan
+            others = torch.bincount(codes)[codes] - _in_own_block(codes, blocks)
+            found[others <= 1, column] = torch.nan
     return found
+
+
+def _in_own_block(codes: Tensor, blocks: Blocks | None) -> Tensor | int:
+    """How many rows of its block, itself among them, have the level of a row (`N`)."""
+    if blocks is None:
+        return 1
+    pairs, counts = torch.stack([codes, blocks.groups]).unique(dim=1, return_inverse=True, return_counts=True)[1:]
+    return counts[pairs]
 
 
 def random_rows(

@@ -88,7 +88,7 @@ class PartInputs:
             blocks=data.blocks,
         )
 
-    def of_rows(self, rows: Tensor | np.ndarray, **changes: Any) -> PartInputs:
+    def of_rows(self, rows: Tensor | np.ndarray | slice, **changes: Any) -> PartInputs:
         """
         The same of some rows.
 
@@ -116,14 +116,22 @@ class PartInputs:
         return None if self.weights is None else self.weights.capped
 
     @property
+    def groups(self) -> Tensor | None:
+        """Groups of the rows, or stretches of time (`N`), which what is learned from targets inside must not part."""
+        return None if self.blocks is None else self.blocks.groups
+
+    @property
     def grown_x(self) -> Tensor:
         """The rows that trees are grown on."""
         return self.x if self.cross_fitted is None else self.cross_fitted
 
     def seen(self, view: NumberView) -> PartInputs:
         """The same for parts that see a view."""
-        learned = cross_fitted(self.x, self.categories, self.y, self.setup.random, self.tree_weights)
-        return replace(self, x=view(self.x), cross_fitted=learned, categories={}, has_view=False)
+        return replace(self, x=view(self.x), cross_fitted=self.seen_in_folds(), categories={}, has_view=False)
+
+    def seen_in_folds(self) -> Tensor:
+        """The view of the rows (`N x k`) for what is learned from the same targets."""
+        return cross_fitted(self.x, self.categories, self.y, self.setup.random, self.tree_weights, self.groups)
 
 
 @dataclass(frozen=True)
@@ -200,7 +208,7 @@ def _forest(inputs: PartInputs, share: float, min_samples_leaf: int, **others: A
         **others,
         **inputs.setup.growing,
     }
-    trees |= {"categories": tuple(inputs.categories), "sample_weight": inputs.tree_weights}
+    trees |= {"categories": tuple(inputs.categories), "sample_weight": inputs.tree_weights, "groups": inputs.groups}
     return _kernel_of(grow_forest(inputs.grown_x, inputs.y, max_samples=num_samples, **trees), "all")
 
 

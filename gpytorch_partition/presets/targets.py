@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition.inference.evidence.lengthscales import learn_lengthscales
 from gpytorch_partition.inference.evidence.spectral_likelihood import dense_measure
 from gpytorch_partition.inputs.categories import checked_categories
 from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.row_folds import Split
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels import IterativeKernel
@@ -24,13 +24,13 @@ from gpytorch_partition.models import CoregionalizedGP
 from gpytorch_partition.partitions.forest import grow_forest
 from gpytorch_partition.presets.assembly import weighted_parts
 from gpytorch_partition.presets.choice import needs_calibration, num_rows_for
-from gpytorch_partition.presets.folds import as_new_rows
+from gpytorch_partition.presets.folds import Blocks, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.noise_factors import scale_factors
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PartInputs, new_parts
 from gpytorch_partition.settings import num_variance_samples
 from gpytorch_partition.stages import stage
-from gpytorch_partition.tables import cross_fitted, needs_view
+from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.coregionalization import (
     Coregionalization,
     DenseEvidence,
@@ -57,15 +57,18 @@ class _Rows(NamedTuple):
     y: Tensor
     categories: Mapping[int, int]
     has_view: bool
+    blocks: Blocks | None
 
     def select(self, numbers: Tensor | np.ndarray) -> _Rows:
         """Some of the rows."""
-        return self._replace(x=self.x[numbers], new_x=self.new_x[numbers], y=self.y[numbers])
+        blocks = None if self.blocks is None else self.blocks.of_rows(numbers)
+        return self._replace(x=self.x[numbers], new_x=self.new_x[numbers], y=self.y[numbers], blocks=blocks)
 
     def inputs(self, setup: Setup, lengthscales: Tensor | None = None) -> PartInputs:
         """What parts are built from: trees see no holes in targets."""
         filled = imputed(self.x, self.y, self.categories, setup.random, setup.n_jobs)
-        return PartInputs(self.x, filled, lengthscales, setup, self.categories, self.has_view)
+        columns = self.categories, self.has_view
+        return PartInputs(self.x, filled, lengthscales, setup, *columns, blocks=self.blocks)
 
 
 class _Chosen(NamedTuple):
@@ -81,6 +84,7 @@ def default_targets_model(
     y: Tensor,
     *,
     categories: Mapping[int, int] | None = None,
+    blocks: Blocks | None = None,
     random_state: Any = None,
     n_jobs: int | None = None,
     options: Options = DEFAULT,
@@ -101,6 +105,7 @@ def default_targets_model(
     :param x: `N x D` standardized rows, 10 or more; NaN is a missing value.
     :param y: `N x T` standardized targets; NaN is a missing entry.
     :param categories: Numbers of levels of columns that hold codes, by their numbers. (Default: none.)
+    :param blocks: Groups or times of the rows, by which rows are held out. (Default: None, single rows are.)
     :param random_state: Seed or `RandomState`.
     :param n_jobs: Trees grown at a time. (Default: None, one.)
     :param options: As for one target; those of noise that varies and rough parts do not apply. (Default: these.)
@@ -114,7 +119,7 @@ def default_targets_model(
     """
     setup, x, y = Setup(random_state_of(random_state), n_jobs, options), decode_missing(x).double(), y.double()
     categories = checked_categories(categories, x)
-    rows = _Rows(x, as_new_rows(x, categories), y, categories, needs_view(x, categories))
+    rows = _Rows(x, as_new_rows(x, categories, blocks), y, categories, needs_view(x, categories), blocks)
     with stage("choosing weights and noise"):
         chosen = _choose(rows, setup)
     if needs_calibration(len(x), options):
@@ -162,17 +167,18 @@ def _num_choosing(num_rows: int, num_targets: int, options: Options) -> int:
 
 
 def _choose(rows: _Rows, setup: Setup) -> _Chosen:
-    numbers = setup.random.permutation(len(rows.x))[: _num_choosing(len(rows.x), rows.y.shape[1], setup.options)]
+    num_choosing = _num_choosing(len(rows.x), rows.y.shape[1], setup.options)
+    numbers = random_rows(len(rows.x), num_choosing, setup.random, rows.blocks)
     some = rows.select(numbers)
     names, covariances, splits = _folds(some, setup)
-    folds = [Fold.of(covariance, kept, held_out) for covariance, (kept, held_out) in zip(covariances, splits)]
-    fit = maximize_shared_density(folds, some.y)
+    found = [Fold.of(covariance, kept, held_out) for covariance, (kept, held_out) in zip(covariances, splits)]
+    fit = maximize_shared_density(found, some.y)
     weights = _those_that_count(names, fit, setup.options)
     places = [names.index(name) for name in weights]
     sums = [torch.tensordot(fit.outputscales[places], covariance[places], 1) for covariance in covariances]
     alone = Coregionalization(fit.scales.diag(), fit.noise, torch.zeros_like(fit.noise), fit.log_density)
-    found = _correlated(alone, sums, splits, some.y)
-    return _Chosen(weights, _lengthscales(some.inputs(setup)), found, fit.log_density, numbers)
+    correlated = _correlated(alone, sums, splits, some.y)
+    return _Chosen(weights, _lengthscales(some.inputs(setup)), correlated, fit.log_density, numbers)
 
 
 def _folds(rows: _Rows, setup: Setup) -> tuple[list[str], list[Tensor], list[tuple[Tensor, Tensor]]]:
@@ -180,10 +186,9 @@ def _folds(rows: _Rows, setup: Setup) -> tuple[list[str], list[Tensor], list[tup
     options, names = setup.options, list[str]()
     covariances, splits = [], []
     num_folds = max(2, options.num_folds - sum(len(rows.x) > number for number in options.fewer_folds_above))
-    for kept, held_out in KFold(num_folds, shuffle=True, random_state=setup.random).split(rows.x):
+    for kept, held_out in folds(len(rows.x), num_folds, setup.random, rows.blocks):
         inputs = rows.select(kept).inputs(setup)
-        some = slice(options.num_lengthscale_rows)
-        lengthscales = _lengthscales(replace(inputs, x=inputs.x[some], y=inputs.y[some]))
+        lengthscales = _lengthscales(inputs.of_rows(slice(options.num_lengthscale_rows)))
         parts = new_parts(replace(inputs, lengthscales=lengthscales))
         parts = {name: part for name, part in parts.items() if name not in options.omitted_parts}
         names = list(parts)
@@ -195,9 +200,7 @@ def _folds(rows: _Rows, setup: Setup) -> tuple[list[str], list[Tensor], list[tup
 
 
 def _lengthscales(inputs: PartInputs) -> Tensor:
-    if not inputs.has_view:
-        return learn_lengthscales(inputs.x, inputs.y)
-    return learn_lengthscales(cross_fitted(inputs.x, inputs.categories, inputs.y, inputs.setup.random), inputs.y)
+    return learn_lengthscales(inputs.seen_in_folds() if inputs.has_view else inputs.x, inputs.y)
 
 
 def _those_that_count(names: list[str], fit: SharedFit, options: Options) -> dict[str, float]:
@@ -229,10 +232,9 @@ def _evidence(covariance: Tensor, y: Tensor) -> Evidence:
 
 def _calibrated(chosen: _Chosen, rows: _Rows, setup: Setup) -> Coregionalization:
     """Scale and noise of each target such that a model of other rows predicts held-out ones best."""
-    options, others = setup.options, np.setdiff1d(np.arange(len(rows.x)), chosen.rows)
-    size = min(_MOST_HELD_OUT, int(_HELD_OUT_SHARE * len(rows.x)), len(others))
-    held_out = setup.random.permutation(others)[:size]
-    kept = np.setdiff1d(np.arange(len(rows.x)), held_out)
+    options, (kept, held_out) = setup.options, _calibrating(chosen, rows, setup)
+    if not len(held_out):
+        return chosen.found
     model, new = _assembled(chosen, rows.select(kept), setup), rows.select(held_out)
     with num_variance_samples(options.num_variance_samples):
         means, variances = model.means(new.new_x), model.variances(new.new_x)
@@ -244,6 +246,20 @@ def _calibrated(chosen: _Chosen, rows: _Rows, setup: Setup) -> Coregionalization
     return replace(
         chosen.found, covariance=covariance, noise=(scale * noise * chosen.found.noise).clamp_min(options.least_noise)
     )
+
+
+def _calibrating(chosen: _Chosen, rows: _Rows, setup: Setup) -> Split:
+    """Rows that are learned from, and rows that calibrate, which have not chosen: of other groups, or later, if any."""
+    everything = np.arange(len(rows.x))
+    if rows.blocks is not None:
+        splits = folds(len(rows.x), setup.options.num_calibration_folds, setup.random, rows.blocks)
+        splits = [(kept, np.setdiff1d(held_out, chosen.rows)) for kept, held_out in splits]
+        kept, held_out = next((split for split in splits if len(split[1])), splits[0])
+        return kept, setup.random.permutation(held_out)[:_MOST_HELD_OUT]
+    others = np.setdiff1d(everything, chosen.rows)
+    size = min(_MOST_HELD_OUT, int(_HELD_OUT_SHARE * len(rows.x)), len(others))
+    held_out = setup.random.permutation(others)[:size]
+    return np.setdiff1d(everything, held_out), held_out
 
 
 def _assembled(chosen: _Chosen, rows: _Rows, setup: Setup) -> CoregionalizedGP:

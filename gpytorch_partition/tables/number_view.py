@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import KFold
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from gpytorch_partition.files.buffers import take_shapes
 from gpytorch_partition.inputs.bits import bits_of, floats_of
 from gpytorch_partition.inputs.categories import checked_categories
 from gpytorch_partition.inputs.missing import decode_missing
+from gpytorch_partition.inputs.row_folds import row_folds
 
 _NUM_FOLDS = 5
 _FIRST_OF_FOLDS = -2  # the code of the first level in the first fold; those of unknown levels may be -1
@@ -186,6 +186,7 @@ def cross_fitted(
     y: Tensor,
     random: np.random.RandomState,
     weights: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> Tensor:
     """
     The view of training rows, with mean targets of the rows of other folds, for what is then learned from the same
@@ -196,9 +197,10 @@ def cross_fitted(
     :param y: `N` targets.
     :param random: Source of the folds.
     :param weights: As for :class:`NumberView`.
+    :param groups: As for :func:`view_in_folds`.
     :return: `N x k`.
     """
-    view, rows = view_in_folds(x, categories, y, random, weights)
+    view, rows = view_in_folds(x, categories, y, random, weights, groups)
     return view(rows)
 
 
@@ -208,6 +210,7 @@ def view_in_folds(
     y: Tensor,
     random: np.random.RandomState,
     weights: Tensor | None = None,
+    groups: Tensor | None = None,
 ) -> tuple[NumberView, Tensor]:
     """
     A view, and its training rows as a model is to hold them: :meth:`NumberView.in_folds` for five random folds.
@@ -217,11 +220,14 @@ def view_in_folds(
     :param y: `N` (or `N x k`) targets.
     :param random: Source of the folds; nothing is drawn where no level becomes a mean target, or rows are too few.
     :param weights: As for :class:`NumberView`.
+    :param groups: `N` numbers of groups, of which whole ones are in a fold: mean targets are then those of other
+        groups, as a new group sees them. (Default: None, folds of single rows.)
     """
     if len(x) < _NUM_FOLDS or max(categories.values(), default=0) <= _most_one_hot(categories):
         return NumberView(x, categories, y, weights=weights), x
     folds = torch.empty(len(x), dtype=torch.int64, device=x.device)
-    for number, (_, held_out) in enumerate(KFold(_NUM_FOLDS, shuffle=True, random_state=random).split(x)):
+    labels = None if groups is None else groups.cpu().numpy()
+    for number, (_, held_out) in enumerate(row_folds(len(x), _NUM_FOLDS, random, labels)):
         folds[held_out] = number
     view = NumberView(x, categories, y, folds, weights)
     return view, view.in_folds(x, folds)

@@ -120,6 +120,20 @@ def test_levels_that_a_subsample_lacks_are_between_the_others_and_unknown_ones_a
     assert len(unknown.unique()) == 1
 
 
+@pytest.mark.parametrize("weights", [None, torch.ones(400)])
+def test_levels_are_ordered_by_other_groups(weights):
+    """Each group has a level of its own: its rows in one half say nothing of it where it is in the other."""
+    groups = np.repeat(np.arange(40), 10)
+    x, y = np.stack([groups, np.zeros(400)], 1), RANDOM.randn(40)[groups]
+    options = {"max_samples": 400, "max_features": 1.0, "sample_weight": weights}
+    by_rows, by_groups = (
+        grown(x, y, (0,), groups=labels, **options).predict(x).std() / y.std()
+        for labels in (None, torch.from_numpy(groups))
+    )
+    assert by_rows > 0.9
+    assert by_groups < 0.4
+
+
 def test_sets_find_what_codes_and_one_hot_columns_do_not():
     """Fifty levels in two random halves: with a dozen leaves, only sets separate these."""
     random = np.random.RandomState(1)

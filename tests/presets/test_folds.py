@@ -14,6 +14,8 @@ from sklearn.model_selection import KFold, TimeSeriesSplit
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
 from gpytorch_partition.presets import Options
 from gpytorch_partition.presets.folds import Blocks, as_new_rows, folds, random_rows
+from gpytorch_partition.presets.options import Setup
+from gpytorch_partition.presets.parts import PartInputs
 
 FEW_TREES = {"num_trees": 15, "num_slope_trees": 10, "num_boosted_trees": 15, "num_shallow_boosted_trees": 15}
 SMALL = Options(num_folds=3, **FEW_TREES)
@@ -105,12 +107,11 @@ def test_what_cannot_be_blocks_is_refused(model, labels, message):
         model.fit(np.arange(20.0).reshape(10, 2), np.arange(10) % 2, **labels)
 
 
-def test_kernels_without_folds_and_several_targets_are_refused():
+def test_kernels_without_folds_are_refused():
     X, y, groups = np.arange(20.0).reshape(10, 2), np.arange(10.0), np.arange(10)
-    with pytest.raises(ValueError, match="not chosen by folds, got kernel='forest'"):
-        PartitionGPRegressor("forest").fit(X, y, groups=groups)
-    with pytest.raises(ValueError, match="several targets: fit a regressor to each"):
-        PartitionGPRegressor().fit(X, np.stack([y, y**2], 1), groups=groups)
+    for targets in (y, np.stack([y, y**2], 1)):
+        with pytest.raises(ValueError, match="not chosen by folds, got kernel='forest'"):
+            PartitionGPRegressor("forest").fit(X, targets, groups=groups)
 
 
 def recorded(monkeypatch):
@@ -191,6 +192,26 @@ def test_intervals_of_new_groups_hold():
     assert np.mean(shares["rows"]) < 0.8
 
 
+def both_covered(model, X, Y):
+    mean, std = model.predict(X, return_std=True)
+    return np.mean(np.abs(Y - mean) < 1.645 * std, axis=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choosing", [700, 150])
+def test_intervals_of_several_targets_hold_for_new_groups(choosing):
+    """Where all rows choose, and where the others calibrate."""
+    X, y, groups = alike(0, 60, 15)
+    new, of_new, _ = alike(100, 200, 2)
+    both = np.stack([y, y + X[:, 1] + 0.3 * random().randn(len(y))], 1)
+    both_new = np.stack([of_new, of_new + new[:, 1] + 0.3 * random(1).randn(len(new))], 1)
+    model = PartitionGPRegressor(random_state=0, options=replace(SMALL, fewest_choosing_rows=choosing))
+    by_rows = both_covered(model.fit(X, both), new, both_new)
+    by_groups = both_covered(model.fit(X, both, groups=groups), new, both_new)
+    assert by_groups.min() > 0.82
+    assert by_rows.max() < 0.8
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, np.timedelta64(1, "D")])
 def test_intervals_of_later_days_hold(unit):
@@ -246,6 +267,61 @@ def test_levels_of_two_rows_are_new_ones_where_one_predicts_the_other():
     few = torch.tensor([[0.0], [1.0]])
     assert as_new_rows(few, {0: 10}) is not few
     torch.testing.assert_close(as_new_rows(few, {0: 10}), few)
+
+
+def test_levels_of_one_group_are_new_ones_where_other_groups_predict_it():
+    groups = torch.arange(100) // 5
+    own, shared = groups.double(), (groups % 10).double()
+    found = as_new_rows(torch.stack([own, shared], 1), {0: 20, 1: 11}, Blocks.of(groups.numpy(), None, 100))
+    assert bool(found[:, 0].isnan().all())
+    torch.testing.assert_close(found[:, 1], shared)
+
+
+def test_times_are_stretches_of_a_fifth_of_the_rows():
+    times = random().permutation(100) // 2
+    stretches = Blocks.of(None, times, 100).groups
+    assert stretches.bincount().tolist() == [20] * 5
+    assert torch.equal(stretches, torch.from_numpy(times // 10))
+
+
+def test_trees_learn_from_mean_targets_of_other_groups():
+    """Levels that are groups tell the targets of single rows, and nothing of new groups."""
+    draws = random()
+    groups = np.repeat(np.arange(40), 10)
+    x, y = torch.from_numpy(groups[:, None].astype(float)), torch.from_numpy(draws.randn(40)[groups])
+    inputs = PartInputs(x, y, None, Setup(random()), {0: 40}, has_view=True)
+    blocks = Blocks.of(groups, None, 400)
+    shares = [
+        abs(np.corrcoef(each.seen_in_folds()[:, 0], y)[0, 1]) for each in (inputs, replace(inputs, blocks=blocks))
+    ]
+    assert shares[0] > 0.9
+    assert shares[1] < 0.4
+
+
+@pytest.mark.parametrize(
+    ("model", "num_targets"),
+    [(PartitionGPRegressor(options=SMALL), 1), (PartitionGPRegressor(options=SMALL), 2), (PartitionGPClassifier(), 1)],
+)
+@pytest.mark.filterwarnings("ignore:noise of")
+def test_groups_reach_all_trees_and_mean_targets(monkeypatch, model, num_targets):
+    from gpytorch_partition.presets import parts
+
+    draws, seen = random(), []
+    for name in ("grow_forest", "cross_fitted"):
+        original = getattr(parts, name)
+
+        def recorded(*data, original=original, **others):
+            seen.append(others["groups"] if original.__name__ == "grow_forest" else data[-1])
+            return original(*data, **others)
+
+        monkeypatch.setattr(parts, name, recorded)
+    table = pd.DataFrame({"x": draws.rand(90), "name": draws.choice(LETTERS, 90)})
+    targets = (table.x > 0.5).astype(float).to_numpy()
+    y = targets if num_targets == 1 else np.stack([targets, draws.rand(90)], 1)
+    model.fit(table, y, groups=np.repeat(np.arange(30), 3))
+    assert len(seen) > 5
+    for labels in seen:
+        assert int(labels.bincount().max()) == 3
 
 
 @pytest.mark.slow

@@ -34,6 +34,17 @@ def test_numbers_medians_one_hot_columns_and_mean_targets():
     np.testing.assert_allclose(seen[:, 3:], X[:, [3]] == np.arange(4))
 
 
+def test_rows_of_a_group_have_mean_targets_of_other_groups():
+    groups = torch.arange(200) // 10
+    view, rows = view_in_folds(ROWS, CATEGORIES, Y, np.random.RandomState(0), groups=groups)
+    folds = (-2 - rows[:, 1]) // 32
+    assert len(folds.unique()) == 5
+    for group in groups.unique():
+        assert len(folds[groups == group].unique()) == 1
+    others = folds != folds[0]
+    np.testing.assert_allclose(view(rows)[0, 1], NumberView(ROWS[others], CATEGORIES, Y[others])(ROWS[:1])[0, 1])
+
+
 def test_unknown_levels_are_missing_ones():
     new = torch.tensor([[0.0, 31.0, 0.0, 4.0], [0.0, -1.0, 0.0, torch.nan], [0.0, 1e6, 0.0, -1.0]], dtype=torch.float64)
     seen = VIEW(new)

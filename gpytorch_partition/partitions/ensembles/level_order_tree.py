@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.tree import ExtraTreeRegressor
 from sklearn.utils import check_random_state
 
-from gpytorch_partition.partitions.ensembles.weighted_tree import without_weights
+from gpytorch_partition.partitions.ensembles.weighted_tree import without_last
 
 # Rows of the mean target that are added to each level before means are compared, so that levels of few rows are not
 # the first and the last for their noise alone.
@@ -30,6 +30,9 @@ class LevelOrderTree(ExtraTreeRegressor):
     55 % of new rows, and 91 % with halves. With several targets levels are ordered along the first principal
     component of their means (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in decision trees).
 
+    Where rows of a group are alike, both halves are of whole groups, but for one: a level that few groups have, or only
+    one, would else be known by the rows of a group in the other half.
+
     Means are shrunk to that of all rows, as if each level had one row more there; a level that the first half lacks
     is hence in the middle of the order. Missing values and levels beyond the last stay missing.
 
@@ -41,6 +44,7 @@ class LevelOrderTree(ExtraTreeRegressor):
     :param by_targets: Whether levels are ordered by targets; otherwise at random, for trees that are not to look at
         them. (Default: yes.)
     :param has_weights: Whether the last column of the targets are weights. (Default: no.)
+    :param has_groups: Whether a last column of the targets, behind the weights, are numbers of groups. (Default: no.)
     :param min_samples_leaf: As those that follow, as in scikit-learn.
 
     Fitted attribute: `level_places_`, for each category the place of each level (`C`, int32), the same number for
@@ -61,6 +65,7 @@ class LevelOrderTree(ExtraTreeRegressor):
         categories: Mapping[int, int] | None = None,
         by_targets: bool = True,
         has_weights: bool = False,
+        has_groups: bool = False,
         min_samples_leaf: int | float = 1,
         max_features: int | float = 1.0,
         random_state: int | np.random.RandomState | None = None,
@@ -69,14 +74,18 @@ class LevelOrderTree(ExtraTreeRegressor):
         self.categories = categories
         self.by_targets = by_targets
         self.has_weights = has_weights
+        self.has_groups = has_groups
 
     def fit(self, X: Any, y: Any, check_input: bool = True) -> LevelOrderTree:
         """Order the levels, and grow the tree; parameters are those of scikit-learn."""
         random = check_random_state(self.random_state)
-        weights = None
+        weights, rows = None, None
+        if self.has_groups:
+            y, groups = without_last(y)
+            rows = _by_groups(groups, random)
         if self.has_weights:
-            y, weights = without_weights(y)
-        rows = random.permutation(len(X))
+            y, weights = without_last(y)
+        rows = random.permutation(len(X)) if rows is None else rows
         first, second = (rows[: len(X) // 2], rows[len(X) // 2 :]) if self.by_targets else (rows, rows)
         self.level_places_: dict[int, NDArray[np.int32]] = {}
         for column, size in (self.categories or {}).items():
@@ -103,6 +112,12 @@ class LevelOrderTree(ExtraTreeRegressor):
             placed[:, column] = np.nan
             placed[known, column] = places[codes[known].astype(np.int64)]
         return placed
+
+
+def _by_groups(groups: NDArray[np.float64], random: np.random.RandomState) -> NDArray[np.int64]:
+    """The numbers of the rows, group by group in random order."""
+    names, numbers = np.unique(groups, return_inverse=True)
+    return np.argsort(random.permutation(len(names))[numbers], kind="stable")
 
 
 def _scores(

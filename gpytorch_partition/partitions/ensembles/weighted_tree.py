@@ -23,9 +23,9 @@ def with_weights(targets: NDArray[np.float64], weights: NDArray[np.float64]) -> 
     return np.column_stack([targets, weights])
 
 
-def without_weights(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def without_last(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """
-    Targets (`N` or `N x k`) and weights (`N`), from what :func:`with_weights` returned.
+    Targets (`N` or `N x k`), and the last column (`N`), such as weights from what :func:`with_weights` returned.
 
     :param y: `N x (k + 1)`.
     """
@@ -50,7 +50,7 @@ class WeightedTree(ExtraTreeRegressor):
 
     def fit(self, X: Any, y: Any, check_input: bool = True) -> WeightedTree:
         """Grow the tree on rows of a subsample."""
-        targets, weights = without_weights(np.asarray(y))
+        targets, weights = without_last(np.asarray(y))
         if not weights.any():
             weights = np.ones_like(weights)  # a subsample of rows that do not count
         return super().fit(X, targets, sample_weight=weights, check_input=check_input)

@@ -1,0 +1,61 @@
+"""A last step beside groups and times: variances as large as few blocks, and the latest of them, say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from gpytorch_partition.presets.calibration import scaled
+from gpytorch_partition.presets.choice import Choice, HeldOutRows, needs_calibration
+from gpytorch_partition.presets.data import TrainingData
+from gpytorch_partition.presets.folds import Blocks, folds
+from gpytorch_partition.presets.options import Setup
+
+
+def widened_for_blocks(choice: Choice, chosen: HeldOutRows, data: TrainingData, setup: Setup) -> Choice:
+    """
+    Return the choice with larger variances where the errors of a block of rows are alike; means stay.
+
+    - The errors of a group, or of a stretch of time, have a part in common. B blocks say how large it is as B numbers
+      would, however many rows they have. The next block is as far off as Student's t with B degrees of freedom, whose
+      variance is larger by B / (B - 2).
+    - With a trend each stretch of time is further off than the one before. New rows are as far off as the latest, where
+      that is further than all on average. Where few rows chose, calibration has seen to it.
+
+    The density that is stated is that of new rows whose errors are as large as these variances.
+
+    :param choice: What was chosen, and calibrated.
+    :param chosen: The held-out rows of all blocks, by which weights were chosen.
+    :param data: Rows and targets.
+    :param setup: The options; nothing is drawn.
+    """
+    if data.blocks is None:
+        return choice
+    numbers = _numbers(chosen, choice, data.blocks, setup)
+    factor = _factor(chosen, numbers, data.blocks.are_times and not needs_calibration(len(data.y), setup.options))
+    return replace(scaled(choice, factor), log_density=choice.log_density - 0.5 * math.log(factor))
+
+
+def _numbers(rows: HeldOutRows, choice: Choice, blocks: Blocks, setup: Setup) -> Tensor:
+    """The block of each row (`n`), from 0, those of time in order."""
+    labels = blocks.labels[rows.rows]
+    if blocks.are_times:
+        of_choosing = blocks.of_rows(choice.rows)
+        splits = folds(len(choice.rows), setup.options.folds_of(len(choice.rows)), setup.random, of_choosing)
+        starts = torch.stack([of_choosing.labels[held_out].min() for _, held_out in splits])
+        labels = torch.bucketize(labels, starts.sort().values, right=True)
+    return labels.unique(return_inverse=True)[1]
+
+
+def _factor(rows: HeldOutRows, blocks: Tensor, last_is_latest: bool) -> float:
+    """The factor of all variances, from errors in standard deviations."""
+    scores, sizes = rows.errors / (rows.variances + rows.noise).sqrt(), blocks.bincount()
+    means = torch.zeros_like(sizes, dtype=scores.dtype).index_add(0, blocks, scores) / sizes
+    within = float((scores - means[blocks]).square().mean())
+    between = float((means.square() - within / sizes).mean())
+    share, number = between / (between + within) if between > 0 else 0.0, len(sizes)
+    latest = within + float(means[-1].square()) if last_is_latest else 1.0
+    return max(1.0, latest) * (1 + share * (number / max(1, number - 2) - 1))
