@@ -73,7 +73,7 @@ TABLES = [
 
 
 def run(*arguments):
-    command = [sys.executable, "-m", "tests.benchmarks", *map(str, arguments)]
+    command = [sys.executable, "-m", "benchmarks", *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
 

@@ -8,12 +8,11 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
+from benchmarks import honest
+from benchmarks.__main__ import main
+from benchmarks.report import Options
+from benchmarks.table_sets import table_sets
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
-
-from . import honest
-from .__main__ import main
-from .report import Options
-from .table_sets import table_sets
 
 RANDOM = np.random.RandomState(0)
 X = RANDOM.rand(60, 2)

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal
 
+from benchmarks.laplace_features import FourierFeatures, laplace_kernel, ridge
+from benchmarks.mondrian_widths import _searched
 from gpytorch_partition import MondrianKernel
 from gpytorch_partition.models import cluster_features
-from tests.benchmarks.laplace_features import FourierFeatures, laplace_kernel, ridge
-from tests.benchmarks.mondrian_widths import _searched
 
 X = np.random.RandomState(0).uniform(size=(30, 3))
 Y = np.random.RandomState(1).standard_normal(30)

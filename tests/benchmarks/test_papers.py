@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal, norm
 
-from .paper_equations import inverses
-from .paper_methods import Prediction
-from .paper_sets import against_standard
+from benchmarks.paper_equations import inverses
+from benchmarks.paper_methods import Prediction
+from benchmarks.paper_sets import against_standard
 
 
 def test_joint_and_pointwise_densities():

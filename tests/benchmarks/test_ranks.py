@@ -2,7 +2,7 @@
 
 import pytest
 
-from . import ranks
+from benchmarks import ranks
 
 
 def row(data, split, method, density, error=1.0, coverage=0.9, num_rows=2_000):

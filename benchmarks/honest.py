@@ -1,9 +1,9 @@
 """
 Whether the default model keeps what it states: its density of held-out rows beside that of test rows, and scores.
 
-    python -m tests.benchmarks honest --data DIR --threads 1            # all sets of a folder (see table_sets.py)
-    python -m tests.benchmarks honest --data DIR --threads 1 --resume   # the rest of a run that was stopped
-    python -m tests.benchmarks honest --data DIR --small --store --threads 1  # and figures for tests/quality
+    python -m benchmarks honest --data DIR --threads 1            # all sets of a folder (see table_sets.py)
+    python -m benchmarks honest --data DIR --threads 1 --resume   # the rest of a run that was stopped
+    python -m benchmarks honest --data DIR --small --store --threads 1  # and figures for tests/quality
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .methods import attempted
 from .report import Options, Row, Table, again
 from .table_sets import TableSet, table_sets
 
-FIGURES = Path(__file__).parents[1] / "quality" / "figures.json"
+FIGURES = Path(__file__).parents[1] / "tests" / "quality" / "figures.json"
 OWN, GAUSSIAN = "NLPD", "NLPD (Gaussian)"
 SQUARES, Z_SQUARES = "mean squared normal score", "mean z²"
 QUANTILES, DEVIATION = "90 % by quantiles", "90 % by deviation"

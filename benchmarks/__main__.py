@@ -1,9 +1,9 @@
 """
 Measure, print Markdown, and write it down as Markdown and CSV.
 
-    python -m tests.benchmarks                     # everything: hours on two cores that do nothing else
-    python -m tests.benchmarks --quick             # everything at small sizes: a few minutes, no bar applies
-    python -m tests.benchmarks product scaling     # some of it
+    python -m benchmarks                     # everything: hours on two cores that do nothing else
+    python -m benchmarks --quick             # everything at small sizes: a few minutes, no bar applies
+    python -m benchmarks product scaling     # some of it
 """
 
 from __future__ import annotations
@@ -126,12 +126,18 @@ def _limit_threads(number: int) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m tests.benchmarks", description=__doc__.strip().splitlines()[0])
+    parser = argparse.ArgumentParser("python -m benchmarks", description=__doc__.strip().splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which to run: {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
     parser.add_argument("--smoke", action="store_true", help="the smallest sizes, for the tests")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder of NAME.npz files with arrays X and y")
-    parser.add_argument("--output", type=Path, metavar="DIR", default=Path("benchmarks"), help="where results go")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        default=Path("build/benchmarks"),
+        help="where results go (%(default)s)",
+    )
     parser.add_argument(
         "--resume",
         action="store_true",
