@@ -1,1 +1,1 @@
-"""The figures that the package is held to, measured: `python -m benchmarks --help`."""
+"""The figures of the documentation, measured: `python -m benchmarks --help`."""

@@ -1,9 +1,9 @@
-"""Kernels of randomised clusterings: what building, labelling and a product cost, up to 1,000,000 rows."""
+"""Kernels of randomised clusterings: what they cost, how well they predict, and whether rows without targets help."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from time import process_time
+from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,14 +13,16 @@ from sklearn.cluster import DBSCAN, HDBSCAN, AgglomerativeClustering, Birch, KMe
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from torch import Tensor
 
-from gpytorch_partition import ClusteringKernel, FastClusterKernel, PartitionKernel
+from gpytorch_partition import ClusteringKernel, FastClusterKernel, PartitionKernel, RandomForestKernel
+from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.partitions import PitmanYorMixture
 
-from .measure import in_own_process, in_this_process, peak_gib
-from .problems import friedman
-from .report import Options, Row, Size, Table
+from .clock import cpu_timed, peak_gib
+from .datasets import friedman, means_of, read_data, scores, split_of
+from .plots import panels
+from .report import Options, Row, Table, measured
 
-NUM_PARTITIONS = 10
+M = 10
 COUNTS, RADII = {"n_clusters": (4, 64)}, (1.5, 3.5)
 COMPONENTS = {"n_components": (2, 16)}
 
@@ -48,77 +50,187 @@ SOURCES = {
     "agglomerative": Source(AgglomerativeClustering(), COUNTS, 300),
     "Pitman-Yor mixture": Source(PitmanYorMixture(), {"concentration": (0.1, 10.0)}, 300),
 }
-OTHERS = ("fast cluster (h = 8)", "isolation (16 centers)", "isolation (16 centers, projected)", "sampler (halves)")
+FAST, ISOLATION = "fast cluster (h = 8)", "isolation (16 centers)"
 KEEPING = ("DBSCAN", "HDBSCAN", "agglomerative", "Pitman-Yor mixture")
 
 
 def clusterings(options: Options) -> Iterator[Table]:
-    """Seconds by clusterer and number of rows; and of one clustering of all rows, where that takes their square."""
-    run = in_this_process if options.size is Size.SMOKE else in_own_process
-    sizes = options.pick((100_000, 1_000_000), (10_000,), (1_000,))
-    title = f"{NUM_PARTITIONS} clusterings of 10 columns, on a random half of the columns (CPU seconds)"
-    rows: list[Row] = []
-    for size in sizes:
-        for name in (*SOURCES, *OTHERS):
-            rows.append(run(_measured, name, size))
-            yield Table("clusterings", title, rows, complete=False)
-    yield Table("clusterings", title, rows)
-    sizes = options.pick((1_000, 3_000, 10_000), (1_000, 3_000), (300,))
-    rows = [run(_on_all_rows, name, size) for name in KEEPING for size in sizes]
-    yield Table(
-        "clusterings_all_rows", "One clustering of all rows of 10 columns, and labels of as many (CPU seconds)", rows
-    )
+    """Measure each clusterer by number of rows; and one clustering of all rows, where that takes their square."""
+    sizes = options.pick((100_000, 1_000_000), (1_000,))
+    title = f"{M} clusterings of 10 columns, on a random half of the columns (CPU seconds)"
+    jobs = [{"rows": size, "partitions": name} for size in sizes for name in (*SOURCES, FAST, ISOLATION)]
+    yield from measured(options, "clusterings", title, jobs, partial(options.apart, _built))
+    sizes = options.pick((1_000, 3_000, 10_000), (300,))
+    title = "One clustering of all rows of 10 columns, and labels of as many (CPU seconds)"
+    jobs = [{"rows": size, "partitions": name} for name in KEEPING for size in sizes]
+    yield from measured(options, "clusterings_all_rows", title, jobs, partial(options.apart, _on_all_rows))
 
 
-def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and the seconds of all threads that it takes: those of a clock on a machine that is idle."""
-    start = process_time()
-    result = call()
-    return result, process_time() - start
-
-
-def _half(seed: int) -> Any:
-    normal = torch.from_numpy(np.random.RandomState(seed).normal(size=11)).float()
-    return lambda x: (x * normal[:10]).sum(1) > normal[10]
+def _built(num_rows: int, name: str) -> Row:
+    x, y = friedman(num_rows)
+    kernel, building = cpu_timed(lambda: _kernel(name, x))
+    (incidence, _), labelling = cpu_timed(lambda: kernel.partition.incidences(x, x))
+    covariance, values = kernel(x).evaluate_kernel(), y.unsqueeze(-1)
+    covariance @ values  # rows are sorted by cluster once
+    times = {"building": building, "labelling": labelling, "a product": cpu_timed(lambda: covariance @ values)[1]}
+    return {**times, "clusters": incidence.num_clusters, "peak GiB": peak_gib()}
 
 
 def _kernel(name: str, x: Tensor) -> PartitionKernel:
-    if name == "sampler (halves)":
-        return PartitionKernel.from_sampler(_half, NUM_PARTITIONS, random_state=0)
-    if name == "fast cluster (h = 8)":
-        return FastClusterKernel(x, NUM_PARTITIONS, height=8, random_state=0)
-    if name not in SOURCES:
-        projection = 5 if "projected" in name else None
-        options = {"num_centers": 16, "columns": "all", "projection": projection}
-        return FastClusterKernel(x, NUM_PARTITIONS, random_state=0, **options)
+    if name == FAST:
+        return FastClusterKernel(x, M, height=8, random_state=0)
+    if name == ISOLATION:
+        return FastClusterKernel(x, M, num_centers=16, columns="all", random_state=0)
     source = SOURCES[name]
     options = {"param_distributions": source.drawn, "rows": min(source.rows, len(x)), "columns": 0.5}
-    return ClusteringKernel(x, clone(source.clusterer), NUM_PARTITIONS, random_state=0, **options)
+    return ClusteringKernel(x, clone(source.clusterer), M, random_state=0, **options)
 
 
-def _measured(name: str, num_rows: int) -> Row:
-    x, y = friedman(num_rows)
-    kernel, build = _timed(lambda: _kernel(name, x))
-    (incidence, _), label = _timed(lambda: kernel.partition.incidences(x, x))
-    covariance = kernel(x).evaluate_kernel()
-    values = y.unsqueeze(-1)
-    covariance @ values  # rows are sorted by cluster once
-    return {
-        "rows": num_rows,
-        "partitions": name,
-        "rows that each sees": min(SOURCES[name].rows, num_rows) if name in SOURCES else None,
-        "building": build,
-        "labelling": label,
-        "a product": _timed(lambda: covariance @ values)[1],
-        "clusters": incidence.num_clusters,
-        "peak GiB": peak_gib(),
-    }
-
-
-def _on_all_rows(name: str, num_rows: int) -> Row:
+def _on_all_rows(num_rows: int, name: str) -> Row:
     x, _ = friedman(num_rows)
-    source = SOURCES[name]
-    options = {"param_distributions": source.drawn, "rows": num_rows, "random_state": 0}
-    kernel, build = _timed(lambda: ClusteringKernel(x, clone(source.clusterer), 1, **options))
-    label = _timed(lambda: kernel.cluster_ids(x))[1]
-    return {"partitions": name, "rows": num_rows, "building": build, "labelling": label, "peak GiB": peak_gib()}
+    options = {"param_distributions": SOURCES[name].drawn, "rows": num_rows, "random_state": 0}
+    kernel, building = cpu_timed(lambda: ClusteringKernel(x, clone(SOURCES[name].clusterer), 1, **options))
+    labelling = cpu_timed(lambda: kernel.cluster_ids(x))[1]
+    return {"building": building, "labelling": labelling, "peak GiB": peak_gib()}
+
+
+# Predictions, and maps of California.
+
+SETS = ("autompg", "housing", "concrete", "cpu", "california")
+# In standard deviations: of two columns clusters are small, of many columns distances are large.
+NARROW, WIDE = {"eps": (0.05, 0.5), "cut_distance": (0.05, 0.5)}, {"eps": (0.5, 3.0), "cut_distance": (0.5, 3.0)}
+SIZES = {"threshold": [0.1], "scale": [0.2]}
+PLACES = (ISOLATION, "fast cluster", *SOURCES)
+
+
+def clustering_maps(options: Options) -> Iterator[Table]:
+    """Score each kernel on sets, and draw how alike places are to two of them."""
+    most, m = options.pick(500, 100), options.pick(50, 3)
+    names = SETS if options.data else ("diabetes",)
+    splits = {name: split_of(read_data(options, name), 0, most) for name in names}
+
+    def scored(kernel: str) -> Row:
+        row: Row = {}
+        for name, split in splits.items():
+            model = PartitionGPRegressor(lambda x, y: _fitted_kernel(kernel, x, y, m), random_state=0)
+            found = scores(split.test_y, *model.fit(split.x, split.y).predict(split.test_x, return_std=True))
+            row |= {f"{name}: {score}": found[score] for score in ("RMSE", "NLPD")}
+        return row
+
+    title = f"GPs of {m} clusterings of a random half of the columns, at most {most:,} training rows, one split each"
+    jobs = [{"kernel": kernel} for kernel in ("forest", *PLACES)]
+    yield from measured(options, "clustering_maps", title, jobs, scored, lambda rows: _maps(options, m))
+
+
+def _fitted_kernel(name: str, x: Tensor, y: Tensor | None, m: int) -> PartitionKernel:
+    if name == "forest":
+        return RandomForestKernel(x, y, m, random_state=0)
+    if name not in SOURCES:
+        options = {} if name == "fast cluster" else {"num_centers": 16, "columns": "all"}
+        return FastClusterKernel(x, m, random_state=0, **options)
+    source, is_map = SOURCES[name], x.shape[1] == 2
+    parameters = source.clusterer.get_params()
+    drawn = {key: values for key, values in SIZES.items() if is_map and key in parameters}
+    drawn |= {key: (NARROW if is_map else WIDE).get(key, values) for key, values in source.drawn.items()}
+    rows = min(300 if name in KEEPING else 1_000, len(x) // 2)
+    options = {"param_distributions": drawn, "rows": rows, "columns": None if is_map else 0.5}
+    return ClusteringKernel(x, clone(source.clusterer), m, random_state=0, **options)
+
+
+def _maps(options: Options, m: int) -> Any:
+    """Draw how alike each place is to Los Angeles or Sacramento (or rows of diabetes to two of them)."""
+    data = read_data(options, "california" if options.data else "diabetes")
+    columns = slice(0, 2) if options.data else slice(2, 4)
+    X = data.X[np.random.default_rng(0).permutation(len(data.X))[:3_000], columns]
+    mean, scale = X.mean(0), X.std(0)
+    x = torch.from_numpy((X - mean) / scale)
+    places = np.array([[-118.25, 34.05], [-121.5, 38.6]]) if options.data else X[:2]
+    points = torch.from_numpy((places - mean) / scale)
+    figure, drawn = panels(1 + len(PLACES), 2.9, 2.5, most=4, sharex=True, sharey=True)
+    drawn[0].scatter(*X.T, s=2, color="#6E6E6E", lw=0)
+    for panel, name in zip(drawn, ["the places", *PLACES]):
+        panel.set_title(name, loc="left", fontsize=9)
+        panel.spines[["top", "right"]].set_visible(False)
+        if name != "the places":
+            alike = _fitted_kernel(name, x, None, m)(points, x).to_dense().amax(0)
+            order = alike.argsort()
+            dots = panel.scatter(*X[order].T, s=3, c=alike[order], cmap="viridis", vmin=0, vmax=1, lw=0)
+        panel.plot(*places.T, "+", color="#D55E00", ms=9, mew=1.6)
+    names = ("longitude, degrees", "latitude, degrees") if options.data else ("body mass index", "blood pressure")
+    figure.supxlabel(names[0], fontsize=10)
+    figure.supylabel(names[1], fontsize=10)
+    crosses = "Los Angeles and Sacramento" if options.data else "two rows"
+    figure.colorbar(dots, ax=drawn, shrink=0.5, label=f"similarity to the nearer cross ({crosses})")
+    return figure
+
+
+# Rows without targets.
+
+UNLABELLED, TEST_ROWS = 1_000, 500
+WITH_OTHERS = ("autompg", "housing", "energy", "concrete", "cpu", "elevators", "bike", "california")
+BUILDERS: dict[str, Any] = {
+    "fast cluster": "fast_cluster",  # of the height of the labelled rows
+    "fast cluster, height by all rows": lambda x, y: FastClusterKernel(x, 100, random_state=0),
+    "isolation, 16 centers": lambda x, y: FastClusterKernel(
+        x, 100, num_centers=min(16, len(y) // 2), columns="all", random_state=0
+    ),
+    "k-means, 2 to n / 2 clusters": lambda x, y: ClusteringKernel(
+        x, KMeans(), 50, param_distributions={"n_clusters": (2, len(y) // 2)}, rows=min(500, len(x)), random_state=0
+    ),
+}
+
+
+def semi_supervised(options: Options) -> Iterator[Table]:
+    """Score kernels built on few labelled rows, and on those and many others."""
+    splits, sizes = options.pick(8, 1), options.pick((30, 100), (30,))
+    names = WITH_OTHERS if options.data else ("diabetes",)
+    title = f"Few labels, with up to {UNLABELLED:,} unlabelled rows and without, standardized, means of {splits} splits"
+    jobs = [
+        {"data": name, "labelled": size, "kernel": kernel}
+        for name in names
+        for size in sizes
+        for kernel in options.pick(list(BUILDERS), list(BUILDERS)[:2])
+    ]
+
+    def scored(name: str, size: int, kernel: str) -> Row:
+        data = read_data(options, name)
+        return _changes([_with_and_without(data, kernel, size, number) for number in range(splits)])
+
+    for table in measured(options, "semi_supervised", title, jobs, scored):
+        yield table
+    kernels = dict.fromkeys(row["kernel"] for row in table.rows)
+    rows = [_summary(kernel, [row for row in table.rows if row["kernel"] == kernel]) for kernel in kernels]
+    yield Table("semi_supervised_summary", "Whether unlabelled rows help: sets of so many, by kernel", rows)
+
+
+def _with_and_without(data: Any, kernel: str, size: int, number: int) -> dict[str, float]:
+    order = np.random.default_rng(number).permutation(len(data.y))
+    test, labelled, others = np.split(order, np.cumsum([min(TEST_ROWS, len(order) // 4), size]))
+    y, row = (data.y - data.y.mean()) / data.y.std(), {}
+    for name, unlabelled in (("without", None), ("with", data.X[others[:UNLABELLED]])):
+        model = PartitionGPRegressor(BUILDERS[kernel], 100, random_state=0)
+        model.fit(data.X[labelled], y[labelled], unlabelled=unlabelled)
+        found = scores(y[test], *model.predict(data.X[test], return_std=True))
+        row |= {f"{score} {name}": found[score] for score in ("RMSE", "NLPD")}
+    return row | {f"{score} change": row[f"{score} with"] - row[f"{score} without"] for score in ("RMSE", "NLPD")}
+
+
+def _changes(rows: list[Row]) -> Row:
+    """Return means over splits, and standard errors of the changes (0 for a single split)."""
+    row = means_of(rows)
+    for score in ("RMSE", "NLPD"):
+        changes = [each[f"{score} change"] for each in rows]
+        row[f"{score} standard error"] = float(np.std(changes, ddof=1) / len(rows) ** 0.5) if len(rows) > 1 else 0.0
+    return row
+
+
+def _summary(kernel: str, rows: list[Row]) -> Row:
+    """Count changes beyond two standard errors."""
+    line: Row = {"kernel": kernel, "of": len(rows)}
+    for name in ("RMSE", "NLPD"):
+        changes = np.array([row[f"{name} change"] for row in rows])
+        bounds = 2 * np.array([row[f"{name} standard error"] for row in rows])
+        line[f"{name} better"] = int((changes < -bounds).sum())
+        line[f"{name} worse"] = int((changes > bounds).sum())
+        line[f"{name} median change"] = float(np.median(changes))
+    return line

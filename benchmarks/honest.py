@@ -1,7 +1,7 @@
 """
-Whether the default model keeps what it states: its density of held-out rows beside that of test rows, and scores.
+The density that the default model states of held-out rows, beside that of test rows, and scores of both.
 
-    python -m benchmarks honest --data DIR --threads 1            # all sets of a folder (see table_sets.py)
+    python -m benchmarks honest --data DIR --threads 1            # all sets of a folder (see datasets.py)
     python -m benchmarks honest --data DIR --threads 1 --resume   # the rest of a run that was stopped
     python -m benchmarks honest --data DIR --small --store --threads 1  # and figures for tests/quality
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from math import log, sqrt
 from pathlib import Path
 
@@ -21,10 +20,9 @@ from sklearn.metrics import log_loss
 from gpytorch_partition.estimators import PartitionGPClassifier, PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 
-from .measure import timed
-from .methods import attempted
-from .report import Options, Row, Table, again
-from .table_sets import TableSet, table_sets
+from .clock import timed
+from .datasets import TableSet, table_sets
+from .report import Options, Row, Table, measured
 
 FIGURES = Path(__file__).parents[1] / "tests" / "quality" / "figures.json"
 OWN, GAUSSIAN = "NLPD", "NLPD (Gaussian)"
@@ -40,23 +38,26 @@ TITLES = {
 
 
 def honest(options: Options) -> Iterator[Table]:
-    """Scores of every set, then how many sets are as good as the model states."""
-    rows: dict[str, list[Row]] = {name: [] for name in TITLES}
-    finished = {name: options.finished(name) for name in TITLES}
-    for data in table_sets(options):
-        name = "honest" if data.is_regression else "honest_classes"
-        job = {"data": data.name, "N": len(data.train), "test rows": len(data.test)}
-        rows[name].append(again(finished[name], job) or attempted(job, partial(scores, data)))
-        yield Table(name, TITLES[name], rows[name], complete=False)
-    yield from (Table(name, TITLES[name], found) for name, found in rows.items() if found)
-    if done := [row for row in rows["honest"] if row.get("NLPD stated") is not None]:
+    """Score the default on every set, then count the sets that are as good as the model states."""
+    sets = {data.name: data for data in table_sets(options)}
+    rows: dict[str, list[Row]] = {}
+    for name, title in TITLES.items():
+        jobs = [
+            {"data": data.name, "N": len(data.train), "test rows": len(data.test)}
+            for data in sets.values()
+            if data.is_regression == (name == "honest")
+        ]
+        for table in measured(options, name, title, jobs, lambda name, *_: scores(sets[name])) if jobs else ():
+            rows[name] = table.rows
+            yield table
+    if done := [row for row in rows.get("honest", []) if row.get("NLPD stated") is not None]:
         yield Table("honest_summary", _title(rows["honest"]), [_summary(done, *kind) for kind in _KINDS])
     if options.stored:
         store(sum(rows.values(), []), options.stored)
 
 
 def scores(data: TableSet) -> Row:
-    """What the default model of a set's task reaches on its test rows."""
+    """Return what the default model of a set's task reaches on its test rows."""
     return (_regression_scores if data.is_regression else _class_scores)(data)
 
 
@@ -88,9 +89,10 @@ def _regression_scores(data: TableSet) -> Row:
 
 def _normal_scores(own: Judgement) -> np.ndarray:
     """
-    Absolute deviations as a Gaussian would have them at the same level, which are near 1 in mean square if the level is
-    right whatever the tails are: of Student's t with 2.5 degrees of freedom, the mean z² of 150 rows is .66 in the
-    median, and between .7 and 1.4 in a third of all draws.
+    Return absolute deviations as a Gaussian would have them at the same level.
+
+    Their mean square is near 1 if the level is right, whatever the tails are: of Student's t with 2.5 degrees of
+    freedom, the mean z² of 150 rows is .66 in the median, and between .7 and 1.4 in a third of all draws.
     """
     return norm.isf(np.maximum((1 - own.level) / 2, _LEAST_TAIL))
 
@@ -107,11 +109,8 @@ def _class_scores(data: TableSet) -> Row:
     X, y, model = data.X.iloc[data.test], data.y[data.test], PartitionGPClassifier(random_state=0)
     shares, seconds = timed(lambda: model.fit(data.X.iloc[data.train], data.y[data.train]).predict_proba(X))
     wrong = model.classes_[np.argmax(shares, 1)] != y
-    return {
-        "log loss": float(log_loss(y, shares, labels=model.classes_)),
-        "error rate": float(wrong.mean()),
-        "seconds": seconds,
-    }
+    loss = float(log_loss(y, shares, labels=model.classes_))
+    return {"log loss": loss, "error rate": float(wrong.mean()), "seconds": seconds}
 
 
 # By which density, which intervals, and which squares.
@@ -121,8 +120,7 @@ _KINDS = (("of the model", OWN, QUANTILES, SQUARES), ("Gaussian", GAUSSIAN, DEVI
 def _summary(rows: list[Row], density: str, name: str, coverage: str, square: str) -> Row:
     optimism = np.array([row[name] - row["NLPD stated"] for row in rows])
     margins = [max(LEAST_MARGIN, 2 * row[_error(name)]) for row in rows]
-    large = [row for row in rows if row["N"] + row["test rows"] >= MANY_ROWS]
-    squares = [row[square] for row in large]
+    squares = [row[square] for row in rows if row["N"] + row["test rows"] >= MANY_ROWS]
     return {
         "density": density,
         "sets": len(rows),
@@ -144,7 +142,7 @@ def _title(rows: list[Row]) -> str:
 
 
 def store(rows: list[Row], path: Path) -> None:
-    """Write the figures that are guarded, for each set; nothing if one of them has failed."""
+    """Write the figures that are guarded, for each set; raise ValueError if one of them has failed."""
     if failed := [f"{row['data']} ({row['error']})" for row in rows if "error" in row]:
         raise ValueError(f"expected figures of all sets, got none of {', '.join(failed)}: nothing was stored")
     figures = {row["data"]: {name: round(row[name], 4) for name in GUARDED if name in row} for row in rows}

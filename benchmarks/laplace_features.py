@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_matrix, issparse
 from scipy.spatial.distance import cdist
-from sklearn.linear_model import SGDRegressor
 
 from gpytorch_partition.clusters.co_occurrence import count_co_occurrences
 
@@ -41,40 +40,13 @@ def laplace_kernel(x1: np.ndarray, x2: np.ndarray, lifetime: float) -> np.ndarra
     return np.exp(-lifetime * cdist(x1, x2, "cityblock"))
 
 
-class Ridge(NamedTuple):
-    """Minimizer of |y - F w|^2 + delta |w|^2, and what the likelihood of y ~ N(0, F F^T + delta I) takes."""
-
-    weights: np.ndarray
-    quadratic_form: float
-    log_determinant: float
-
-    def log_likelihood(self, num_rows: int) -> float:
-        """Of the targets, with an outputscale of 1 and a noise of delta."""
-        return -0.5 * (self.quadratic_form + self.log_determinant + num_rows * float(np.log(2 * np.pi)))
-
-
-def ridge(features: Features, y: np.ndarray, delta: float) -> Ridge:
-    """By a Cholesky factor of the smaller of the two products of the features (`N x p`)."""
-    num_rows, num_features = features.shape
-    if num_features <= num_rows:
-        factor, log_determinant = _factored(_inner(features), delta)
-        weights = cho_solve(factor, features.T @ y)
-        form = float(y @ (y - features @ weights)) / delta
-        return Ridge(weights, form, log_determinant + (num_rows - num_features) * float(np.log(delta)))
-    factor, log_determinant = _factored(_outer(features), delta)
-    dual = cho_solve(factor, y)
-    return Ridge(features.T @ dual, float(y @ dual), log_determinant)
-
-
-def descent(num_rows: int, delta: float, epochs: int) -> SGDRegressor:
-    """Stochastic gradient descent on the objective of ridge regression, whose loss scikit-learn divides by the rows."""
-    return SGDRegressor(alpha=delta / num_rows, eta0=0.5, max_iter=epochs, tol=None, random_state=0)
-
-
-def _factored(gram: np.ndarray, delta: float) -> tuple[tuple[np.ndarray, bool], float]:
+def ridge(features: Features, y: np.ndarray, delta: float) -> np.ndarray:
+    """Return the minimizer of |y - F w|^2 + delta |w|^2, by a factor of the smaller product of the features."""
+    is_narrow = features.shape[1] <= features.shape[0]
+    gram = (_inner if is_narrow else _outer)(features)
     gram.flat[:: len(gram) + 1] += delta
     factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
-    return factor, 2 * float(np.log(factor[0].diagonal()).sum())
+    return cho_solve(factor, features.T @ y) if is_narrow else features.T @ cho_solve(factor, y)
 
 
 def _inner(features: Features) -> np.ndarray:

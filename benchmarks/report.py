@@ -1,4 +1,4 @@
-"""What a benchmark returns, and how it is written down: tables as Markdown and CSV, bars with a verdict."""
+"""Options of a run, jobs one after another, and tables: printed, and written as Markdown, CSV and pictures."""
 
 from __future__ import annotations
 
@@ -6,61 +6,56 @@ import csv
 import os
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
+
+from .clock import in_own_process
 
 Value = TypeVar("Value")
 Row = dict[str, Any]
 
 
-class Size(IntEnum):
-    """How much is measured."""
-
-    FULL, QUICK, SMOKE = range(3)
-
-
 @dataclass(frozen=True)
 class Options:
-    """What the command line asks for."""
+    """Options of the command line."""
 
-    size: Size = Size.FULL
+    is_smoke: bool = False  # the smallest sizes, for the tests
     data: Path | None = None
-    resumed: Path | None = None  # folder of an earlier run, whose rows need not be measured again
+    resumed: Path | None = None  # folder of an earlier run, whose rows are not measured again
     sets: tuple[str, ...] = ()  # of `honest`; none: all
     small: bool = False  # of `honest`: small sets alone
-    stored: Path | None = None  # where `honest` writes figures
+    stored: Path | None = None  # file of `honest` for its figures
 
-    def pick(self, full: Value, quick: Value, smoke: Value) -> Value:
-        """The value for the size that is measured."""
-        return (full, quick, smoke)[self.size]
+    def pick(self, full: Value, smoke: Value) -> Value:
+        """Return the value for the size that is measured."""
+        return smoke if self.is_smoke else full
+
+    def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the result of a module's function in a process of its own, whose memory is measured."""
+        return function(*arguments) if self.is_smoke else in_own_process(function, *arguments)
 
     @property
     def described(self) -> str:
         """The size in words."""
-        return self.pick("Full size.", "Quick size: bars are not meant for it.", "Smallest size, for the tests.")
+        return self.pick("Full size.", "Smallest size, for the tests.")
 
     def finished(self, name: str) -> list[Row]:
-        """The rows that an earlier run of this size wrote into NAME.csv, without its verdicts and what failed."""
+        """Return the rows without errors that an earlier run of this size wrote into NAME.csv."""
         path = self.resumed and self.resumed / f"{name}.csv"
         if not path or not path.exists() or self.described not in path.with_suffix(".md").read_text():
             return []
         with path.open(newline="") as file:
             rows = [{column: _number(text) for column, text in row.items() if text} for row in csv.DictReader(file)]
-        return [_without_bars(row) for row in rows if "error" not in row]
-
-
-def again(finished: list[Row], job: Row) -> Row | None:
-    """The row of a job that an earlier run did."""
-    return next((job | row for row in finished if all(row.get(name) == value for name, value in job.items())), None)
+        return [row for row in rows if "error" not in row]
 
 
 def _number(text: str) -> int | float | str:
-    """What a cell of a CSV file stood for."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -69,88 +64,56 @@ def _number(text: str) -> int | float | str:
     return text
 
 
-def _without_bars(row: Row) -> Row:
-    return {column: value for column, value in row.items() if not column.startswith("bar")}
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A measured value and what it is held to; bars of the same name are judged together in the summary."""
-
-    what: str
-    measured: float
-    at_least: float | None = None
-    at_most: float | None = None
-
-    @property
-    def holds(self) -> bool:
-        """Whether the measured value is on the right side."""
-        if self.at_least is not None:
-            return self.measured >= self.at_least
-        return self.at_most is not None and self.measured <= self.at_most
-
-    @property
-    def limit(self) -> str:
-        """The bar in words."""
-        return f"at least {self.at_least:g}" if self.at_least is not None else f"at most {self.at_most:g}"
-
-    def __str__(self) -> str:
-        return f"{self.limit}: {'holds' if self.holds else 'missed'}"
-
-
-class Cost(NamedTuple):
-    """What a solve took; one cell in Markdown, three columns in CSV."""
-
-    iterations: int
-    seconds: float
-    set_up: float  # seconds, included in the above
-
-    def __str__(self) -> str:
-        set_up = f" (set-up {_text(self.set_up)})" if self.set_up > 1e-3 else ""
-        return f"{self.iterations} in {_text(self.seconds)} s{set_up}"
-
-
 @dataclass(frozen=True)
 class Table:
     """
-    Rows of one kind: what is the same in all of them is in the title; a row may lack columns.
+    Rows, which may lack columns, with a title.
 
-    One that is not complete has its last row from just now: it is written, so that nothing is lost if the run ends
-    here, and comes again. A picture is a matplotlib figure that goes with the table.
+    The last row of a table that is not complete is new, and the table comes again. `draw` makes its picture.
     """
 
     name: str
     title: str
     rows: list[Row]
-    complete: bool = True
-    picture: Any = None
-
-    @property
-    def bars(self) -> list[Bar]:
-        """The bars in any of the rows, once all are there."""
-        if not self.complete:
-            return []
-        return [value for row in self.rows for value in row.values() if isinstance(value, Bar)]
+    is_complete: bool = True
+    draw: Callable[[], Any] | None = None
 
 
-def summary(bars: Iterable[Bar]) -> Table:
-    """One row per kind of bar, with the value that is worst for it."""
-    kinds: dict[tuple[str, str], list[Bar]] = {}
-    for bar in bars:
-        kinds.setdefault((bar.what, bar.limit), []).append(bar)
-    rows = [_judged(what, limit, same) for (what, limit), same in kinds.items()]
-    return Table("summary", "Bars", rows)
+def measured(
+    options: Options,
+    name: str,
+    title: str | Callable[[list[Row]], str],
+    jobs: Iterable[Row],
+    measure: Callable[..., Row],
+    draw: Callable[[list[Row]], Any] | None = None,
+) -> Iterator[Table]:
+    """
+    Yield a table with a row for each job, after each of them.
+
+    :param title: May be a function of the rows.
+    :param jobs: First columns of the rows.
+    :param measure: Function of the values of a job, which returns the other columns. A failure becomes a column, and
+        rows of an earlier run are taken over.
+    :param draw: Function of the rows, which returns a figure.
+    """
+    finished, rows = options.finished(name), []
+    told = title if callable(title) else lambda rows: title
+    for job in jobs:
+        known = (job | row for row in finished if all(row.get(column) == value for column, value in job.items()))
+        rows.append(next(known, None) or _attempted(job, measure))
+        yield Table(name, told(rows) if "error" not in rows[-1] else "", rows, is_complete=False)
+    yield Table(name, told(rows), rows, draw=draw and partial(draw, rows))
 
 
-def _judged(what: str, limit: str, bars: list[Bar]) -> Row:
-    values = sorted((bar.measured for bar in bars), reverse=bars[0].at_least is None)
-    held = sum(bar.holds for bar in bars)
-    verdict = "holds" if held == len(bars) else f"holds in {held} of {len(bars)} rows" if held else "missed"
-    return {"what": what, "worst": values[0], "best": values[-1], "bar": limit, "verdict": verdict}
+def _attempted(job: Row, measure: Callable[..., Row]) -> Row:
+    try:
+        return job | measure(*job.values())
+    except Exception as error:  # of memory, a solver, a process that was killed: the next job begins all the same
+        return job | {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
 
 
 def markdown(table: Table) -> str:
-    """The table in Markdown, its title as a heading."""
+    """Return the table in Markdown, its title as a heading."""
     columns = _columns(table.rows)
     lines = [columns, ["---"] * len(columns)]
     lines += [[_text(row.get(column)) for column in columns] for row in table.rows]
@@ -158,22 +121,7 @@ def markdown(table: Table) -> str:
 
 
 def _columns(rows: list[Row]) -> list[str]:
-    """All columns, in the order in which they first occur."""
     return list(dict.fromkeys(column for row in rows for column in row))
-
-
-def _flat(row: Row) -> Row:
-    """The row with a column for each part of a cost."""
-    flat: Row = {}
-    for column, value in row.items():
-        parts = value._asdict() if isinstance(value, Cost) else {}
-        flat |= {f"{column}: {part}": number for part, number in parts.items()} or {column: value}
-    return flat
-
-
-def _line(row: Row) -> str:
-    """A row in one line, without what it lacks."""
-    return ", ".join(f"{column}: {_text(value)}" for column, value in row.items() if value is not None)
 
 
 def _text(value: Any) -> str:
@@ -184,12 +132,38 @@ def _text(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def machine() -> str:
-    """What the figures were measured on, in one line."""
-    return (
-        f"Python {platform.python_version()}, torch {torch.__version__} on {torch.get_num_threads()} threads, "
-        f"{os.cpu_count()} cores ({_processor()})."
-    )
+class Report:
+    """A folder that tables are written into as NAME.md, NAME.csv and NAME.png; they are printed too."""
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.origin = (
+            f"Python {platform.python_version()}, torch {torch.__version__} on {torch.get_num_threads()} threads, "
+            f"{os.cpu_count()} cores ({_processor()}). {options.described}"
+        )
+        print(self.origin + "\n")
+
+    def write(self, table: Table) -> None:
+        """Print the table, or the row that is new, and write its files over those of an earlier run."""
+        text = markdown(table)
+        if table.is_complete:
+            print(text, flush=True)
+        else:
+            print(", ".join(f"{name}: {_text(value)}" for name, value in table.rows[-1].items()), file=sys.stderr)
+        if table.draw is not None:
+            self._draw(table)
+        (self.folder / f"{table.name}.md").write_text(f"{text}\n{self.origin}\n")
+        with (self.folder / f"{table.name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, _columns(table.rows))
+            writer.writeheader()
+            writer.writerows(table.rows)
+
+    def _draw(self, table: Table) -> None:
+        if find_spec("matplotlib"):
+            table.draw().savefig(self.folder / f"{table.name}.png")
+        else:
+            print('[no picture: matplotlib is missing, pip install "gpytorch_partition[plot]"]', file=sys.stderr)
 
 
 def _processor() -> str:
@@ -199,29 +173,3 @@ def _processor() -> str:
         return platform.machine()
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.machine()
-
-
-class Report:
-    """Prints tables as they come, and writes each as NAME.md and NAME.csv (and NAME.png) into a folder."""
-
-    def __init__(self, folder: Path, options: Options) -> None:
-        self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self.origin = f"{machine()} {options.described}"
-        print(self.origin + "\n")
-
-    def write(self, table: Table) -> None:
-        """Print the table, or the row that is new, and write its files, over those of an earlier run."""
-        text = markdown(table)
-        if table.complete:
-            print(text, flush=True)
-        else:
-            print(_line(table.rows[-1]), file=sys.stderr, flush=True)
-        if table.picture is not None:
-            table.picture.savefig(self.folder / f"{table.name}.png")
-        (self.folder / f"{table.name}.md").write_text(f"{text}\n{self.origin}\n")
-        with (self.folder / f"{table.name}.csv").open("w", newline="") as file:
-            rows = [_flat(row) for row in table.rows]
-            writer = csv.DictWriter(file, _columns(rows))
-            writer.writeheader()
-            writer.writerows(rows)

@@ -6,188 +6,215 @@ Small sizes come first, and each row is written when it is there: a run that is 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from importlib.util import find_spec
 from itertools import product
-from math import inf
+from time import perf_counter
 from typing import Any
 
+import numpy as np
+import torch
+from gpytorch.kernels import RBFKernel
+from scipy.linalg import cholesky, solve_triangular
+from scipy.sparse import csr_array
+from sklearn.ensemble import RandomForestRegressor
+from torch import Tensor
+
+from gpytorch_partition import FastClusterKernel, MondrianKernel, RandomForestKernel, fit_exact_gp, settings
 from gpytorch_partition.models import FeatureSpaceGP
 
-from .competitors import SVGP, ExactRBF, ScikitLearnForest, SparseRidge
-from .measure import growth, held_gib, in_own_process, in_this_process, peak_gib, seconds, timed
-from .methods import Method, PartitionKernelGP, Prediction, attempted, measured, scores
-from .pictures import totals
-from .problems import equal_clusters_kernel, friedman_chunk
-from .report import Bar, Options, Row, Table, again
+from .clock import growth, held_gib, peak_gib
+from .contenders import in_blocks, rbf_settings, train_rbf, train_svgp
+from .datasets import friedman, friedman_chunk, scores
+from .plots import totals
+from .processes import ard_kernel, model_of
+from .report import Options, Row, Table, measured
 
-POINTS, CHUNK = 10_000, 2**18
-FAST_CLUSTER, FOREST = (PartitionKernelGP(kernel, 1).name for kernel in ("fast cluster", "forest"))
-STREAM = "FeatureSpaceGP, rows in chunks"
-MOST_SECONDS_OF_A_STEP, MOST_ROWS_OF_EXACT_RBF = 30.0, 10_000
-
-LARGEST_EXPONENTS = {"feature_space": 1.1, "krylov": 1.4}
+KERNELS = {
+    "fast cluster": lambda x, y, m: FastClusterKernel(x, m, height=8, random_state=0),
+    "Mondrian": lambda x, y, m: MondrianKernel(x, m, random_state=0),
+    "forest": lambda x, y, m: RandomForestKernel(x, y, m, random_state=0),
+}
+STREAM, RIDGE = "FeatureSpaceGP, rows in chunks", "scipy.sparse features, dense ridge solve"
+SVGP, EXACT = "GPyTorch's SVGP, 512 inducing points", "GPyTorch's RBF exact GP"
+FOREST = "scikit-learn's RandomForestRegressor(100"
+CHUNK, MOST_SECONDS_OF_A_STEP, MOST_ROWS_OF_EXACT_RBF = 2**18, 30.0, 10_000
 
 
 def sizes(options: Options) -> Iterator[Table]:
-    """Seconds, memory and quality: of rows that are generated in chunks, of all methods, and how they grow."""
-    run = options.pick(in_own_process, in_own_process, in_this_process)
-    streamed: list[Row] = []
-    yield from _streamed(options, run, streamed)
-    points, (rbf_steps, svgp_steps), rows = _points(options), _steps(options), []
+    """Measure rows that are generated in chunks, all methods, and how they grow."""
+    few, many = options.pick((100, 200), (5, 10))
+    num_points, steps = options.pick(10_000, 50), options.pick((30, 2_000), (2, 2))
+    streamed = list(_streamed(options, num_points))
+    yield from streamed
+    numbers = options.pick([1_000, 10_000, 100_000, 1_000_000], [300, 2_100])
     title = (
-        f"Whole jobs, 10 columns, {points:,} points predicted (exact RBF: {rbf_steps:,} Adam steps; SVGP: "
-        f"{svgp_steps:,} steps of 1,024 rows; scipy.sparse: hyperparameters not fitted)"
+        f"Whole jobs, 10 columns, {num_points:,} points predicted (exact RBF: {steps[0]:,} Adam steps; SVGP: "
+        f"{steps[1]:,} steps of 1,024 rows; scipy.sparse: hyperparameters not fitted)"
     )
-    finished = options.finished("sizes")
-    for method, num_rows in _plan(options):
-        job = {"method": method.name, "N": num_rows, "m": method.num_partitions}
-        rows.append(again(finished, job) or attempted(job, partial(run, measured, method, num_rows, points)))
-        yield Table("sizes", title, rows, complete=False)
-    first, last = _ends(options)
-    _judge(rows, *_partitions(options), last)
-    yield Table("sizes", title, rows, picture=_picture(streamed + rows, _partitions(options)[0], points))
-    yield Table("sizes_growth", f"Exponents of seconds from N = {first:,} to {last:,}", _exponents(rows, first, last))
+    jobs = [
+        {"method": method, "N": num_rows, "m": m}
+        for num_rows in numbers
+        for method, m in _methods(few, many)
+        if num_rows <= MOST_ROWS_OF_EXACT_RBF or not method.startswith(EXACT)
+    ]
+    picture = partial(_picture, streamed[-1].rows, few, num_points)
+    measure = partial(options.apart, _whole, num_points, steps)
+    for table in measured(options, "sizes", title, jobs, measure, picture):
+        yield table
+    first, last = options.pick(10_000, 300), numbers[-1]
+    grown = [
+        _growth(table.rows, method, m, first, last) for method, m in _methods(few, many) if method.startswith("GP, ")
+    ]
+    yield Table("sizes_growth", f"Exponents of seconds from N = {first:,} to {last:,}", grown)
 
 
-def _points(options: Options) -> int:
-    return options.pick(POINTS, 1_000, 50)
+def _methods(few: int, many: int) -> list[tuple[str, int | None]]:
+    """Return methods and their partitions, the forest kernel, which takes longest, last."""
+    fast = [(f"GP, {kernel} kernel", m) for kernel, m in product(("fast cluster", "Mondrian"), (few, many))]
+    others = [(SVGP, None), (f"{FOREST})", None), (f"{FOREST}, n_jobs=-1)", None)]
+    exact = [(f"{EXACT}, {solver}", None) for solver in ("CG", "Cholesky")]
+    return [*fast, (RIDGE, few), *others, *exact, *(("GP, forest kernel", m) for m in (few, many))]
 
 
-def _steps(options: Options) -> tuple[int, int]:
-    """Of the exact RBF GPs and of the variational one."""
-    return options.pick((30, 2_000), (3, 30), (2, 2))
+def _whole(num_points: int, steps: tuple[int, int], method: str, num_rows: int, m: int | None) -> Row:
+    """Return seconds of the stages, memory beyond the data, and how good the predictions are."""
+    warnings.simplefilter("ignore")
+    x, y = friedman(num_rows + num_points)
+    before = held_gib()
+    (mean, std), times = _clocked(_stages(method, m, steps, x[:num_rows], y[:num_rows], x[num_rows:]))
+    return {**times, "GiB beyond the data": peak_gib() - before, **_quality(y[num_rows:], mean, std)}
 
 
-def _partitions(options: Options) -> tuple[int, int]:
-    """The fewer, and the forest kernel's default."""
-    return options.pick((100, 200), (100, 200), (5, 10))
+def _clocked(stages: Generator[str, None, Any]) -> tuple[Any, Row]:
+    """Return the result of stages that yield their names when they are over, and their seconds."""
+    times: Row = {}
+    start = last = perf_counter()
+    while True:
+        try:
+            name, result = next(stages), None
+        except StopIteration as end:
+            name, result = "prediction", end.value
+        now = perf_counter()
+        times[f"seconds, {name}"], last = now - last, now
+        if name == "prediction":
+            return result, times | {"seconds, total": now - start}
 
 
-def _sizes(options: Options) -> list[int]:
-    return options.pick([1_000, 10_000, 100_000, 1_000_000], [1_000, 5_000], [300, 2_100])
+def _stages(
+    method: str, m: int | None, steps: tuple[int, int], x: Tensor, y: Tensor, points: Tensor
+) -> Generator[str, None, tuple[Any, Any]]:
+    """Build partitions, train and predict: means, and standard deviations of new targets where there are any."""
+    if method == RIDGE:
+        return (yield from _ridge(m, x, y, points))
+    if method.startswith("GP, "):
+        return (yield from _process(KERNELS[method.split(", ")[1].removesuffix(" kernel")], m, x, y, points))
+    if method.startswith(FOREST):
+        forest = RandomForestRegressor(100, random_state=0, n_jobs=-1 if "n_jobs" in method else None)
+        forest.fit(x.numpy(), y.numpy())
+        yield "training"
+        return forest.predict(points.numpy()), None
+    if method == SVGP:
+        model = train_svgp(x, y, ard_kernel(RBFKernel, x.shape[1]), min(512, len(x)), steps[1], batch=1_024, rate=0.01)
+        yield "training"
+        return in_blocks(model, points)
+    solver = method.split(", ")[1]
+    model = train_rbf(x, y, solver, steps[0], MOST_SECONDS_OF_A_STEP)
+    yield "training"
+    with rbf_settings(solver):
+        return in_blocks(model, points)
 
 
-def _ends(options: Options) -> tuple[int, int]:
-    """Between which sizes growth is measured."""
-    return options.pick(10_000, 1_000, 300), _sizes(options)[-1]
+def _process(make: Callable[..., Any], m: int, x: Tensor, y: Tensor, points: Tensor) -> Generator[str, None, Any]:
+    model = model_of(x, y, make(x, y, m))
+    model.covar_module(x).evaluate_kernel() @ y  # sorts the rows by cluster
+    yield "partitions"
+    fit_exact_gp(model, model.likelihood)
+    yield "training"
+    model.eval()
+    with torch.no_grad(), settings.iterative():
+        posterior = model(points)
+        return posterior.mean, (posterior.variance + model.likelihood.noise).sqrt()
 
 
-def _plan(options: Options) -> Iterator[tuple[Method, int]]:
-    """All jobs, small sizes first, and the forest kernel, which takes longest, last of a size."""
-    (rbf_steps, svgp_steps), (num_trees, num_inducing) = _steps(options), options.pick((100, 512), (100, 512), (5, 20))
-    for num_rows in _sizes(options):
-        for kernel, m in product(("fast cluster", "Mondrian"), _partitions(options)):
-            yield PartitionKernelGP(kernel, m), num_rows
-        yield SparseRidge(_partitions(options)[0]), num_rows
-        yield SVGP(num_inducing, svgp_steps, batch=1_024), num_rows
-        yield ScikitLearnForest(num_trees), num_rows
-        yield ScikitLearnForest(num_trees, n_jobs=-1), num_rows
-        if num_rows <= MOST_ROWS_OF_EXACT_RBF:
-            for solver in ("CG", "Cholesky"):
-                yield ExactRBF(solver, rbf_steps, MOST_SECONDS_OF_A_STEP), num_rows
-        for m in _partitions(options):
-            yield PartitionKernelGP("forest", m), num_rows
+def _ridge(m: int, x: Tensor, y: Tensor, points: Tensor, noise: float = 0.1) -> Generator[str, None, Any]:
+    """Solve for the effects of fast clusters as sparse features: the precision is Z^T Z / noise + m I."""
+    kernel = FastClusterKernel(x, m, height=8, random_state=0)
+    features = _one_hot(kernel, x, m)
+    yield "partitions"
+    inner = (features.T @ features).toarray()
+    inner[np.diag_indices_from(inner)] += m * noise
+    root, center = cholesky(inner, lower=True, overwrite_a=True), y.mean().item()
+    half = solve_triangular(root, features.T @ (y.double().numpy() - center), lower=True)
+    yield "training"
+    rows, means, deviations = _one_hot(kernel, points, m), [], []
+    for start in range(0, len(points), 1_000):  # L^-1 z of a point's features gives both the mean and the variance
+        block = solve_triangular(root, rows[start : start + 1_000].toarray().T, lower=True)
+        means.append(center + block.T @ half)
+        deviations.append(np.sqrt(noise * (1 + np.square(block).sum(0))))
+    return np.concatenate(means), np.concatenate(deviations)
 
 
-def _judge(rows: list[Row], fewer: int, default: int, largest: int) -> None:
-    """Write bars into rows of the largest size; a job that failed misses them."""
-    cluster, forest = _found(rows, FAST_CLUSTER, largest, fewer), _found(rows, FOREST, largest, default)
-    cluster |= _bars(FAST_CLUSTER, cluster, 5.0)
-    others = [row for row in rows if row["method"].startswith("scikit-learn") and row["N"] == largest]
-    for column, other in zip(("bar for the time", "bar for the time, all cores"), others, strict=True):
-        ratio = forest.get("seconds, total", inf) / other.get("seconds, training", 1e-9)
-        forest[column] = Bar(f"seconds, {FOREST} / fit of {other['method']}", ratio, at_most=2.0)
+def _one_hot(kernel: FastClusterKernel, x: Tensor, m: int) -> csr_array:
+    rows = kernel(x).evaluate_kernel().left
+    starts = np.arange(0, rows.codes.numel() + 1, m)
+    entries = np.ones(rows.codes.numel()), rows.codes.numpy().ravel(), starts
+    return csr_array(entries, shape=(rows.num_rows, rows.num_clusters))
 
 
-def _bars(what: str, row: Row, most_minutes: float) -> Row:
-    minutes, peak = row.get("seconds, total", inf) / 60, row.get("GiB beyond the data", inf)
-    return {
-        "bar for the time": Bar(f"minutes, {what}, N = {row['N']:,}", minutes, at_most=most_minutes),
-        "bar for the memory": Bar(f"GiB beyond the data, {what}, N = {row['N']:,}", peak, at_most=8.0),
+def _quality(y: Tensor, mean: Any, std: Any) -> Row:
+    y, mean = (np.asarray(values, dtype=float) for values in (y, mean))
+    found = scores(y, mean, np.ones_like(mean) if std is None else np.asarray(std, dtype=float))
+    return {"RMSE": found["RMSE"], "NLPD": None if std is None else found["NLPD"]}
+
+
+def _growth(rows: list[Row], method: str, m: int | None, first: int, last: int) -> Row:
+    ends = [row for row in rows if (row["method"], row["m"]) == (method, m) and row["N"] in (first, last)]
+    if any("error" in row for row in ends):
+        return {"method": method, "m": m}
+    exponents = {
+        part: growth([first, last], [row[f"seconds, {part}"] for row in ends]) for part in ("training", "total")
     }
+    return {"method": method, "m": m, **{f"exponent of {part}": value for part, value in exponents.items()}}
 
 
-def _found(rows: list[Row], method: str, num_rows: int, num_partitions: int) -> Row:
-    asked = (method, num_rows, num_partitions)
-    return next(row for row in rows if (row["method"], row["N"], row["m"]) == asked)
+def _streamed(options: Options, num_points: int) -> Iterator[Table]:
+    """Measure rows that are generated, counted and forgotten."""
+    m, num_centers = options.pick((50, 64), (5, 8))
+    numbers = options.pick([10_000, 100_000, 1_000_000, 10_000_000], [2_500, 3_000])
+    jobs = [{"method": STREAM, "N": num_rows, "m": m} for num_rows in numbers]
+    title = f"FeatureSpaceGP, rows generated in chunks and forgotten, m = {m}, {num_centers} clusters a partition"
+    measure = partial(options.apart, _counted, num_centers, num_points)
+    yield from measured(options, "sizes_streamed", title, jobs, measure)
 
 
-def _exponents(rows: list[Row], first: int, last: int) -> list[Row]:
-    ours = [row for row in rows if row["method"].startswith("GP, ") and row["N"] == last]
-    return [_exponent(_found(rows, row["method"], first, row["m"]), row) for row in ours]
-
-
-def _exponent(small: Row, large: Row) -> Row:
-    """How one kernel grows; the bar is the feature space's if that was the way to train at both ends."""
-    ends, ways = (small, large), [row.get("fitted by", "failed") for row in (small, large)]
-    parts = ("training", "total")
-    grown = dict.fromkeys(parts, inf)
-    if "failed" not in ways:
-        grown = {part: growth([row["N"] for row in ends], [row[f"seconds, {part}"] for row in ends]) for part in parts}
-    limit = LARGEST_EXPONENTS["feature_space" if set(ways) == {"feature_space"} else "krylov"]
-    return {
-        "method": large["method"],
-        "m": large["m"],
-        **{f"exponent of {part}": exponent for part, exponent in grown.items()},
-        "fitted by": " and ".join(dict.fromkeys(ways)),
-        "bar for training": Bar(f"growth of training, {large['method']}", grown["training"], at_most=limit),
-    }
-
-
-def _streamed(options: Options, run: Callable[..., Row], rows: list[Row]) -> Iterator[Table]:
-    """Rows that are generated, counted and forgotten."""
-    m, num_clusters = options.pick((50, 64), (50, 64), (5, 8))
-    title = f"FeatureSpaceGP, rows generated in chunks and forgotten, m = {m}, {num_clusters} clusters a partition"
-    finished = options.finished("sizes_streamed")
-    for num_rows in options.pick([10_000, 100_000, 1_000_000, 10_000_000], [10_000, 100_000], [2_500, 3_000]):
-        job = {"method": STREAM, "N": num_rows, "m": m}
-        measure = partial(run, _counted, num_rows, m, num_clusters, _points(options))
-        rows.append(again(finished, job) or attempted(job, measure))
-        yield Table("sizes_streamed", title, rows, complete=False)
-    ends = rows[-2:]
-    exponent = inf
-    if not any("error" in row for row in ends):
-        exponent = growth([row["N"] for row in ends], [row["seconds, counting"] + row["seconds, fit"] for row in ends])
-    rows[-1] |= _bars(STREAM, rows[-1], 10.0)
-    rows[-1] |= {
-        "exponent of counting and fit": exponent,
-        "bar for the exponent": Bar(f"growth, {STREAM}", exponent, at_most=LARGEST_EXPONENTS["feature_space"]),
-    }
-    yield Table("sizes_streamed", title, rows)
-
-
-def _counted(num_rows: int, num_partitions: int, num_clusters: int, num_points: int) -> Row:
+def _counted(num_centers: int, num_points: int, method: str, num_rows: int, m: int) -> Row:
     x, _ = friedman_chunk(0, min(num_rows, CHUNK))
     points, targets = friedman_chunk(-1, num_points)
     before = held_gib()
-    model = FeatureSpaceGP(equal_clusters_kernel(x, num_partitions, num_clusters))
+    model = FeatureSpaceGP(FastClusterKernel(x, m, num_centers=num_centers, random_state=0))
     chunks = [(i, min(CHUNK, num_rows - first)) for i, first in enumerate(range(0, num_rows, CHUNK))]
-    count = seconds(lambda: model.add_chunks((friedman_chunk(*each) for each in chunks), len(chunks)))
-    values, fit = timed(model.fit)
-    (mean, variance), predict = timed(partial(model.predict, points))
-    return {
-        "seconds, counting": count,
-        "seconds, fit": fit,
-        "seconds, prediction": predict,
-        "seconds, total": count + fit + predict,
-        "GiB beyond the data": peak_gib() - before,
-        **scores(targets, Prediction(mean, (variance + values.noise).sqrt())),
-    }
+
+    def stages() -> Generator[str, None, Any]:
+        model.add_chunks((friedman_chunk(*each) for each in chunks), len(chunks))
+        yield "counting"
+        values = model.fit()
+        yield "fit"
+        mean, variance = model.predict(points)
+        return mean, (variance + values.noise).sqrt()
+
+    moments, times = _clocked(stages())
+    return {**times, "GiB beyond the data": peak_gib() - before, **_quality(targets, *moments)}
 
 
-def _picture(rows: list[Row], num_partitions: int, points: int) -> Any:
-    """Total seconds of what ran with the fewer partitions; nothing without matplotlib."""
-    if find_spec("matplotlib") is None:
-        print('[no sizes.png: matplotlib is missing, pip install "gpytorch_partition[plot]"]', file=sys.stderr)
-        return None
+def _picture(streamed: list[Row], num_partitions: int, num_points: int, rows: list[Row]) -> Any:
+    """Draw the total seconds of what ran with the fewer partitions."""
     ours: dict[str, list[tuple[int, float]]] = {}
     others: dict[str, list[tuple[int, float]]] = {}
-    for row in rows:
+    for row in [*streamed, *rows]:
         if "error" not in row and (row["m"] or 0) <= num_partitions:
             lines = ours if row["method"].startswith(("GP, ", STREAM)) else others
             name = f"{row['method']}, m = {row['m']}" if row["m"] else row["method"]
             lines.setdefault(name, []).append((row["N"], row["seconds, total"]))
-    return totals(ours, others, f"Time to train and to predict {points:,} points, 10 columns")
+    return totals(ours, others, f"Time to train and to predict {num_points:,} points, 10 columns")

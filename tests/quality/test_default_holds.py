@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.datasets import table_sets
 from benchmarks.honest import FIGURES, MANY_ROWS, OWN, QUANTILES, scores
 from benchmarks.report import Options
-from benchmarks.table_sets import table_sets
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data" / "tables"
 FOLDER = Path(os.environ.get("GPYTORCH_PARTITION_TABLES") or BESIDE)
