@@ -23,18 +23,16 @@ from threadpoolctl import threadpool_limits
 from .botorch_optimizers import botorch_optimizers
 from .categories_as_sets import categories
 from .cluster_effects import cluster_space
-from .clusterings import clustering_maps, clusterings, semi_supervised
+from .clusterings import clustering_scores, clusterings, semi_supervised
 from .dask_shards import dask_shards
 from .datasets import MOST_SMALL
-from .default_costs import default_cost, default_rows
+from .estimator_costs import default_cost, default_rows, machines, several_targets
 from .evidence import evidence
 from .given_groups import groups, memberships
 from .gp_classification import gp_classification
 from .honest import FIGURES, honest
-from .intervals import fitted_ensembles, function_intervals, noise_at_bound, outliers
+from .intervals import fitted_ensembles, function_intervals, noise_at_bound
 from .kernels_and_ensembles import kernels_and_ensembles
-from .machines import machines
-from .many_targets import several_targets
 from .mondrian_classification import mondrian_classification
 from .mondrian_figures import mondrian_figures
 from .out_of_core import out_of_core
@@ -47,10 +45,10 @@ from .sums_and_members import diagnosis, weights_by_folds
 
 FUNCTIONS = (
     *(product, scaling, labelling, training, one_pass, whole_jobs, multitask, preconditioners, cluster_space),
-    *(groups, memberships, clusterings, clustering_maps, semi_supervised, diagnosis, weights_by_folds),
+    *(groups, memberships, clusterings, clustering_scores, semi_supervised, diagnosis, weights_by_folds),
     *(evidence, honest, default_cost, default_rows, sizes, out_of_core, dask_shards),
     *(papers, mondrian_figures, mondrian_classification, kernels_and_ensembles, machines, gp_classification),
-    *(outliers, noise_at_bound, function_intervals, fitted_ensembles, categories, several_targets),
+    *(noise_at_bound, function_intervals, fitted_ensembles, categories, several_targets),
     botorch_optimizers,
 )
 BENCHMARKS: dict[str, Callable[[Options], Iterator[Table]]] = {function.__name__: function for function in FUNCTIONS}

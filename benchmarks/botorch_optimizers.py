@@ -15,7 +15,7 @@ from typing import Any
 
 from .clock import in_own_process
 from .plots import finish, panels, styles
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 PROBLEMS = ("Ackley", "LABS", "pressure vessel", "Rosenbrock", "Hartmann", "Levy", "Styblinski-Tang")
 RANDOM = "random search"
@@ -28,12 +28,11 @@ def botorch_optimizers(options: Options) -> Iterator[Table]:
         print('[no botorch_optimizers: pip install "gpytorch_partition[botorch]"]', file=sys.stderr)
         return
     (num_points, every), seeds = options.pick((20, 4), (1, 1)), range(options.pick(3, 1))
-    jobs = [{"problem": name, "seed": seed} for name in PROBLEMS for seed in seeds]
+    jobs = grid(problem=PROBLEMS, seed=seeds)
     title = f"Bayesian optimization, 10 random points and {num_points} more, or 40 seconds: regret and CPU seconds"
     runs = [{**job, "method": method} for job in jobs for method in METHODS]
-    for table in measured(options, "botorch_runs", title, runs, partial(in_own_process, _run, num_points, every)):
-        yield table
-    rows = [row for row in table.rows if "error" not in row]
+    rows = yield from measured(options, "botorch_runs", title, runs, partial(in_own_process, _run, num_points, every))
+    rows = [row for row in rows if "error" not in row]
     medians = [_summary(name, [row for row in rows if row["problem"] == name]) for name in PROBLEMS]
     draw = partial(_draw, rows, range(0, num_points + 1, every))
     yield Table("botorch_optimizers", f"{title}: medians of {len(seeds)} runs", medians, draw=draw)
@@ -64,7 +63,6 @@ def _summary(problem: str, rows: list[Row]) -> Row:
 
 
 def _draw(rows: list[Row], numbers: range) -> Any:
-    """Draw median regret over median seconds; random search takes none, so that its last regret is a line."""
     figure, drawn = panels(len(PROBLEMS) + 1, 3.0, 2.9, most=4)
     for panel, problem in zip(drawn, PROBLEMS):
         for method, look in styles(METHODS).items():

@@ -185,7 +185,6 @@ def _forest_model(problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> Sin
 
 
 def _matern_model(problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> SingleTaskGP:
-    """Return BoTorch's own: a Matern kernel with its priors, and where there are categories its mixed model."""
     num_columns = X.shape[-1]
     numbers = [column for column in range(num_columns) if column not in problem.categories]
     scaled = Normalize(num_columns, indices=numbers, bounds=problem.bounds)
@@ -196,7 +195,6 @@ def _matern_model(problem: MixedProblem, X: Tensor, Y: Tensor, seed: int) -> Sin
 
 
 def _lattice(problem: MixedProblem, column: int) -> Tensor:
-    """Return the values of a column: 21 of numbers."""
     values = {**problem.discrete, **problem.categories}.get(column)
     low, high = problem.bounds[:, column]
     return torch.linspace(low, high, 21).to(low) if values is None else torch.tensor(values).to(low)

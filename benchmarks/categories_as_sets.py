@@ -15,7 +15,7 @@ from gpytorch_partition.presets import Options as ModelOptions
 
 from .clock import timed
 from .datasets import read_arrays, scores
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 SMALL = ModelOptions(num_trees=10, num_slope_trees=5, num_boosted_trees=5, num_shallow_boosted_trees=5)
 Problem = tuple[pd.DataFrame, np.ndarray]  # a table whose categories are text, and targets
@@ -42,7 +42,7 @@ def categories(options: Options) -> Iterator[Table]:
         f"Tables with categories, {size} training rows, one random split. Sets: the table as it is; codes: categories "
         "as arbitrary numbers; one-hot: up to 20 columns each (of LightGBM, deviations by residuals of five folds)"
     )
-    jobs = [{"problem": name, "method": method} for name in problems for method in methods]
+    jobs = grid(problem=problems, method=methods)
     yield from measured(options, "categories", title, jobs, scored)
 
 
@@ -98,7 +98,6 @@ def _problems(options: Options, number: int) -> dict[str, Problem]:
 
 
 def _names(prefix: str, codes: np.ndarray) -> np.ndarray:
-    """Return text for codes, whose order says nothing."""
     order = np.random.RandomState(9).permutation(int(codes.max()) + 1)
     return np.array([f"{prefix} {order[code]}" for code in codes.astype(int)], dtype=object)
 

@@ -20,7 +20,7 @@ from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP, local_rows
 from .clock import cpu_timed
 from .datasets import friedman_chunk
 from .processes import model_of
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 M, NOISE, STEPS, PROBES = 50, 0.1, 40, 4
 FAST = "fast cluster"
@@ -33,13 +33,13 @@ def cluster_space(options: Options) -> Iterator[Table]:
     kernels = [FAST, *(f"forest, {size} rows a leaf or more" for size in leaves)]
     title = f"fit_exact_gp in cluster space against Lanczos among rows, N = {num_rows:,}, m = {M}, 10 columns"
     fits = partial(options.apart, _fits, num_rows)
-    yield from measured(options, "cluster_space", title, [{"kernel": kernel} for kernel in kernels], fits)
+    yield from measured(options, "cluster_space", title, grid(kernel=kernels), fits)
     title = f"log |K + {NOISE} I| by {STEPS} steps and {PROBES} probes, fast clusters, N = {num_rows:,}, m = {M}"
-    jobs = [{"vectors of": way} for way in ("rows", "clusters", "exact")]
+    jobs = grid(vectors_of=("rows", "clusters", "exact"))
     determinant = partial(options.apart, _determinant, num_rows)
     yield from measured(options, "cluster_space_determinant", title, jobs, determinant)
     title = f"{num_points:,} predictions by a ClusterSpaceGP and by a PartitionGP, N = {num_rows:,}, CPU seconds"
-    jobs = [{"kernel": kernel, "dtype": dtype} for kernel in kernels[:2] for dtype in ("float32", "float64")]
+    jobs = grid(kernel=kernels[:2], dtype=("float32", "float64"))
     predictions = partial(options.apart, _predictions, num_rows, num_points)
     yield from measured(options, "cluster_space_predictions", title, jobs, predictions)
 
@@ -64,11 +64,7 @@ def _fit(kernel: PartitionKernel, x: Tensor, y: Tensor, method: str) -> Row:
     model = model_of(x, y, kernel)
     model.covar_module(x).evaluate_kernel() @ y  # labels and sorted rows are common to both
     fit, seconds = cpu_timed(partial(fit_exact_gp, model, model.likelihood, method=method))
-    return {
-        "CPU seconds": seconds,
-        "log likelihood": fit.log_marginal_likelihood,
-        "standard error": fit.standard_error,
-    }
+    return {"CPU seconds": seconds, "log likelihood": fit.log_marginal_likelihood, "standard error": fit.standard_error}
 
 
 def _determinant(num_rows: int, way: str) -> Row:
@@ -91,7 +87,6 @@ def _determinant(num_rows: int, way: str) -> Row:
 
 
 def _predictions(num_rows: int, num_points: int, name: str, dtype: str) -> Row:
-    """Predict at the values of a feature space, which is the reference as well."""
     x, y = (values.to(getattr(torch, dtype)) for values in friedman_chunk(7, num_rows))
     points = friedman_chunk(-1, num_points)[0].to(x.dtype)
     kernel = _kernel(name, x, y)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, HDBSCAN, AgglomerativeClustering, Birch, KMeans, MiniBatchKMeans
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
@@ -19,8 +18,7 @@ from gpytorch_partition.partitions import PitmanYorMixture
 
 from .clock import cpu_timed, peak_gib
 from .datasets import friedman, means_of, read_data, scores, split_of
-from .plots import panels
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 M = 10
 COUNTS, RADII = {"n_clusters": (4, 64)}, (1.5, 3.5)
@@ -55,15 +53,11 @@ KEEPING = ("DBSCAN", "HDBSCAN", "agglomerative", "Pitman-Yor mixture")
 
 
 def clusterings(options: Options) -> Iterator[Table]:
-    """Measure each clusterer by number of rows; and one clustering of all rows, where that takes their square."""
+    """Measure each clusterer by number of rows."""
     sizes = options.pick((100_000, 1_000_000), (1_000,))
     title = f"{M} clusterings of 10 columns, on a random half of the columns (CPU seconds)"
-    jobs = [{"rows": size, "partitions": name} for size in sizes for name in (*SOURCES, FAST, ISOLATION)]
+    jobs = grid(rows=sizes, partitions=(*SOURCES, FAST, ISOLATION))
     yield from measured(options, "clusterings", title, jobs, partial(options.apart, _built))
-    sizes = options.pick((1_000, 3_000, 10_000), (300,))
-    title = "One clustering of all rows of 10 columns, and labels of as many (CPU seconds)"
-    jobs = [{"rows": size, "partitions": name} for name in KEEPING for size in sizes]
-    yield from measured(options, "clusterings_all_rows", title, jobs, partial(options.apart, _on_all_rows))
 
 
 def _built(num_rows: int, name: str) -> Row:
@@ -86,25 +80,15 @@ def _kernel(name: str, x: Tensor) -> PartitionKernel:
     return ClusteringKernel(x, clone(source.clusterer), M, random_state=0, **options)
 
 
-def _on_all_rows(num_rows: int, name: str) -> Row:
-    x, _ = friedman(num_rows)
-    options = {"param_distributions": SOURCES[name].drawn, "rows": num_rows, "random_state": 0}
-    kernel, building = cpu_timed(lambda: ClusteringKernel(x, clone(SOURCES[name].clusterer), 1, **options))
-    labelling = cpu_timed(lambda: kernel.cluster_ids(x))[1]
-    return {"building": building, "labelling": labelling, "peak GiB": peak_gib()}
-
-
-# Predictions, and maps of California.
+# Predictions.
 
 SETS = ("autompg", "housing", "concrete", "cpu", "california")
-# In standard deviations: of two columns clusters are small, of many columns distances are large.
-NARROW, WIDE = {"eps": (0.05, 0.5), "cut_distance": (0.05, 0.5)}, {"eps": (0.5, 3.0), "cut_distance": (0.5, 3.0)}
-SIZES = {"threshold": [0.1], "scale": [0.2]}
+WIDE = {"eps": (0.5, 3.0), "cut_distance": (0.5, 3.0)}  # in standard deviations
 PLACES = (ISOLATION, "fast cluster", *SOURCES)
 
 
-def clustering_maps(options: Options) -> Iterator[Table]:
-    """Score each kernel on sets, and draw how alike places are to two of them."""
+def clustering_scores(options: Options) -> Iterator[Table]:
+    """Score each kernel on sets."""
     most, m = options.pick(500, 100), options.pick(50, 3)
     names = SETS if options.data else ("diabetes",)
     splits = {name: split_of(read_data(options, name), 0, most) for name in names}
@@ -118,8 +102,8 @@ def clustering_maps(options: Options) -> Iterator[Table]:
         return row
 
     title = f"GPs of {m} clusterings of a random half of the columns, at most {most:,} training rows, one split each"
-    jobs = [{"kernel": kernel} for kernel in ("forest", *PLACES)]
-    yield from measured(options, "clustering_maps", title, jobs, scored, lambda rows: _maps(options, m))
+    jobs = grid(kernel=("forest", *PLACES))
+    yield from measured(options, "clustering_scores", title, jobs, scored)
 
 
 def _fitted_kernel(name: str, x: Tensor, y: Tensor | None, m: int) -> PartitionKernel:
@@ -128,40 +112,10 @@ def _fitted_kernel(name: str, x: Tensor, y: Tensor | None, m: int) -> PartitionK
     if name not in SOURCES:
         options = {} if name == "fast cluster" else {"num_centers": 16, "columns": "all"}
         return FastClusterKernel(x, m, random_state=0, **options)
-    source, is_map = SOURCES[name], x.shape[1] == 2
-    parameters = source.clusterer.get_params()
-    drawn = {key: values for key, values in SIZES.items() if is_map and key in parameters}
-    drawn |= {key: (NARROW if is_map else WIDE).get(key, values) for key, values in source.drawn.items()}
-    rows = min(300 if name in KEEPING else 1_000, len(x) // 2)
-    options = {"param_distributions": drawn, "rows": rows, "columns": None if is_map else 0.5}
+    source, rows = SOURCES[name], min(300 if name in KEEPING else 1_000, len(x) // 2)
+    drawn = {key: WIDE.get(key, values) for key, values in source.drawn.items()}
+    options = {"param_distributions": drawn, "rows": rows, "columns": 0.5}
     return ClusteringKernel(x, clone(source.clusterer), m, random_state=0, **options)
-
-
-def _maps(options: Options, m: int) -> Any:
-    """Draw how alike each place is to Los Angeles or Sacramento (or rows of diabetes to two of them)."""
-    data = read_data(options, "california" if options.data else "diabetes")
-    columns = slice(0, 2) if options.data else slice(2, 4)
-    X = data.X[np.random.default_rng(0).permutation(len(data.X))[:3_000], columns]
-    mean, scale = X.mean(0), X.std(0)
-    x = torch.from_numpy((X - mean) / scale)
-    places = np.array([[-118.25, 34.05], [-121.5, 38.6]]) if options.data else X[:2]
-    points = torch.from_numpy((places - mean) / scale)
-    figure, drawn = panels(1 + len(PLACES), 2.9, 2.5, most=4, sharex=True, sharey=True)
-    drawn[0].scatter(*X.T, s=2, color="#6E6E6E", lw=0)
-    for panel, name in zip(drawn, ["the places", *PLACES]):
-        panel.set_title(name, loc="left", fontsize=9)
-        panel.spines[["top", "right"]].set_visible(False)
-        if name != "the places":
-            alike = _fitted_kernel(name, x, None, m)(points, x).to_dense().amax(0)
-            order = alike.argsort()
-            dots = panel.scatter(*X[order].T, s=3, c=alike[order], cmap="viridis", vmin=0, vmax=1, lw=0)
-        panel.plot(*places.T, "+", color="#D55E00", ms=9, mew=1.6)
-    names = ("longitude, degrees", "latitude, degrees") if options.data else ("body mass index", "blood pressure")
-    figure.supxlabel(names[0], fontsize=10)
-    figure.supylabel(names[1], fontsize=10)
-    crosses = "Los Angeles and Sacramento" if options.data else "two rows"
-    figure.colorbar(dots, ax=drawn, shrink=0.5, label=f"similarity to the nearer cross ({crosses})")
-    return figure
 
 
 # Rows without targets.
@@ -185,21 +139,15 @@ def semi_supervised(options: Options) -> Iterator[Table]:
     splits, sizes = options.pick(8, 1), options.pick((30, 100), (30,))
     names = WITH_OTHERS if options.data else ("diabetes",)
     title = f"Few labels, with up to {UNLABELLED:,} unlabelled rows and without, standardized, means of {splits} splits"
-    jobs = [
-        {"data": name, "labelled": size, "kernel": kernel}
-        for name in names
-        for size in sizes
-        for kernel in options.pick(list(BUILDERS), list(BUILDERS)[:2])
-    ]
+    jobs = grid(data=names, labelled=sizes, kernel=options.pick(list(BUILDERS), list(BUILDERS)[:2]))
 
     def scored(name: str, size: int, kernel: str) -> Row:
         data = read_data(options, name)
         return _changes([_with_and_without(data, kernel, size, number) for number in range(splits)])
 
-    for table in measured(options, "semi_supervised", title, jobs, scored):
-        yield table
-    kernels = dict.fromkeys(row["kernel"] for row in table.rows)
-    rows = [_summary(kernel, [row for row in table.rows if row["kernel"] == kernel]) for kernel in kernels]
+    rows = yield from measured(options, "semi_supervised", title, jobs, scored)
+    kernels = dict.fromkeys(row["kernel"] for row in rows)
+    rows = [_summary(kernel, [row for row in rows if row["kernel"] == kernel]) for kernel in kernels]
     yield Table("semi_supervised_summary", "Whether unlabelled rows help: sets of so many, by kernel", rows)
 
 
@@ -216,7 +164,6 @@ def _with_and_without(data: Any, kernel: str, size: int, number: int) -> dict[st
 
 
 def _changes(rows: list[Row]) -> Row:
-    """Return means over splits, and standard errors of the changes (0 for a single split)."""
     row = means_of(rows)
     for score in ("RMSE", "NLPD"):
         changes = [each[f"{score} change"] for each in rows]
@@ -225,7 +172,6 @@ def _changes(rows: list[Row]) -> Row:
 
 
 def _summary(kernel: str, rows: list[Row]) -> Row:
-    """Count changes beyond two standard errors."""
     line: Row = {"kernel": kernel, "of": len(rows)}
     for name in ("RMSE", "NLPD"):
         changes = np.array([row[f"{name} change"] for row in rows])

@@ -22,7 +22,7 @@ from gpytorch_partition.models import ClusterSpaceGP, FeatureSpaceGP
 
 from .clock import held_gib, peak_gib, seconds, timed
 from .datasets import friedman_chunk
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 M, NUM_SHARDS, NUM_WORKERS = 50, 16, 2
 
@@ -35,10 +35,10 @@ def dask_shards(options: Options) -> Iterator[Table]:
     kernel = FastClusterKernel(friedman_chunk(-1, 10_000)[0], M, num_centers=64, random_state=0)
     many, size = options.pick(2_000_000, 4_000), options.pick(1_000_000, 4_000)
     title = f"Counting {many:,} x 10 rows in {NUM_SHARDS} shards, m = {M}, p = 3,200"
-    jobs = [{"workers": number} for number in (1, NUM_WORKERS)]
+    jobs = grid(workers=(1, NUM_WORKERS))
     yield from measured(options, "dask_counts", title, jobs, partial(_counted, kernel, many))
     yield Table("dask_messages", "The state of a shard's counts, p = 3,200", [_message(kernel)])
-    jobs = [{"shards": shards, "columns": columns} for shards in (NUM_WORKERS, NUM_SHARDS) for columns in (1, 4)]
+    jobs = grid(shards=(NUM_WORKERS, NUM_SHARDS), columns=(1, 4))
     title = f"Products of {size:,} rows in shards, two workers"
     yield from measured(options, "dask_products", title, jobs, partial(_products, kernel, size))
     title, jobs = f"The process of a forest on {size:,} x 10 rows, two workers", [{"N": size}]
@@ -60,7 +60,6 @@ def _workers(number: int) -> Iterator[Any]:
 
 
 def _held() -> tuple[float, float]:
-    """Return MiB and CPU seconds of a worker once the package is imported, as it is when this is called."""
     import gpytorch_partition.distributed  # noqa: F401
 
     return held_gib() * 2**10, process_time()
@@ -78,7 +77,6 @@ def _spent(client: Any, before: dict[str, tuple[float, float]]) -> Row:
 
 
 def _chunks(num_rows: int, number: int = NUM_SHARDS) -> list[Any]:
-    """Return rows that workers make."""
     import dask
 
     make = dask.delayed(friedman_chunk, pure=True)
@@ -103,7 +101,6 @@ def _message(kernel: PartitionKernel) -> Row:
 
 
 def _products(kernel: PartitionKernel, num_rows: int, number: int, columns: int) -> Row:
-    """Measure products on Dask, and the compute of the slower worker within the same product."""
     from gpytorch_partition.distributed import DaskRows
 
     effects = torch.randn(int(kernel.partition.cluster_counts.sum()), columns, dtype=torch.float64)
@@ -120,7 +117,6 @@ def _products(kernel: PartitionKernel, num_rows: int, number: int, columns: int)
 
 
 def _product(client: Any, call: Callable[[], Any]) -> tuple[float, float]:
-    """Return milliseconds of a call, and of the tasks of the worker that computed longest meanwhile."""
     from distributed import get_task_stream
 
     with get_task_stream(client) as stream:
@@ -137,7 +133,6 @@ def _nothing(shard: Any) -> torch.Tensor:
 
 
 def _forest(sample: int, num_rows: int) -> Row:
-    """Solve by conjugate gradients over shards, of far more clusters than can be counted."""
     from gpytorch_partition.distributed import DaskRows
 
     kernel = RandomForestKernel(*friedman_chunk(-1, sample), M, random_state=0)

@@ -59,13 +59,11 @@ def evidence(options: Options) -> Iterator[Table]:
         return {"N": len(found.y), **scores(found.test_y, *moments), "seconds": seconds}
 
     title = f"Predictions of standardized targets, at most {MOST_TEST_ROWS:,} test rows"
-    for table in measured(options, "evidence", title, jobs, scored):
-        yield table
-    yield from ranked(table.rows, DEFAULT, list(baselines))
+    rows = yield from measured(options, "evidence", title, jobs, scored)
+    yield from ranked(rows, DEFAULT, list(baselines))
 
 
 def _splits(options: Options) -> Iterator[tuple[str, int]]:
-    """Yield the first split of all sets, then the second: large sets have fewer."""
     names = ["diabetes", "friedman1"] if options.data is None else list(SETS)
     names = options.pick(names, names[:1])
     sizes = {name: len(read_data(options, name).y) for name in names}
@@ -75,7 +73,6 @@ def _splits(options: Options) -> Iterator[tuple[str, int]]:
 
 
 def _baselines(options: Options) -> dict[str, Predict]:
-    """Return what else there is; CatBoost where it is installed."""
     trees, most = options.pick(200, 5), options.pick(2_500, 50)
     boosting: dict[str, Predict] = {}
     if find_spec("catboost") and not options.is_smoke:
@@ -132,7 +129,6 @@ def ranked(rows: list[Row], own: str, others: list[str]) -> Iterator[Table]:
 
 
 def _means(rows: list[Row], methods: list[str]) -> Means:
-    """Average over the splits of a set that all methods with any figures there have done."""
     means: Means = {}
     done = [row for row in rows if isfinite(row.get("NLPD", inf)) and row["method"] in methods]
     for name in dict.fromkeys(row["data"] for row in done):
@@ -151,7 +147,6 @@ def _means(rows: list[Row], methods: list[str]) -> Means:
 
 
 def _ranks(means: Means, methods: list[str]) -> dict[str, float]:
-    """Average ranks by the density; what has no figure comes last, equals share their ranks."""
     per_set = [rankdata([found.get(method, {}).get("NLPD", inf) for method in methods]) for found in means.values()]
     return {method: float(fmean(column)) for method, column in zip(methods, zip(*per_set))}
 
@@ -176,7 +171,6 @@ def _summary(means: Means, method: str) -> Row:
 
 
 def _loss(rows: list[Row], own: str, variant: str) -> Row:
-    """Return how much larger the NLPD is on the sets and splits that both have done."""
     found = {
         method: {(row["data"], row["split"]): row["NLPD"] for row in rows if row["method"] == method and "NLPD" in row}
         for method in (own, variant)
@@ -200,7 +194,6 @@ def critical_difference(num_methods: int, num_sets: int) -> float:
 
 
 def _picture(means: Means, ranks: dict[str, float], own: str) -> Any:
-    """Draw mean ranks with the difference that is significant, and by how many nats the others are worse."""
     figure, (left, right) = panels(2, 5.2, 5.4)
     looks = styles([own, *(method for method in ranks if method != own)])
     order = sorted(ranks, key=lambda method: -ranks[method])

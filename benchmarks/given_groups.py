@@ -17,7 +17,7 @@ from gpytorch_partition.models import PartitionGP
 
 from .clock import held_gib, medians, peak_gib, timed
 from .datasets import read_arrays, scores
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 POINTS, VARIANCES = 1_000, 16
 LEVELS = 50, 10, 5  # regions, towns of a region, shops of a town
@@ -26,7 +26,7 @@ LEVELS = 50, 10, 5  # regions, towns of a region, shops of a town
 def groups(options: Options) -> Iterator[Table]:
     """Measure a product, a fit in one pass and predictions with a hierarchy of three levels."""
     title = "GroupKernel of 50 regions, 500 towns and 2,500 shops, nested (float64, seconds)"
-    jobs = [{"N": size} for size in options.pick([100_000, 1_000_000], [2_500])]
+    jobs = grid(N=options.pick([100_000, 1_000_000], [2_500]))
     yield from measured(options, "groups", title, jobs, partial(options.apart, _groups))
 
 
@@ -60,7 +60,6 @@ def _memberships(num_items: int, num_sets: int, members_only: bool) -> Row:
 
 
 def _items_in_sets(num_items: int, num_sets: int) -> csr_array:
-    """Return items in random sets, whose sizes fall as a power of their rank, as views of films do."""
     random = np.random.default_rng(0)
     shares = np.arange(1, num_sets + 1) ** -0.8
     counts = np.minimum(random.geometric(1 / 50, size=num_items), num_sets // 2)
@@ -70,7 +69,6 @@ def _items_in_sets(num_items: int, num_sets: int) -> csr_array:
 
 
 def _job(kernel: Kernel, x: Tensor, y: Tensor) -> Row:
-    """Return seconds of products, of a fit and of predictions, and the test error."""
     before, covariance = held_gib(), kernel(x).evaluate_kernel()
     values = torch.randn(len(x), 16, dtype=x.dtype, generator=torch.Generator().manual_seed(0))
     times = medians({c: partial(covariance.matmul, values[:, :c].contiguous()) for c in (1, 16)}, 3)
@@ -92,7 +90,6 @@ def _job(kernel: Kernel, x: Tensor, y: Tensor) -> Row:
 
 
 def _words(options: Options) -> list[Row]:
-    """Predict spam by which of 54 words and characters a mail has: each splits the mails in two."""
     X, targets = read_arrays(options.data / "spambase.npz")
     rows = np.random.default_rng(0).permutation(len(targets))[:1_500]
     has, y = X[rows, :54] > 0, (targets[rows] - targets[rows].mean()) / targets[rows].std()
@@ -108,7 +105,6 @@ def _words(options: Options) -> list[Row]:
 
 
 def _predicted(kernel: Kernel, x: Tensor, y: Tensor) -> Row:
-    """Return the scores of the first third of the rows."""
     number = len(y) // 3
     model = PartitionGP(x[number:], y[number:], GaussianLikelihood(), kernel)
     model.covar_module = ScaleKernel(kernel).double()

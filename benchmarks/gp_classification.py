@@ -17,7 +17,7 @@ from gpytorch_partition.estimators import PartitionGPClassifier
 
 from .clock import cpu_timed
 from .datasets import means_of, read_arrays
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 BINS = 15  # of the calibration error, with as many rows in each
 # Sets in the user's folder, with the number of classes that a target of numbers is cut into (0 for classes).
@@ -44,13 +44,12 @@ def gp_classification(options: Options) -> Iterator[Table]:
         f"Probabilities of classes, up to {most_training:,} training rows, all classifiers at their defaults: scores "
         f"of up to {most_test:,} test rows, and CPU seconds of training and prediction"
     )
-    jobs = [{"set": name, "classifier": contender} for name in sets for contender in contenders]
-    for table in measured(options, "gp_classification", title, jobs, scored):
-        yield table
-    best = {name: min(row["log loss"] for row in table.rows if row["set"] == name) for name in sets}
+    jobs = grid(set=sets, classifier=contenders)
+    rows = yield from measured(options, "gp_classification", title, jobs, scored)
+    best = {name: min(row["log loss"] for row in rows if row["set"] == name) for name in sets}
     means = []
     for contender in contenders:
-        own = [row for row in table.rows if row["classifier"] == contender]
+        own = [row for row in rows if row["classifier"] == contender]
         first = sum(row["log loss"] == best[row["set"]] for row in own)
         averages = means_of([{score: row[score] for score in SCORES} for row in own])
         means.append({"classifier": contender, **averages, "sets with the least log loss": first})
@@ -97,7 +96,6 @@ def _sets(options: Options) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def _scores(probabilities: np.ndarray, numbers: np.ndarray) -> Row:
-    """Return mean log loss, error, and expected calibration error of the class predicted."""
     own = np.clip(probabilities[np.arange(len(numbers)), numbers], 1e-15, 1)
     sure, is_right = probabilities.max(1), probabilities.argmax(1) == numbers
     bins = np.array_split(np.argsort(sure, kind="stable"), BINS)

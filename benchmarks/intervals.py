@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,60 +20,14 @@ from torch import Tensor
 
 from gpytorch_partition import FastClusterKernel, RandomForestKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
-from gpytorch_partition.likelihoods import student_t_noise
 from gpytorch_partition.presets import Options as ModelOptions
 
 from .clock import timed
-from .datasets import HALF, Split, means_of, read_data, scores, split_at, split_of
-from .report import Options, Row, Table, measured
+from .datasets import HALF, Split, means_of, read_data, scores, split_at
+from .report import Options, Row, Table, grid, measured
 
 FRIEDMAN = {"friedman1": make_friedman1, "friedman2": make_friedman2, "friedman3": make_friedman3}
 FEW_TREES = ModelOptions(num_trees=3, num_slope_trees=3, num_boosted_trees=3, num_shallow_boosted_trees=3)
-
-
-def outliers(options: Options) -> Iterator[Table]:
-    """Compare Gaussian noise and Student-t noise by folds, with and without outliers among 300 training rows."""
-    usual = options.pick(ModelOptions(), FEW_TREES)
-    others = ["autompg", "housing", "yacht", "energy"] if options.data else ["diabetes"]
-    settings = {"Gaussian": replace(usual, least_tail_gain=1e9), "by folds": usual}
-
-    def scored(name: str, number: int, share: float, noise: str) -> Row:
-        split = _with_outliers(_three_hundred(options, name, number), share)
-        model = PartitionGPRegressor(random_state=0, options=settings[noise])
-        _, seconds = timed(lambda: model.fit(split.x, split.y))
-        found, tails = model.judge(split.test_x, split.test_y), student_t_noise(model.likelihood_)
-        return {
-            "taken": "Gaussian" if tails is None else f"Student-t, {float(tails.df):g}",
-            "RMSE": float(np.sqrt(np.mean((found.mean - split.test_y) ** 2))),
-            "NLPD": -float(found.log_density.mean()),
-            "coverage of 90 % (%)": 100 * float(found.coverage(0.9)),
-            "seconds": seconds,
-        }
-
-    jobs = [
-        {"set": name, "split": number, "share of outliers": share, "noise": noise}
-        for name in options.pick([*FRIEDMAN, *others], ["friedman1"])
-        for number in range(options.pick(3, 1))
-        for share in (0.0, 0.05)
-        for noise in settings
-    ]
-    title = "Outliers among training targets, moved by three to seven deviations: Gaussian noise, or Student-t by folds"
-    yield from measured(options, "outliers", title, jobs, scored)
-
-
-def _three_hundred(options: Options, name: str, number: int) -> Split:
-    most = options.pick(300, 40)
-    if name not in FRIEDMAN:
-        return split_of(read_data(options, name), number, most)
-    x, y = FRIEDMAN[name](most + 500, noise=0.0, random_state=number)
-    y = (y - y.mean()) / y.std() + 0.25 * np.random.RandomState(number).randn(len(y))
-    return Split(x[:most], y[:most], x[most:], y[most:])
-
-
-def _with_outliers(split: Split, share: float) -> Split:
-    random = np.random.RandomState(0)
-    sizes = random.choice([-1, 1], len(split.y)) * random.uniform(3, 7, len(split.y))
-    return split._replace(y=split.y + np.where(random.rand(len(split.y)) < share, sizes, 0.0) * split.y.std())
 
 
 def noise_at_bound(options: Options) -> Iterator[Table]:
@@ -277,12 +230,11 @@ def fitted_ensembles(options: Options) -> Iterator[Table]:
         "PartitionGPRegressor(kernel=ensemble), ensembles with default settings: RMSE in standard deviations of the "
         "training targets, and how many intervals hold; last of the same kernel by marginal likelihood"
     )
-    jobs = [{"set": name, "ensemble": kind} for name in names for kind in kinds]
+    jobs = grid(set=names, ensemble=kinds)
     yield from measured(options, "fitted_ensembles", title, jobs, scored)
 
 
 def _quarter(options: Options, name: str, seed: int) -> Split:
-    """Hold out a quarter of the rows."""
     data = read_data(options, name)
     order = np.random.RandomState(seed).permutation(len(data.y))[: options.pick(2_666, 120)]
     size = len(order) // 4

@@ -36,7 +36,7 @@ from .clock import timed
 from .datasets import classes
 from .plots import COLORS, finish, panels, styles
 from .rare_rankings import by_parameters, clumps, rankings
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 GAUSSIAN, PLAIN, CENTRED = "Gaussian, h = 1", "as it is", "centred"
 BEST = {"votes": "best", "n_generations": 6, "population_size": 10}  # the tutorial's
@@ -83,7 +83,6 @@ def _round_data(options: Options) -> Iterator[Table]:
 
 
 def _first_three(x: np.ndarray, seed: int) -> dict[tuple[str, str], np.ndarray]:
-    """Return the first three components of kernels, `N x 3`, of matrices as they are and centred."""
     rows = torch.from_numpy(x)
     found = {
         (GAUSSIAN, PLAIN): np.linalg.eigh(rbf_kernel(x, gamma=1.0))[1][:, :-4:-1],
@@ -101,7 +100,6 @@ def _first_three(x: np.ndarray, seed: int) -> dict[tuple[str, str], np.ndarray]:
 
 
 def _draw_components(x: np.ndarray, scores: dict[tuple[str, str], np.ndarray]) -> Any:
-    """Draw the rows, and their first two components by each kernel, colored by the distance from the origin."""
     figure, drawn = panels(1 + len(scores), 3.2, 3.4, most=4)
     named = {"original data": x} | {", ".join(name): values for name, values in scores.items()}
     for panel, (name, values) in zip(drawn, named.items()):
@@ -130,9 +128,9 @@ def _sensitivity(options: Options) -> Iterator[Table]:
     grids = {learner: 100 * errors(*parts, down, across) for learner, (errors, _, down, _, across) in maps.items()}
     rows = [
         {"learner": learner, "first": f"{maps[learner][1]} = {maps[learner][2][i]:g}"}
-        | {"second": f"{maps[learner][3]} = {maps[learner][4][j]:g}", "test error (%)": float(grid[i, j])}
-        for learner, grid in grids.items()
-        for i, j in np.ndindex(*grid.shape)
+        | {"second": f"{maps[learner][3]} = {maps[learner][4][j]:g}", "test error (%)": float(errors[i, j])}
+        for learner, errors in grids.items()
+        for i, j in np.ndindex(*errors.shape)
     ]
     title = f"Figure 3 of Zhu 2008: test errors in percent on {name}, {num_train:,} random training rows, as there"
     yield Table("kernels_and_ensembles_figure_3", title, rows, draw=partial(_draw_maps, grids, maps, name))
@@ -145,7 +143,6 @@ def _svm_errors(x: Any, y: Any, test_x: Any, test_y: Any, costs: list[float], wi
 
 
 def _forest_errors(x: Any, y: Any, test_x: Any, test_y: Any, trees: list[int], sizes: list[int]) -> np.ndarray:
-    """Return shares of errors: the first trees of one forest are a smaller forest."""
     columns = []
     for size in sizes:
         forest = RandomForestClassifier(max(trees), max_features=size, random_state=0).fit(x, y)
@@ -155,7 +152,6 @@ def _forest_errors(x: Any, y: Any, test_x: Any, test_y: Any, trees: list[int], s
 
 
 def _boosting_errors(x: Any, y: Any, test_x: Any, test_y: Any, trees: list[int], depths: list[int]) -> np.ndarray:
-    """Return shares of errors; boosting may end early, where a tree has no error."""
     columns = []
     for depth in depths:
         tree = DecisionTreeClassifier(max_depth=depth, random_state=0)
@@ -169,11 +165,12 @@ def _draw_maps(grids: dict[str, np.ndarray], maps: dict[str, tuple], name: str) 
     from matplotlib.colors import LogNorm
 
     figure, drawn = panels(len(grids), 4.6, 4.8)
-    low, high = min(grid.min() for grid in grids.values()), max(grid.max() for grid in grids.values())
-    for panel, (learner, grid) in zip(drawn, grids.items()):
+    values = np.concatenate([errors.ravel() for errors in grids.values()])
+    low, high = values.min(), values.max()
+    for panel, (learner, errors) in zip(drawn, grids.items()):
         _, down, down_values, across, across_values = maps[learner]
-        image = panel.imshow(grid, cmap="viridis_r", norm=LogNorm(low, high), aspect="auto", origin="lower")
-        for (i, j), value in np.ndenumerate(grid):
+        image = panel.imshow(errors, cmap="viridis_r", norm=LogNorm(low, high), aspect="auto", origin="lower")
+        for (i, j), value in np.ndenumerate(errors):
             color = "white" if np.log(value / low) > 0.5 * np.log(high / low) else "black"
             panel.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize=7, color=color)
         panel.set_xticks(range(len(across_values)), [f"{value:g}" for value in across_values], rotation=45)
@@ -241,7 +238,6 @@ def _gap(seed: int) -> Row:
 
 
 def _draw_criterion() -> Any:
-    """Draw the AIC of every subset over its size, marked by how many true columns it has."""
     X, y, _ = _toy(SHOWN)
     values, sizes, num_true = LinearCriterion(X, y, "aic")(SUBSETS), SUBSETS.sum(1), SUBSETS[:, TRUE].sum(1)
     figure, (panel,) = panels(1, 4.4, 8.2)
@@ -256,7 +252,6 @@ def _draw_criterion() -> Any:
 
 
 def _universes(options: Options) -> Iterator[Table]:
-    """Count votes by the number of universes."""
     numbers = options.pick((1, 10, 100), (1, 2))
     X, y, _ = _toy(SHOWN)
     kinds: dict[str, Row] = {"the tutorial's: best subsets, 6 generations": BEST, "this package's defaults": {}}
@@ -300,7 +295,6 @@ SELECTIONS: dict[str, Callable[[np.ndarray, np.ndarray, int], np.ndarray]] = {
 
 
 def _selections(options: Options) -> Iterator[Table]:
-    """Count how often each selection has the true columns and no others."""
     draws = options.pick(60, 2)
     problems: dict[str, tuple[Callable[[int], Problem], int]] = {
         "toy (50 x 10)": (_toy, draws),
@@ -319,7 +313,7 @@ def _selections(options: Options) -> Iterator[Table]:
             "missed columns, mean": float(np.mean([(true & ~own).sum() for own, true in found])),
         }
 
-    jobs = [{"problem": problem, "selection": selection} for problem in problems for selection in SELECTIONS]
+    jobs = grid(problem=problems, selection=SELECTIONS)
     title = "Selections of columns with a known truth (section 4.3.4 of Zhu 2008)"
     yield from measured(options, "kernels_and_ensembles_selection", title, jobs, counted, _draw_rates)
 
@@ -352,4 +346,4 @@ def _speed(options: Options) -> Iterator[Table]:
 
     names = ("LAGORanker, spherical", "LAGORanker, elliptical", *(each.__name__ for each in selectors))
     title = f"LAGO (6 columns, 3 of 10,000 rows are rare) and selectors of columns (of 20): {num_rows:,} rows"
-    yield from measured(options, "kernels_and_ensembles_speed", title, [{"what": name} for name in names], taken)
+    yield from measured(options, "kernels_and_ensembles_speed", title, grid(what=names), taken)

@@ -16,7 +16,7 @@ from gpytorch_partition.estimators import MondrianClassifier
 from .clock import timed
 from .datasets import classes
 from .plots import COLORS, finish, panels
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 RANKED = "Mondrian, logistic, ranks"
 Split = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # training rows and classes, test rows and classes
@@ -40,13 +40,12 @@ def mondrian_classification(options: Options) -> Iterator[Table]:
         numbers = options.pick(8, 2)
         return _draw(models, {name: _arriving(splits[name], models[name], own, numbers) for name in names})
 
-    jobs = [{"set": name, "classifier": classifier} for name in names for classifier in _models(own)]
+    jobs = grid(set=names, classifier=_models(own))
     title = "Errors of classifiers in %; the Mondrian classifier's width is chosen by error"
     yield from measured(options, "mondrian_classification", title, jobs, scored, draw)
 
 
 def _split(options: Options, name: str, ranks: bool = True) -> Split:
-    """Return seven tenths of a set and the rest; columns as ranks."""
     X, y, _ = classes(options, name)
     X, y = (values[: options.pick(None, 200)] for values in (X, y))
     number = 7 * len(y) // 10
@@ -66,7 +65,6 @@ def _models(own: Row) -> dict[str, Any]:
 
 
 def _arriving(split: Split, chosen: Any, own: Row, number: int) -> list[tuple[int, float, float]]:
-    """Return numbers of rows, and test errors in % after a pass over each batch and after fitting anew."""
     X, y, test_X, test_y = split
     own = {**own, "lifetime": chosen.lifetime_}
     model, errors = MondrianClassifier(**own), []

@@ -24,7 +24,7 @@ from gpytorch_partition.models import cluster_features
 from .clock import timed
 from .laplace_features import Features, FourierFeatures, laplace_kernel, ridge
 from .plots import COLORS, GRAY, finish, panels, styles
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 DELTA = 1e-4  # the ridge constant of all the paper's experiments: |y - F w|^2 + DELTA |w|^2
 EPOCHS = 5  # passes over the rows where weights are found by stochastic gradient descent
@@ -94,7 +94,6 @@ def _cpu(options: Options) -> Problem:
 
 
 def _laplace_process(num_rows: int, seed: int) -> list[Rows]:
-    """Draw training, validation and test rows of one process in the unit square, with noise of variance DELTA."""
     random = np.random.RandomState(seed)
     x = random.uniform(size=(3 * num_rows, 2))
     y = np.linalg.cholesky(_noisy(x, TRUE_LIFETIME)) @ random.standard_normal(len(x))
@@ -155,7 +154,7 @@ def _by_number(
     options: Options, name: str, title: str, error: Callable[..., float], draws: int, exact: float | None = None
 ) -> Iterator[Table]:
     numbers = options.pick([1, 2, 3, 5, 7, 10, 15, 20, 30, 40, 50], [1, 3])
-    jobs = [{"features": method, "M": number} for method in (MONDRIAN, BINNING, FOURIER) for number in numbers]
+    jobs = grid(features=(MONDRIAN, BINNING, FOURIER), M=numbers)
 
     def repeated(method: str, number: int) -> Row:
         errors = [error(method, number, seed) for seed in range(draws)]
@@ -217,7 +216,7 @@ def _recovery(options: Options) -> Iterator[Table]:
         }
 
     title = f"Figure 7: a lifetime of {TRUE_LIFETIME:g} recovered, {num_rows:,} rows in 2 columns, {num_trees} trees"
-    jobs = [{"draw": seed} for seed in range(options.pick(5, 1))]
+    jobs = grid(draw=range(options.pick(5, 1)))
     draw = lambda rows: _draw_recovery(lifetimes, *sweeps[0])  # noqa: E731
     yield from measured(options, "mondrian_figure_7", title, jobs, recovered, draw)
 
@@ -269,19 +268,17 @@ def _by_trees(options: Options) -> Iterator[Table]:
         }
 
     title = f"Figure 7 by the number of trees, {num_rows:,} rows in 2 columns, true lifetime {TRUE_LIFETIME:g}"
-    jobs = [{"trees": number} for number in options.pick((20, 50, 100, 200), (5, 10))]
+    jobs = grid(trees=options.pick((20, 50, 100, 200), (5, 10)))
     draw = partial(_draw_trees, lines, lifetimes)
     yield from measured(options, "mondrian_figure_7_trees", title, jobs, grown, draw)
 
 
 def _laplace_likelihood(rows: Rows, lifetime: float) -> float:
-    """Return the log density of the targets under the exact kernel, but for a constant."""
     root = np.linalg.cholesky(_noisy(rows.x, lifetime))
     return -0.5 * float(np.square(np.linalg.solve(root, rows.y)).sum()) - float(np.log(root.diagonal()).sum())
 
 
 def _draw_trees(lines: dict[int, dict[str, np.ndarray]], lifetimes: np.ndarray, rows: list[Row]) -> Any:
-    """Draw lifetimes found over numbers of trees, and the errors on the way, with a ring at one cell per row."""
     figure, (found, errors) = panels(2, 4.4, 5.2)
     found.axhline(TRUE_LIFETIME, color=GRAY, lw=1.2, ls="--", label=f"true lifetime {TRUE_LIFETIME:g}")
     ways = {"lifetime by likelihood": "true noise", "by likelihood, most likely noise": "most likely noise"}
@@ -330,7 +327,6 @@ def _search(options: Options) -> Iterator[Table]:
 
 
 def _mondrian_exact(train: Rows, validation: Rows, mean: float, number: int, lifetimes: np.ndarray) -> list[Trial]:
-    """Sweep up to longer and longer lifetimes, each time from the beginning."""
     trials = []
     for stop in range(len(lifetimes), 0, -4)[::-1]:
         start, tried = perf_counter(), lifetimes[:stop]
@@ -342,7 +338,6 @@ def _mondrian_exact(train: Rows, validation: Rows, mean: float, number: int, lif
 
 
 def _descent(num_rows: int) -> dict[str, Any]:
-    """Return parameters of gradient descent on the objective of ridge regression, whose loss is divided by the rows."""
     return {"alpha": DELTA / num_rows, "eta0": 0.5, "max_iter": EPOCHS, "tol": None, "random_state": 0}
 
 
@@ -372,7 +367,6 @@ def _mondrian_descent(train: Rows, validation: Rows, mean: float, number: int, l
 def _rebuilt(
     method: str, learner: str, train: Rows, validation: Rows, mean: float, number: int, lifetime: float
 ) -> float:
-    """Return the validation error of a lifetime, whose features are drawn and fitted anew."""
     features, points = features_of(method, train.x, validation.x, number, lifetime, 0)
     if learner == "exact":
         predicted = points @ ridge(features, train.y, DELTA)
@@ -406,7 +400,6 @@ def _next_lifetime(errors: dict[float, float]) -> float:
 
 
 def _draw_searches(trials: dict[tuple[str, str], list[Trial]]) -> Any:
-    """Draw the least validation error so far over seconds: a panel for each way to find weights."""
     figure, drawn = panels(2, 4.4, 4.8, sharey=True)
     for panel, (learner, words) in zip(drawn, {"exact": "exact weights", "descent": "gradient descent"}.items()):
         for method, look in LOOKS.items():
@@ -435,14 +428,12 @@ def _against_forest(options: Options) -> Iterator[Table]:
         return row
 
     title = f"Figure 9: errors in % on {problem.name}, {num_trees} trees, by lifetime"
-    jobs = [{"lifetime": lifetime} for lifetime in lifetimes]
-    for table in measured(options, "mondrian_figure_9", title, jobs, compared, _draw_against_forest):
-        yield table
-    yield _weights(whole.cut(min(table.rows, key=lambda row: row["test error of the kernel (%)"])["lifetime"]), problem)
+    jobs = grid(lifetime=lifetimes)
+    rows = yield from measured(options, "mondrian_figure_9", title, jobs, compared, _draw_against_forest)
+    yield _weights(whole.cut(min(rows, key=lambda row: row["test error of the kernel (%)"])["lifetime"]), problem)
 
 
 def _fits(kernel: MondrianKernel, problem: Problem) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return predictions of training and test rows, and weights of cells, of which a prediction is the mean."""
     x, points = problem.train.points, problem.test.points
     features = cluster_features(kernel, x, x)  # all weights jointly: equation 3
     weights = ridge(features, problem.train.y, DELTA)
@@ -463,7 +454,6 @@ def _draw_against_forest(rows: list[Row]) -> Any:
 
 
 def _weights(kernel: MondrianKernel, problem: Problem) -> Table:
-    """Compare weights of cells where the kernel is best; the paper's are those of stochastic gradient descent."""
     train, fits, scale = problem.train, _fits(kernel, problem), problem.train.y.std()
     learner = SGDRegressor(**_descent(len(train.y)))
     learner.fit(cluster_features(kernel, train.points, train.points), train.y / scale)

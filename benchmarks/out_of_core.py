@@ -14,7 +14,7 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 
 from .clock import cpu_timed, peak_gib, timed
 from .datasets import friedman_chunk
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 FILE_ROWS, PARQUET = 500_000, "parquet folder"
 
@@ -31,7 +31,7 @@ def out_of_core(options: Options) -> Iterator[Table]:
     jobs = [{"rows from": kind} for kind in (PARQUET, "memory maps") if kind != PARQUET or find_spec("pyarrow")]
     yield from measured(options, "out_of_core", f"fit_chunks on {num_rows:,} rows of 10 columns", jobs, fitted)
     kernels = ("auto", "forest", "fast_cluster")
-    jobs = [{"fit": fit, "kernel": kernel} for fit in ("fit_chunks", "fit") for kernel in kernels]
+    jobs = grid(fit=("fit_chunks", "fit"), kernel=kernels)
     compared = partial(options.apart, _compared, few, options.pick(600.0, 3.0))
     title = f"The same {few:,} rows, in chunks and in memory"
     yield from measured(options, "out_of_core_quality", title, jobs, compared)
@@ -82,7 +82,6 @@ def _compared(num_rows: int, budget: float, fit: str, kernel: str) -> Row:
 
 
 def _quality(model: PartitionGPRegressor, named: bool = False) -> Row:
-    """Judge new rows; the noise has a standard deviation of 0.2, so that the best mean NLPD is -.19."""
     x, y = _chunk(-1, 10_000)
     found = model.judge({f"x{column}": x[:, column] for column in range(x.shape[1])} if named else x, y)
     error = float(np.sqrt(np.mean((y - found.mean) ** 2)))

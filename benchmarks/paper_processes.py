@@ -108,7 +108,6 @@ def smooth_gp(
 
 
 def _shake(model: ExactGP, generator: torch.Generator) -> None:
-    """Multiply every positive hyperparameter by a log normal number."""
     for _, parameter, constraint in model.named_parameters_and_constraints():
         if constraint is not None and parameter.requires_grad:
             factor = torch.randn(parameter.shape, generator=generator, dtype=torch.float64).exp()
@@ -116,7 +115,6 @@ def _shake(model: ExactGP, generator: torch.Generator) -> None:
 
 
 def _climbed(model: ExactGP, steps: int) -> tuple[float, dict[str, Tensor]]:
-    """Return the likelihood that so many steps of L-BFGS reach, and where."""
     try:
         found = maximize_marginal_likelihood(model, model.likelihood, max_iterations=steps).log_marginal_likelihood
     except (FloatingPointError, NanError, NotPSDError):

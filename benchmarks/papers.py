@@ -21,30 +21,13 @@ from sklearn.neighbors import KNeighborsRegressor
 from gpytorch_partition import settings
 from gpytorch_partition.estimators import PartitionKernelPCA
 
+from . import paper_processes as gps
 from .clock import cpu_timed, growth, timed
 from .datasets import Split, friedman, means_of, read_data, split_of
-from .paper_processes import (
-    ALONE,
-    CLUSTERS,
-    COVERAGE,
-    ERROR,
-    JOINT,
-    KERNELS,
-    LOOKS,
-    NUM_PARTITIONS,
-    OURS,
-    PRINTED,
-    STANDARD,
-    Build,
-    methods,
-    partition_gp,
-    partition_model,
-    predicted,
-)
 from .plots import finish, panels, totals
 from .preconditioned_solves import equation_9
 from .processes import paper_forest
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 SETS = ("machine", "bodyfat", "yacht", "autompg", "housing", "concrete")
 
@@ -62,11 +45,11 @@ _LAG, _NOISE = 0.1, 0.15
 
 
 def _posterior(options: Options) -> Iterator[Table]:
-    m, num_points = options.pick(NUM_PARTITIONS, 10), options.pick(20_001, 201)
-    (x, y), grid, found = _toy(), np.linspace(-0.1, 1.1, num_points), {}
+    m, num_points = options.pick(gps.NUM_PARTITIONS, 10), options.pick(20_001, 201)
+    (x, y), line, found = _toy(), np.linspace(-0.1, 1.1, num_points), {}
 
     def on_a_line(method: str) -> Row:
-        mean, std, lagged, noise = _on_grid(KERNELS[method], x, y, grid, m)
+        mean, std, lagged, noise = _on_grid(gps.KERNELS[method], x, y, line, m)
         found[method] = mean, std
         return {
             "values that the mean takes": len(np.unique(mean.round(9))),
@@ -77,8 +60,8 @@ def _posterior(options: Options) -> Iterator[Table]:
         }
 
     title = f"Figure 1: posterior of {len(x)} rows on a line, {m} partitions, {num_points:,} points"
-    jobs = [{"kernel": method} for method in KERNELS]
-    draw = lambda rows: _draw_posteriors(x, y, grid, found)  # noqa: E731
+    jobs = grid(kernel=gps.KERNELS)
+    draw = lambda rows: _draw_posteriors(x, y, line, found)  # noqa: E731
     yield from measured(options, "paper_figure_1", title, jobs, on_a_line, draw)
 
 
@@ -89,26 +72,24 @@ def _toy() -> tuple[np.ndarray, np.ndarray]:
     return x, np.sin(9 * x) + (x > 0.35) + _NOISE * random.standard_normal(len(x))
 
 
-def _on_grid(build: Build, x: np.ndarray, y: np.ndarray, grid: np.ndarray, m: int) -> tuple[Any, ...]:
-    """Return means and deviations on the grid, prior correlations of points that are a lag apart, and the noise."""
-    points = torch.from_numpy(grid)[:, None]
-    model = partition_model(torch.from_numpy(x)[:, None], torch.from_numpy(y), build, m)
-    kernel, inside = model.covar_module.base_kernel, points[(grid >= 0) & (grid <= 1 - _LAG)]
+def _on_grid(build: gps.Build, x: np.ndarray, y: np.ndarray, line: np.ndarray, m: int) -> tuple[Any, ...]:
+    points = torch.from_numpy(line)[:, None]
+    model = gps.partition_model(torch.from_numpy(x)[:, None], torch.from_numpy(y), build, m)
+    kernel, inside = model.covar_module.base_kernel, points[(line >= 0) & (line <= 1 - _LAG)]
     with torch.no_grad(), settings.iterative():
         function = model(points)
         lagged = torch.cat([kernel(some, some + _LAG).diagonal(dim1=-1, dim2=-2) for some in inside.split(500)])
         return function.mean.numpy(), function.stddev.numpy(), lagged.numpy(), model.likelihood.noise.sqrt().item()
 
 
-def _draw_posteriors(x: np.ndarray, y: np.ndarray, grid: np.ndarray, found: dict[str, Any]) -> Any:
-    """Draw means and 95 % bands of the function, and below them their standard deviations."""
+def _draw_posteriors(x: np.ndarray, y: np.ndarray, line: np.ndarray, found: dict[str, Any]) -> Any:
     figure, drawn = panels(2 * len(found), 2.8, 4.1, most=len(found), sharex=True, sharey="row")
     for upper, lower, (method, (mean, std)) in zip(drawn, drawn[len(found) :], found.items()):
-        color = LOOKS[method]["color"]
-        upper.fill_between(grid, mean - 2 * std, mean + 2 * std, color=color, alpha=0.25, lw=0, step="mid")
-        upper.plot(grid, mean, color=color, lw=1.3, drawstyle="steps-mid", label="mean and 95 % band")
+        color = gps.LOOKS[method]["color"]
+        upper.fill_between(line, mean - 2 * std, mean + 2 * std, color=color, alpha=0.25, lw=0, step="mid")
+        upper.plot(line, mean, color=color, lw=1.3, drawstyle="steps-mid", label="mean and 95 % band")
         upper.plot(x, y, "o", color="black", ms=3.2, label="data")
-        lower.plot(grid, std, color=color, lw=1.1, drawstyle="steps-mid")
+        lower.plot(line, std, color=color, lw=1.1, drawstyle="steps-mid")
         finish(upper, method)
         finish(lower, "standard deviation", xlabel="x", ylim=(0, None))
     drawn[0].legend(frameon=False, fontsize=9)
@@ -121,24 +102,23 @@ _NEIGHBOURS = 10
 
 
 def _components(options: Options) -> Iterator[Table]:
-    name, m = "bodyfat" if options.data else "diabetes", options.pick(NUM_PARTITIONS, 5)
+    name, m = "bodyfat" if options.data else "diabetes", options.pick(gps.NUM_PARTITIONS, 5)
     data = read_data(options, name)
     splits = [split_of(data, number, options.pick(None, 60)) for number in range(options.pick(10, 1))]
     found = {}
 
     def told(method: str) -> Row:
         """How well the nearest training rows in the plane tell the target of others."""
-        planes = [_plane(split, KERNELS.get(method), m) for split in splits]
+        planes = [_plane(split, gps.KERNELS.get(method), m) for split in splits]
         found[method] = planes[0]
         return means_of([_explained(*plane, split) for plane, split in zip(planes, splits)])
 
     title = f"Figure 2: two components of {name}, {len(splits)} splits, {m} partitions"
-    jobs = [{"components": method} for method in ("PCA", *KERNELS)]
+    jobs = grid(components=("PCA", *gps.KERNELS))
     yield from measured(options, "paper_figure_2", title, jobs, told, lambda rows: _draw_planes(found, splits[0]))
 
 
-def _plane(split: Split, build: Build | None, m: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return training rows and held-out ones on two components."""
+def _plane(split: Split, build: gps.Build | None, m: int) -> tuple[np.ndarray, np.ndarray]:
     if build is None:
         components = PCA(2)
     else:
@@ -157,7 +137,6 @@ def _explained(rows: np.ndarray, points: np.ndarray, split: Split) -> Row:
 
 
 def _draw_planes(found: dict[str, tuple[np.ndarray, np.ndarray]], split: Split) -> Any:
-    """Draw training rows (points) and held-out ones (diamonds), colored by their targets."""
     figure, drawn = panels(len(found), 3.9, 3.7)
     span = dict(zip(("vmin", "vmax"), np.quantile(split.y, [0.02, 0.98]))) | {"cmap": "viridis"}
     for panel, (method, (rows, points)) in zip(drawn, found.items()):
@@ -180,7 +159,7 @@ def _seconds_of_components(options: Options) -> Iterator[Table]:
 
     def jobs() -> Iterator[Row]:
         """Yield sizes up to those that are expected to take too long."""
-        for method in (CLUSTERS, OURS, ARPACK, DENSE):
+        for method in (gps.CLUSTERS, gps.OURS, ARPACK, DENSE):
             _run(method, m, 200)  # what is loaded once is not measured
             for size in sizes:
                 before, taken = last.get(method, (size, 0.0))
@@ -207,7 +186,7 @@ def _run(method: str, m: int, num_rows: int) -> None:
         solver = "arpack" if method == ARPACK else "dense"
         KernelPCA(2, kernel="rbf", eigen_solver=solver).fit_transform(x.numpy())
     else:
-        PartitionKernelPCA(2, kernel=KERNELS[method](x, y, m, 0), random_state=0).fit_transform(x.numpy())
+        PartitionKernelPCA(2, kernel=gps.KERNELS[method](x, y, m, 0), random_state=0).fit_transform(x.numpy())
 
 
 def _lines(rows: list[Row]) -> dict[str, list[tuple[int, float]]]:
@@ -219,7 +198,7 @@ def _lines(rows: list[Row]) -> dict[str, list[tuple[int, float]]]:
 
 def _draw_seconds(rows: list[Row]) -> Any:
     lines = _lines(rows)
-    ours, others = ({name: lines[name] for name in names} for names in ((OURS, CLUSTERS), (ARPACK, DENSE)))
+    ours, others = ({name: lines[name] for name in names} for names in ((gps.OURS, gps.CLUSTERS), (ARPACK, DENSE)))
     return totals(ours, others, "Two kernel principal components, processor time")
 
 
@@ -228,7 +207,7 @@ def _draw_seconds(rows: list[Row]) -> Any:
 
 def _sets(options: Options) -> Iterator[Table]:
     names = options.pick(SETS if options.data else ("diabetes", "friedman1"), ("diabetes",))
-    kernels = methods(*options.pick((20, 100, 200), (1, 2, 5)))
+    kernels = gps.methods(*options.pick((20, 100, 200), (1, 2, 5)))
     jobs = [
         {"data": name, "split": number, "method": method}
         for number in range(options.pick(5, 1))
@@ -241,10 +220,9 @@ def _sets(options: Options) -> Iterator[Table]:
         prediction, seconds = timed(lambda: kernels[method](split))
         return {"N": len(split.y), **prediction.scores(torch.from_numpy(split.test_y)), "seconds": seconds}
 
-    for table in measured(options, "paper_sets", "Figures 3 and 4: all splits, standardized targets", jobs, scored):
-        yield table
-    rows = [row for row in table.rows if "error" not in row]
-    joint, alone, error = (_by_set(rows, what) for what in (JOINT, ALONE, ERROR))
+    rows = yield from measured(options, "paper_sets", "Figures 3 and 4: all splits, standardized targets", jobs, scored)
+    rows = [row for row in rows if "error" not in row]
+    joint, alone, error = (_by_set(rows, what) for what in (gps.JOINT, gps.ALONE, gps.ERROR))
     title = f"Figure 3: log density per test target, together / each alone. By the joint one, {_better(joint, 1)}"
     yield Table("paper_figure_3", title, _cells(joint, alone), draw=partial(_draw_sets, "symlog", joint, alone))
     title = f"Figure 4: squared error of standardized targets; {_better(error, -1)}"
@@ -260,7 +238,6 @@ def _by_set(rows: list[Row], what: str) -> Scores:
 
 
 def _cells(*scores: Scores) -> list[Row]:
-    """Return a row for each set: mean and standard error of each method."""
     names, kernels = (list(dict.fromkeys(column)) for column in zip(*scores[0]))
     return [
         {"data": name} | {method: " / ".join(_mean(each[name, method]) for each in scores) for method in kernels}
@@ -277,23 +254,24 @@ def _standard_error(values: np.ndarray) -> float:
 
 
 def _better(scores: Scores, sign: int) -> str:
-    counts = {method: against_standard(scores, method, sign) for method in KERNELS}
+    counts = {method: against_standard(scores, method, sign) for method in gps.KERNELS}
     words = "; ".join(f"{method} {better} and {worse}" for method, (better, worse, _) in counts.items())
-    return f"better and worse than the best of {', '.join(STANDARD)} by two standard errors on so many sets: {words}"
+    return (
+        f"better and worse than the best of {', '.join(gps.STANDARD)} by two standard errors on so many sets: {words}"
+    )
 
 
 def against_standard(scores: Scores, method: str, sign: int) -> tuple[int, int, int]:
     """Return on how many sets a method is better and worse than the best standard kernel, and the number of sets."""
     gains = []
     for name in dict.fromkeys(name for name, _ in scores):
-        best = max(STANDARD, key=lambda other: sign * scores[name, other].mean())
+        best = max(gps.STANDARD, key=lambda other: sign * scores[name, other].mean())
         difference = sign * (scores[name, method] - scores[name, best])
         gains.append(difference.mean() / max(_standard_error(difference), 1e-12))
     return sum(gain > 2 for gain in gains), sum(gain < -2 for gain in gains), len(gains)
 
 
 def _draw_sets(scale: str, *scores: Scores) -> Any:
-    """Draw means over splits and two standard errors of each method on each set."""
     figure, drawn = panels(len(scores), 4.6, 6.0, sharey=True)
     names, kernels = (list(dict.fromkeys(column)) for column in zip(*scores[0]))
     for panel, values, title in zip(drawn, scores, ("all targets together", "each target alone")):
@@ -302,7 +280,7 @@ def _draw_sets(scale: str, *scores: Scores) -> Any:
             reach = [2 * _standard_error(each) for each in of_sets]
             heights = [height + 0.11 * (place - 3) for height in range(len(names))]
             means = [each.mean() for each in of_sets]
-            panel.errorbar(means, heights, xerr=reach, ls="", ms=6, lw=1.2, label=method, **LOOKS[method])
+            panel.errorbar(means, heights, xerr=reach, ls="", ms=6, lw=1.2, label=method, **gps.LOOKS[method])
         panel.set_yticks(range(len(names)), names)
         panel.set_xscale(scale, **({"linthresh": 1} if scale == "symlog" else {}))
         panel.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -324,28 +302,30 @@ def _numbers(options: Options) -> Iterator[Table]:
     def averaged(method: str, m: int) -> Row:
         """Means over splits, each with partitions of its own, and standard errors."""
         found = [
-            partition_gp(split, build=KERNELS[method], m=m, seed=number).scores(torch.from_numpy(split.test_y))
+            gps.partition_gp(split, build=gps.KERNELS[method], m=m, seed=number).scores(torch.from_numpy(split.test_y))
             for number, split in enumerate(splits)
         ]
         errors = {f"{score}: error": _standard_error(np.array([row[score] for row in found])) for score in found[0]}
         return means_of(found) | errors
 
     title = f"Figure 5: {name}, {len(splits)} splits, by the number of partitions"
-    jobs = [{"kernel": method, "m": m} for method in KERNELS for m in sizes]
+    jobs = grid(kernel=gps.KERNELS, m=sizes)
     yield from measured(options, "paper_figure_5", title, jobs, averaged, _draw_numbers)
 
 
 def _draw_numbers(rows: list[Row]) -> Any:
     figure, drawn = panels(3, 4.4, 5.0)
     numbers = sorted({row["m"] for row in rows})
-    for panel, column in zip(drawn, (JOINT, ALONE, ERROR)):
-        for method in KERNELS:
+    for panel, column in zip(drawn, (gps.JOINT, gps.ALONE, gps.ERROR)):
+        for method in gps.KERNELS:
             line = [row for row in rows if row["kernel"] == method]
             mean, error = (np.array([row[key] for row in line]) for key in (column, f"{column}: error"))
-            panel.errorbar(numbers, mean, yerr=2 * error, label=method, ms=5, lw=1.6, elinewidth=0.8, **LOOKS[method])
+            panel.errorbar(
+                numbers, mean, yerr=2 * error, label=method, ms=5, lw=1.6, elinewidth=0.8, **gps.LOOKS[method]
+            )
         finish(panel, f"{column}, standardized targets", xscale="log", xlabel="partitions, m")
         panel.set_xticks(numbers, numbers)
-        if column != ERROR:
+        if column != gps.ERROR:
             panel.set_yscale("symlog", linthresh=1)
             panel.yaxis.set_major_formatter(lambda value, _: f"{value:.2g}")
     drawn[0].legend(frameon=False, fontsize=9)
@@ -360,7 +340,7 @@ def _equation_10(options: Options) -> Iterator[Table]:
     labels = np.random.default_rng(0).integers(8, size=(m, num_rows))
     same = (labels[:, :, None] == labels[:, None, :]).astype(float)
     title = f"Equation 10 on {num_rows} rows in 8 random clusters, and equation 9 made of it ({m} partitions)"
-    jobs = [{"sigma": sigma} for sigma in (0.1, 0.5, 1.0, 3.0)]
+    jobs = grid(sigma=(0.1, 0.5, 1.0, 3.0))
     yield from measured(options, "paper_equation_10", title, jobs, partial(inverses, same))
 
 
@@ -379,25 +359,25 @@ def inverses(same: np.ndarray, sigma: float) -> Row:
 
 
 def _noise_only(options: Options) -> Iterator[Table]:
-    draws, m = options.pick(10, 1), options.pick(NUM_PARTITIONS, 5)
-    kernels: dict[str, Build] = {
-        PRINTED: KERNELS[PRINTED],
-        f"{PRINTED}, 5 rows a leaf at least": partial(paper_forest, min_samples_leaf=5),
-        OURS: KERNELS[OURS],
-        CLUSTERS: KERNELS[CLUSTERS],
+    draws, m = options.pick(10, 1), options.pick(gps.NUM_PARTITIONS, 5)
+    kernels: dict[str, gps.Build] = {
+        gps.PRINTED: gps.KERNELS[gps.PRINTED],
+        f"{gps.PRINTED}, 5 rows a leaf at least": partial(paper_forest, min_samples_leaf=5),
+        gps.OURS: gps.KERNELS[gps.OURS],
+        gps.CLUSTERS: gps.KERNELS[gps.CLUSTERS],
     }
     title = f"Property 4: targets that are noise of variance 1, 5 columns, {draws} draws, 500 test rows each"
-    jobs = [{"N": size, "kernel": name} for size in options.pick([200, 1_000], [40]) for name in kernels]
+    jobs = grid(N=options.pick([200, 1_000], [40]), kernel=kernels)
     drawn = lambda size, name: means_of([_noise(kernels[name], size, m, seed) for seed in range(draws)])  # noqa: E731
     yield from measured(options, "paper_noise", title, jobs, drawn)
 
 
-def _noise(build: Build, num_rows: int, m: int, seed: int) -> Row:
+def _noise(build: gps.Build, num_rows: int, m: int, seed: int) -> Row:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(num_rows + 500, 5, generator=generator, dtype=torch.float64)
     y = torch.randn(num_rows + 500, generator=generator, dtype=torch.float64)
-    model = partition_model(x[:num_rows], y[:num_rows], build, m, seed)
-    found, targets = predicted(model, x[num_rows:]).scores(y[num_rows:]), y[num_rows:]
-    lost = torch.distributions.Normal(0.0, 1.0).log_prob(targets).mean().item() - found[ALONE]
+    model = gps.partition_model(x[:num_rows], y[:num_rows], build, m, seed)
+    found, targets = gps.predicted(model, x[num_rows:]).scores(y[num_rows:]), y[num_rows:]
+    lost = torch.distributions.Normal(0.0, 1.0).log_prob(targets).mean().item() - found[gps.ALONE]
     noise = model.likelihood.noise.item()
-    return {COVERAGE: found[COVERAGE], "fitted noise (true: 1)": noise, "nats lost per target": lost}
+    return {gps.COVERAGE: found[gps.COVERAGE], "fitted noise (true: 1)": noise, "nats lost per target": lost}

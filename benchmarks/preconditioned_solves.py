@@ -19,7 +19,7 @@ from gpytorch_partition.partitions.forest import grow_forest
 
 from .datasets import kin40k
 from .processes import paper_forest
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 M = 100
 RESIDUALS = (1e-2, 1e-4)
@@ -32,14 +32,7 @@ def preconditioners(options: Options) -> Iterator[Table]:
     sizes, noises, columns = options.pick(([8_000, 32_000], [0.1, 0.01], [11, 1]), ([2_100], [0.1], [11]))
     title = f"Preconditioners, m = {M}: iterations and seconds of one solve, set-up included"
     kernels = ("forest, all heights", "forest, leaves", "fast cluster", "Mondrian")
-    jobs = [
-        {"kernel": name, "N": size, "noise": noise, "columns": number, "residual": residual}
-        for name in kernels
-        for size in sizes
-        for noise in noises
-        for number in columns
-        for residual in RESIDUALS
-    ]
+    jobs = grid(kernel=kernels, N=sizes, noise=noises, columns=columns, residual=RESIDUALS)
     covariances = {size: _covariances(*kin40k(options, size)) for size in sizes}
     repetitions = options.pick(3, 1)
 
@@ -137,12 +130,7 @@ def equation_9(options: Options) -> Iterator[Table]:
         "fast cluster": lambda: FastClusterKernel(x, M, random_state=0),
     }
     covariances = {name: sorted_covariance(make(), x, y) for name, make in kernels.items()}
-    jobs = [
-        {"kernel": name, "noise": noise, "residual": residual}
-        for name in kernels
-        for noise in options.pick([0.1, 0.01], [0.1])
-        for residual in RESIDUALS
-    ]
+    jobs = grid(kernel=kernels, noise=options.pick([0.1, 0.01], [0.1]), residual=RESIDUALS)
     solvers = {"none": ("none", 100), "equation 9": ("partition", 100), "Nystrom": ("nystrom", 100)}
     title = f"Equation 9: its preconditioner, {num_rows:,} rows, {M} partitions, one right-hand side, set-up included"
 

@@ -20,7 +20,7 @@ from gpytorch_partition.estimators.lago import ALPHAS
 from .clock import timed
 from .datasets import read_arrays
 from .plots import COLORS, finish, legend_below, panels
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 
 class Problem(NamedTuple):
@@ -49,13 +49,12 @@ def rankings(options: Options) -> Iterator[Table]:
             "seconds to train": float(np.mean(times)),
         }
 
-    jobs = [{"problem": name, "method": method} for name in problems for method in _methods(0, options)]
+    jobs = grid(problem=problems, method=_methods(0, options))
     title = "Rankings of a rare class, means of random halves"
     yield from measured(options, "rare_class", title, jobs, ranked, lambda rows: _draw_hits(list(problems), curves))
 
 
 def _half(problem: Problem, name: str, seed: int, options: Options) -> tuple[float, np.ndarray, float]:
-    """Return average precision, hit curve and seconds of a method on a random half."""
     x, points, y, truth = train_test_split(*problem, test_size=0.5, stratify=problem.is_rare, random_state=seed)
     model, seconds = timed(lambda: _methods(seed, options)[name].fit(x, y.astype(int)))
     if hasattr(model, "decision_function"):
@@ -83,7 +82,6 @@ def _methods(seed: int, options: Options) -> dict[str, Any]:
 
 
 def _draw_hits(names: list[str], curves: dict[tuple[str, str], np.ndarray]) -> Any:
-    """Draw shares of the rare rows found over rows looked at, up to five times as many as are rare."""
     figure, drawn = panels(len(names), 3.3, 3.5, most=3)
     for panel, name in zip(drawn, names):
         lines = {method: curve for (own, method), curve in curves.items() if own == name}
@@ -116,18 +114,17 @@ def by_parameters(options: Options) -> Iterator[Table]:
         }
 
     title = f"Cross-validated average precision of sLAGO over K (1 to {numbers[-1]}) and alpha (1/16 to 32)"
-    jobs, draw = [{"problem": name} for name in problems], lambda rows: _draw_precisions(grids, numbers)
+    jobs, draw = grid(problem=problems), lambda rows: _draw_precisions(grids, numbers)
     yield from measured(options, "rare_class_parameters", title, jobs, searched, draw)
 
 
 def _draw_precisions(grids: dict[str, np.ndarray], numbers: list[int]) -> Any:
-    """Draw average precision over alpha, a line for each K, a panel for each problem."""
     from matplotlib import colormaps
 
     figure, drawn = panels(len(grids), 3.1, 3.3, most=3)
     shades = colormaps["viridis"](np.linspace(0, 0.9, len(numbers)))
-    for panel, (name, grid) in zip(drawn, grids.items()):
-        for number, line, shade in zip(numbers, grid, shades):
+    for panel, (name, precisions) in zip(drawn, grids.items()):
+        for number, line, shade in zip(numbers, precisions, shades):
             panel.plot(ALPHAS, line, color=shade, lw=1.4, label=f"K = {number}")
         finish(panel, name, xscale="log", xlabel="alpha", ylim=(0, None))
     drawn[0].set_ylabel("average precision")

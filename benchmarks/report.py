@@ -6,10 +6,11 @@ import csv
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -79,6 +80,12 @@ class Table:
     draw: Callable[[], Any] | None = None
 
 
+def grid(**columns: Iterable[Any]) -> list[Row]:
+    """Return a job for each combination of values; underscores in the names of columns stand for spaces."""
+    names = [name.replace("_", " ") for name in columns]
+    return [dict(zip(names, values)) for values in product(*columns.values())]
+
+
 def measured(
     options: Options,
     name: str,
@@ -86,9 +93,9 @@ def measured(
     jobs: Iterable[Row],
     measure: Callable[..., Row],
     draw: Callable[[list[Row]], Any] | None = None,
-) -> Iterator[Table]:
+) -> Generator[Table, None, list[Row]]:
     """
-    Yield a table with a row for each job, after each of them.
+    Yield a table with a row for each job, after each of them; return the rows.
 
     :param title: May be a function of the rows.
     :param jobs: First columns of the rows.
@@ -103,6 +110,7 @@ def measured(
         rows.append(next(known, None) or _attempted(job, measure))
         yield Table(name, told(rows) if "error" not in rows[-1] else "", rows, is_complete=False)
     yield Table(name, told(rows), rows, draw=draw and partial(draw, rows))
+    return rows
 
 
 def _attempted(job: Row, measure: Callable[..., Row]) -> Row:

@@ -61,17 +61,13 @@ def sizes(options: Options) -> Iterator[Table]:
     ]
     picture = partial(_picture, streamed[-1].rows, few, num_points)
     measure = partial(options.apart, _whole, num_points, steps)
-    for table in measured(options, "sizes", title, jobs, measure, picture):
-        yield table
+    rows = yield from measured(options, "sizes", title, jobs, measure, picture)
     first, last = options.pick(10_000, 300), numbers[-1]
-    grown = [
-        _growth(table.rows, method, m, first, last) for method, m in _methods(few, many) if method.startswith("GP, ")
-    ]
+    grown = [_growth(rows, method, m, first, last) for method, m in _methods(few, many) if method.startswith("GP, ")]
     yield Table("sizes_growth", f"Exponents of seconds from N = {first:,} to {last:,}", grown)
 
 
 def _methods(few: int, many: int) -> list[tuple[str, int | None]]:
-    """Return methods and their partitions, the forest kernel, which takes longest, last."""
     fast = [(f"GP, {kernel} kernel", m) for kernel, m in product(("fast cluster", "Mondrian"), (few, many))]
     others = [(SVGP, None), (f"{FOREST})", None), (f"{FOREST}, n_jobs=-1)", None)]
     exact = [(f"{EXACT}, {solver}", None) for solver in ("CG", "Cholesky")]
@@ -79,7 +75,6 @@ def _methods(few: int, many: int) -> list[tuple[str, int | None]]:
 
 
 def _whole(num_points: int, steps: tuple[int, int], method: str, num_rows: int, m: int | None) -> Row:
-    """Return seconds of the stages, memory beyond the data, and how good the predictions are."""
     warnings.simplefilter("ignore")
     x, y = friedman(num_rows + num_points)
     before = held_gib()
@@ -88,7 +83,6 @@ def _whole(num_points: int, steps: tuple[int, int], method: str, num_rows: int, 
 
 
 def _clocked(stages: Generator[str, None, Any]) -> tuple[Any, Row]:
-    """Return the result of stages that yield their names when they are over, and their seconds."""
     times: Row = {}
     start = last = perf_counter()
     while True:
@@ -105,7 +99,6 @@ def _clocked(stages: Generator[str, None, Any]) -> tuple[Any, Row]:
 def _stages(
     method: str, m: int | None, steps: tuple[int, int], x: Tensor, y: Tensor, points: Tensor
 ) -> Generator[str, None, tuple[Any, Any]]:
-    """Build partitions, train and predict: means, and standard deviations of new targets where there are any."""
     if method == RIDGE:
         return (yield from _ridge(m, x, y, points))
     if method.startswith("GP, "):
@@ -139,7 +132,6 @@ def _process(make: Callable[..., Any], m: int, x: Tensor, y: Tensor, points: Ten
 
 
 def _ridge(m: int, x: Tensor, y: Tensor, points: Tensor, noise: float = 0.1) -> Generator[str, None, Any]:
-    """Solve for the effects of fast clusters as sparse features: the precision is Z^T Z / noise + m I."""
     kernel = FastClusterKernel(x, m, height=8, random_state=0)
     features = _one_hot(kernel, x, m)
     yield "partitions"
@@ -180,7 +172,6 @@ def _growth(rows: list[Row], method: str, m: int | None, first: int, last: int) 
 
 
 def _streamed(options: Options, num_points: int) -> Iterator[Table]:
-    """Measure rows that are generated, counted and forgotten."""
     m, num_centers = options.pick((50, 64), (5, 8))
     numbers = options.pick([10_000, 100_000, 1_000_000, 10_000_000], [2_500, 3_000])
     jobs = [{"method": STREAM, "N": num_rows, "m": m} for num_rows in numbers]
@@ -209,7 +200,6 @@ def _counted(num_centers: int, num_points: int, method: str, num_rows: int, m: i
 
 
 def _picture(streamed: list[Row], num_partitions: int, num_points: int, rows: list[Row]) -> Any:
-    """Draw the total seconds of what ran with the fewer partitions."""
     ours: dict[str, list[tuple[int, float]]] = {}
     others: dict[str, list[tuple[int, float]]] = {}
     for row in [*streamed, *rows]:

@@ -32,7 +32,7 @@ from gpytorch_partition.partitions.mondrian.partition import MondrianPartition
 from .clock import growth, held_gib, medians, peak_gib, seconds, timed
 from .datasets import friedman
 from .processes import adam, fast_cluster_model, flat_operator, likelihood_and_gradient, random_clusters
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 M, NUM_CLUSTERS = 100, 256
 POINTS, STEPS = 10_000, 20
@@ -57,7 +57,7 @@ def product(options: Options) -> Iterator[Table]:
         milliseconds = {f"{way}, ms": 1000 * time for way, time in times.items()}
         return {**milliseconds, "scipy / ours": times["scipy"] / times["ours"]}
 
-    jobs = [{"dtype": name, "columns": columns} for name in ("float32", "float64") for columns in (1, 4, 16)]
+    jobs = grid(dtype=("float32", "float64"), columns=(1, 4, 16))
     title = f"Product K V, N = {num_rows:,}, m = {m}, {NUM_CLUSTERS} clusters a partition, beside scipy.sparse CSR"
     yield from measured(options, "product", title, jobs, compared)
 
@@ -65,7 +65,7 @@ def product(options: Options) -> Iterator[Table]:
 def scaling(options: Options) -> Iterator[Table]:
     """Measure how one product grows with the rows, and the bytes that are held for a row and partition."""
     sizes = options.pick([10_000, 100_000, 1_000_000], [1_000, 4_000])
-    jobs = [{"kernel": kernel} for kernel in ("random clusters", "random clusters, float64", "forest, default trees")]
+    jobs = grid(kernel=("random clusters", "random clusters, float64", "forest, default trees"))
     title = f"Growth of one product K V of 1 and 16 columns from N = {sizes[0]:,} to {sizes[-1]:,}, m = {M}"
     grown = partial(options.apart, _grown, sizes, options.pick(9, 1))
     yield from measured(options, "scaling", title, jobs, grown)
@@ -92,7 +92,6 @@ def _covariance(name: str, num_rows: int) -> PartitionLinearOperator:
 
 
 def _bytes(owner: Any) -> int:
-    """Return the bytes of all tensors that an object of this package refers to."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in _tensors(owner)}
     return sum(storage.nbytes() for storage in storages.values())
 
@@ -118,7 +117,7 @@ def labelling(options: Options) -> Iterator[Table]:
     """Measure the seconds to build partitions, and to label the rows that they are built on."""
     num_rows = options.pick(1_000_000, 2_000)
     title = f"Labelling {num_rows:,} x 10 rows with {M} partitions (seconds)"
-    jobs = [{"partitions": source} for source in _SOURCES]
+    jobs = grid(partitions=_SOURCES)
     yield from measured(options, "labelling", title, jobs, partial(options.apart, _labelled, num_rows))
 
 
@@ -140,14 +139,14 @@ def training(options: Options) -> Iterator[Table]:
         model = fast_cluster_model(*friedman(num_rows))
         return {"seconds": medians({"": partial(likelihood_and_gradient, model)}, options.pick(3, 1))[""]}
 
-    yield from measured(options, "training", title, [{"N": size} for size in sizes], taken)
+    yield from measured(options, "training", title, grid(N=sizes), taken)
 
 
 def one_pass(options: Options) -> Iterator[Table]:
     """Compare a fit in one pass with Adam: seconds, and the likelihoods reached."""
     sizes, steps = options.pick([10_000, 30_000], [2_100]), options.pick(100, 2)
     title = f"fit_exact_gp against {steps} Adam steps (learning rate 0.1), FastClusterKernel (m = 100, h = 8)"
-    jobs = [{"N": size} for size in sizes]
+    jobs = grid(N=sizes)
     yield from measured(options, "one_pass", title, jobs, partial(options.apart, _against_adam, steps))
 
 
@@ -166,7 +165,6 @@ def _against_adam(steps: int, num_rows: int) -> Row:
 
 
 def _likelihood(model: PartitionGP) -> float:
-    """Return the likelihood at the values reached, by one Lanczos run with the same probe vectors for all."""
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     return fit_exact_gp(model, model.likelihood).log_marginal_likelihood / len(model.train_targets)
@@ -191,12 +189,8 @@ def _whole(job: str, num_rows: int) -> Row:
 
 
 def _fit_job(num_rows: int) -> Row:
-    x, y = friedman(num_rows)
-    points, model = (
-        torch.randn(POINTS, x.shape[1], generator=torch.Generator().manual_seed(0)),
-        fast_cluster_model(x, y),
-    )
-    labels = seconds(lambda: model.covar_module(x).evaluate_kernel())
+    model, points = fast_cluster_model(*friedman(num_rows)), torch.randn(POINTS, 10)
+    labels = seconds(lambda: model.covar_module(model.train_inputs[0]).evaluate_kernel())
     fit = seconds(lambda: fit_exact_gp(model, model.likelihood))
     model.eval()
     with torch.no_grad(), settings.iterative():
@@ -209,11 +203,7 @@ def _moments(model: PartitionGP, points: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _adam_job(num_rows: int) -> Row:
-    x, y = friedman(num_rows)
-    points, model = (
-        torch.randn(POINTS, x.shape[1], generator=torch.Generator().manual_seed(0)),
-        fast_cluster_model(x, y),
-    )
+    model, points = fast_cluster_model(*friedman(num_rows)), torch.randn(POINTS, 10)
     with settings.iterative():
         steps = seconds(lambda: adam(model, STEPS))
         model.eval()
@@ -227,7 +217,6 @@ def _likelihood_job(num_rows: int) -> Row:
 
 
 def _smooth(num_rows: int) -> tuple[Tensor, Tensor]:
-    """Return standard normal rows, and a smooth function of three columns with noise, standardized."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(num_rows, 10, generator=generator)
     y = (2 * x[:, 0]).sin() + x[:, 1] * x[:, 2].abs() + 0.3 * torch.randn(num_rows, generator=generator)
@@ -267,7 +256,7 @@ _TASK_KERNELS = {
 def multitask(options: Options) -> Iterator[Table]:
     """Measure training and predictions of three tasks beside those of one."""
     num_rows = options.pick(20_000, 500)
-    jobs = [{"kernel": name, "tasks": number} for name in _TASK_KERNELS for number in (1, 3)]
+    jobs = grid(kernel=_TASK_KERNELS, tasks=(1, 3))
     title = f"MultitaskKernel, {num_rows:,} rows on every task, {STEPS} Adam steps, 200 points"
     yield from measured(options, "multitask", title, jobs, partial(options.apart, _several_tasks, num_rows))
 

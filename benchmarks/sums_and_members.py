@@ -25,7 +25,7 @@ from gpytorch_partition.models import PartitionGP
 
 from .clock import timed
 from .datasets import Split, classes, read_data, scores, split_of
-from .report import Options, Row, Table, measured
+from .report import Options, Row, Table, grid, measured
 
 MEMBERS = {
     "forest": lambda x, y, m: RandomForestKernel(x, y.double(), m, random_state=0),
@@ -56,12 +56,11 @@ def diagnosis(options: Options) -> Iterator[Table]:
             "partitions for .01": found.num_partitions_for(0.01),
         }
 
-    jobs = [
-        {"kernel": name, "partitions": m, "judged by": by}
-        for name in MEMBERS
-        for m in options.pick((25, 100, 400), (5,))
-        for by in ("its rows, without their own", "new rows")
-    ]
+    jobs = grid(
+        kernel=MEMBERS,
+        partitions=options.pick((25, 100, 400), (5,)),
+        judged_by=("its rows, without their own", "new rows"),
+    )
     yield from measured(options, "diagnosis", "Spam: partitions as an ensemble", jobs, judged)
 
 
@@ -76,7 +75,7 @@ def weights_by_folds(options: Options) -> Iterator[Table]:
         parts = ("forest", "clusters", "smooth", "linear", "noise")
         return {"seconds": seconds, **_scored(model, split), **dict(zip(parts, weights))}
 
-    jobs = [{"set": name, "weights by": by} for name in names for by in ("folds", "likelihood")]
+    jobs = grid(set=names, weights_by=("folds", "likelihood"))
     yield from measured(options, "weights_by_folds", title, jobs, weighted)
 
 
