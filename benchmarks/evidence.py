@@ -11,11 +11,11 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from itertools import product
 from math import inf, isfinite, sqrt
-from statistics import fmean
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata, studentized_range
+import pandas as pd
+from scipy.stats import studentized_range
 
 from gpytorch_partition import FastClusterKernel
 from gpytorch_partition.estimators import PartitionGPRegressor
@@ -34,8 +34,6 @@ NUM_SPLITS, NUM_SPLITS_OF_LARGE, LARGE = 5, 2, 20_000
 BOTH = ("random forest", "histogram boosting")
 SCORES = ("NLPD", "RMSE", "coverage")
 CLOSE, SAME_ERROR = 0.02, 1.01
-
-Means = dict[str, dict[str, Row]]  # the mean row of each method on each set
 
 
 def evidence(options: Options) -> Iterator[Table]:
@@ -110,80 +108,53 @@ def ranked(rows: list[Row], own: str, others: list[str]) -> Iterator[Table]:
     :param own: The method to judge; its variants have its name and more.
     :param others: What it is compared with.
     """
-    methods = [own, *others]
-    means = _means(rows, methods)
-    if not any(own in of_set for of_set in means.values()):
+    frame = pd.DataFrame(
+        [row for row in rows if isfinite(row.get("NLPD", inf))], columns=["data", "split", "method", *SCORES]
+    )
+    if own not in set(frame.method):
         return
-    by_set = [
-        {"data": name, **{method: found.get(method, {}).get("NLPD") for method in methods}}
-        for name, found in means.items()
-    ]
+    means = _means(frame[frame.method.isin([own, *others])])
+    densities = means["NLPD"].reindex(columns=[own, *others])
+    by_set = [{"data": name, **row.dropna().to_dict()} for name, row in densities.iterrows()]
     yield Table("evidence_sets", "Negative log predictive density, means of splits", by_set)
-    ranks = _ranks(means, methods)
-    summaries = [_summary(means, method) | {"mean rank of the NLPD": rank} for method, rank in ranks.items()]
-    summaries.sort(key=lambda row: row["mean rank of the NLPD"])
-    yield Table("evidence_ranks", "Over the sets", summaries, draw=partial(_picture, means, ranks, own))
+    ranks = densities.rank(axis=1, na_option="bottom").mean()
+    draw = partial(_picture, densities, ranks.to_dict(), own)
+    yield Table("evidence_ranks", "Over the sets", _summaries(means, densities, ranks), draw=draw)
+    of_split = frame.pivot_table(index=["data", "split"], columns="method", values="NLPD")
     variants = dict.fromkeys(row["method"] for row in rows if row["method"].startswith(f"{own} "))
-    if losses := [_loss(rows, own, variant) for variant in variants]:
+    if losses := [_loss(name, (of_split[name] - of_split[own]).dropna()) for name in variants if name in of_split]:
         yield Table("evidence_ingredients", "What is lost without an ingredient, in nats, over sets and splits", losses)
 
 
-def _means(rows: list[Row], methods: list[str]) -> Means:
-    means: Means = {}
-    done = [row for row in rows if isfinite(row.get("NLPD", inf)) and row["method"] in methods]
-    for name in dict.fromkeys(row["data"] for row in done):
-        of_set = [row for row in done if row["data"] == name]
-        splits = {method: {row["split"] for row in of_set if row["method"] == method} for method in methods}
-        common = set.intersection(*(numbers for numbers in splits.values() if numbers))
-        means[name] = {
-            method: {
-                score: fmean(row[score] for row in of_set if row["method"] == method and row["split"] in common)
-                for score in SCORES
-            }
-            for method in methods
-            if splits[method] and common
-        }
-    return {name: of_set for name, of_set in means.items() if of_set}
+def _means(frame: pd.DataFrame) -> pd.DataFrame:
+    """Average over the splits of a set that all methods with any figures there have done."""
+    in_split, in_set = (frame.groupby(by).method.transform("nunique") for by in (["data", "split"], "data"))
+    return frame[in_split == in_set].groupby(["data", "method"], sort=False)[list(SCORES)].mean().unstack()
 
 
-def _ranks(means: Means, methods: list[str]) -> dict[str, float]:
-    per_set = [rankdata([found.get(method, {}).get("NLPD", inf) for method in methods]) for found in means.values()]
-    return {method: float(fmean(column)) for method, column in zip(methods, zip(*per_set))}
-
-
-def _summary(means: Means, method: str) -> Row:
-    found = [(of_set[method], of_set) for of_set in means.values() if method in of_set]
-    least = {score: [min(each[score] for each in of_set.values()) for _, of_set in found] for score in ("NLPD",)}
-    errors = [min([of_set[each]["RMSE"] for each in BOTH if each in of_set], default=inf) for _, of_set in found]
-    coverage = [mean["coverage"] for mean, _ in found]
-    return {
-        "method": method,
-        "sets": len(found),
-        f"within {CLOSE} of the best NLPD": sum(
-            m["NLPD"] <= best + CLOSE for (m, _), best in zip(found, least["NLPD"])
-        ),
-        "RMSE at most 1 % above forest and boosting": sum(
-            m["RMSE"] <= SAME_ERROR * e for (m, _), e in zip(found, errors)
-        ),
-        "mean coverage": fmean(coverage) if found else None,
-        "least coverage": min(coverage, default=None),
+def _summaries(means: pd.DataFrame, densities: pd.DataFrame, ranks: pd.Series) -> list[Row]:
+    best_error = means["RMSE"].reindex(columns=BOTH).min(axis=1).fillna(inf)
+    columns = {
+        "sets": densities.notna().sum(),
+        f"within {CLOSE} of the best NLPD": densities.le(densities.min(axis=1) + CLOSE, axis=0).sum(),
+        "RMSE at most 1 % above forest and boosting": means["RMSE"].le(SAME_ERROR * best_error, axis=0).sum(),
+        "mean coverage": means["coverage"].mean(),
+        "least coverage": means["coverage"].min(),
+        "mean rank of the NLPD": ranks,
     }
+    found = pd.DataFrame(columns).loc[ranks.sort_values(kind="stable").index]
+    return [{"method": method, **row.dropna().to_dict()} for method, row in found.iterrows()]
 
 
-def _loss(rows: list[Row], own: str, variant: str) -> Row:
-    found = {
-        method: {(row["data"], row["split"]): row["NLPD"] for row in rows if row["method"] == method and "NLPD" in row}
-        for method in (own, variant)
-    }
-    losses = [found[variant][key] - value for key, value in found[own].items() if key in found[variant]]
+def _loss(variant: str, losses: pd.Series) -> Row:
     return {
         "variant": variant,
         "sets and splits": len(losses),
-        "mean": fmean(losses) if losses else None,
-        "least": min(losses, default=None),
-        "most": max(losses, default=None),
-        f"worse by more than {CLOSE}": sum(loss > CLOSE for loss in losses),
-        f"better by more than {CLOSE}": sum(loss < -CLOSE for loss in losses),
+        "mean": losses.mean(),
+        "least": losses.min(),
+        "most": losses.max(),
+        f"worse by more than {CLOSE}": int((losses > CLOSE).sum()),
+        f"better by more than {CLOSE}": int((losses < -CLOSE).sum()),
     }
 
 
@@ -193,22 +164,21 @@ def critical_difference(num_methods: int, num_sets: int) -> float:
     return float(quantile * sqrt(num_methods * (num_methods + 1) / (6 * num_sets)))
 
 
-def _picture(means: Means, ranks: dict[str, float], own: str) -> Any:
+def _picture(densities: pd.DataFrame, ranks: dict[str, float], own: str) -> Any:
     figure, (left, right) = panels(2, 5.2, 5.4)
     looks = styles([own, *(method for method in ranks if method != own)])
     order = sorted(ranks, key=lambda method: -ranks[method])
     best = ranks[order[-1]]
-    left.axvspan(best, best + critical_difference(len(ranks), len(means)), color="#EFEFEF", lw=0)
+    left.axvspan(best, best + critical_difference(len(ranks), len(densities)), color="#EFEFEF", lw=0)
     for height, method in enumerate(order):
         left.plot(ranks[method], height, ms=9, **looks[method])
     left.set_yticks(range(len(order)), order)
     finish(left, "Ranks", xlabel="mean rank of the negative log density\n(gray: not significantly different)")
-    names = [name for name, found in means.items() if own in found][::-1]
+    gaps = densities.sub(densities[own], axis=0).drop(columns=own)[::-1]
+    names = list(gaps.index)
     right.axvline(0, color=COLORS[0], lw=1.5)
-    for height, name in enumerate(names):
-        for method in means[name].keys() - {own}:
-            gap = means[name][method]["NLPD"] - means[name][own]["NLPD"]
-            right.plot(gap, height, ms=6, alpha=0.85, **looks[method])
+    for method, column in gaps.items():
+        right.plot(column, range(len(names)), ls="", ms=6, alpha=0.85, **looks[method])
     right.set_yticks(range(len(names)), names)
     right.set_xscale("symlog", linthresh=0.1, linscale=1)
     finish(right, "Negative log density on each set", xlabel=f"nats worse (right) or better (left)\nthan the {own}")
