@@ -28,8 +28,8 @@ FAST = "fast cluster"
 
 def cluster_space(options: Options) -> Iterator[Table]:
     """Compare one-pass fits, a log determinant and predictions both ways."""
-    num_rows, num_points = options.pick(50_000, 500), options.pick(1_000, 20)
-    leaves = options.pick([400, 100, 50, 20, 10, 5, 2], [50, 2])
+    num_rows, num_points = options.pick(50_000, 300), options.pick(1_000, 20)
+    leaves = options.pick([400, 100, 50, 20, 10, 5, 2], [50])
     kernels = [FAST, *(f"forest, {size} rows a leaf or more" for size in leaves)]
     title = f"fit_exact_gp in cluster space against Lanczos among rows, N = {num_rows:,}, m = {M}, 10 columns"
     fits = partial(options.apart, _fits, num_rows)
@@ -39,7 +39,7 @@ def cluster_space(options: Options) -> Iterator[Table]:
     determinant = partial(options.apart, _determinant, num_rows)
     yield from measured(options, "cluster_space_determinant", title, jobs, determinant)
     title = f"{num_points:,} predictions by a ClusterSpaceGP and by a PartitionGP, N = {num_rows:,}, CPU seconds"
-    jobs = grid(kernel=kernels[:2], dtype=("float32", "float64"))
+    jobs = grid(kernel=kernels[: options.pick(2, 1)], dtype=("float32", "float64"))
     predictions = partial(options.apart, _predictions, num_rows, num_points)
     yield from measured(options, "cluster_space_predictions", title, jobs, predictions)
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, HDBSCAN, AgglomerativeClustering, Birch, KMeans, MiniBatchKMeans
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
@@ -146,9 +147,15 @@ def semi_supervised(options: Options) -> Iterator[Table]:
         return _changes([_with_and_without(data, kernel, size, number) for number in range(splits)])
 
     rows = yield from measured(options, "semi_supervised", title, jobs, scored)
-    kernels = dict.fromkeys(row["kernel"] for row in rows)
-    rows = [_summary(kernel, [row for row in rows if row["kernel"] == kernel]) for kernel in kernels]
-    yield Table("semi_supervised_summary", "Whether unlabelled rows help: sets of so many, by kernel", rows)
+    frame = pd.DataFrame(rows)
+    summary = frame.groupby("kernel", sort=False).size().to_frame("of")
+    for score in ("RMSE", "NLPD"):
+        change, bound = frame[f"{score} change"], 2 * frame[f"{score} standard error"]
+        summary[f"{score} better"] = (change < -bound).groupby(frame["kernel"]).sum()
+        summary[f"{score} worse"] = (change > bound).groupby(frame["kernel"]).sum()
+        summary[f"{score} median change"] = change.groupby(frame["kernel"]).median()
+    title = "Whether unlabelled rows help, by two standard errors: sets of so many, by kernel"
+    yield Table("semi_supervised_summary", title, summary.reset_index().to_dict("records"))
 
 
 def _with_and_without(data: Any, kernel: str, size: int, number: int) -> dict[str, float]:
@@ -169,14 +176,3 @@ def _changes(rows: list[Row]) -> Row:
         changes = [each[f"{score} change"] for each in rows]
         row[f"{score} standard error"] = float(np.std(changes, ddof=1) / len(rows) ** 0.5) if len(rows) > 1 else 0.0
     return row
-
-
-def _summary(kernel: str, rows: list[Row]) -> Row:
-    line: Row = {"kernel": kernel, "of": len(rows)}
-    for name in ("RMSE", "NLPD"):
-        changes = np.array([row[f"{name} change"] for row in rows])
-        bounds = 2 * np.array([row[f"{name} standard error"] for row in rows])
-        line[f"{name} better"] = int((changes < -bounds).sum())
-        line[f"{name} worse"] = int((changes > bounds).sum())
-        line[f"{name} median change"] = float(np.median(changes))
-    return line

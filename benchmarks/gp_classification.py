@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_classification, make_moons
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -16,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from gpytorch_partition.estimators import PartitionGPClassifier
 
 from .clock import cpu_timed
-from .datasets import means_of, read_arrays
+from .datasets import read_arrays
 from .report import Options, Row, Table, grid, measured
 
 BINS = 15  # of the calibration error, with as many rows in each
@@ -46,14 +47,12 @@ def gp_classification(options: Options) -> Iterator[Table]:
     )
     jobs = grid(set=sets, classifier=contenders)
     rows = yield from measured(options, "gp_classification", title, jobs, scored)
-    best = {name: min(row["log loss"] for row in rows if row["set"] == name) for name in sets}
-    means = []
-    for contender in contenders:
-        own = [row for row in rows if row["classifier"] == contender]
-        first = sum(row["log loss"] == best[row["set"]] for row in own)
-        averages = means_of([{score: row[score] for score in SCORES} for row in own])
-        means.append({"classifier": contender, **averages, "sets with the least log loss": first})
-    yield Table("gp_classification_mean", "The same, averages over the sets", means)
+    frame = pd.DataFrame(rows)
+    is_best = frame["log loss"] == frame.groupby("set")["log loss"].transform("min")
+    means = frame.groupby("classifier", sort=False)[list(SCORES)].mean()
+    means["sets with the least log loss"] = is_best.groupby(frame["classifier"]).sum()
+    averages = means.reset_index().to_dict("records")
+    yield Table("gp_classification_mean", "The same, averages over the sets", averages)
 
 
 def _contenders(options: Options) -> dict[str, Callable[[], Any]]:
