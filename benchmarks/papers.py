@@ -306,11 +306,19 @@ def _numbers(options: Options) -> Iterator[Table]:
             for number, split in enumerate(splits)
         ]
         errors = {f"{score}: error": _standard_error(np.array([row[score] for row in found])) for score in found[0]}
-        return means_of(found) | errors
+        return means_of(found) | errors | {"variance of an entry, mean": _variance(splits[0], method, m)}
 
     title = f"Figure 5: {name}, {len(splits)} splits, by the number of partitions"
     jobs = grid(kernel=gps.KERNELS, m=sizes)
     yield from measured(options, "paper_figure_5", title, jobs, averaged, _draw_numbers)
+
+
+def _variance(split: Split, method: str, m: int) -> float:
+    """Return the mean of k (1 - k) / m, the variance of an entry of the kernel matrix (lemma 3.2)."""
+    x, y, _ = split.tensors
+    with torch.no_grad(), settings.iterative():
+        entries = gps.KERNELS[method](x, y, m, 0)(x).to_dense()
+    return float((entries * (1 - entries) / m).mean())
 
 
 def _draw_numbers(rows: list[Row]) -> Any:
