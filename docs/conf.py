@@ -51,7 +51,9 @@ def _prepare(_, docname, source):
 
 def _page(text):
     text = re.sub(r"\]\(\.\./(tutorials/\w+\.ipynb)\)", r"](\1)", text)
-    text = re.sub(r"\]\((\.\./(?:tests|tutorials|gpytorch_partition)/[\w./-]+\.(?:md|py))\)", r"](<path:\1>)", text)
+    text = re.sub(
+        r"\]\((\.\./(?:benchmarks|tests|tutorials|gpytorch_partition)/[\w./-]+\.(?:md|py))\)", r"](<path:\1>)", text
+    )
     return re.sub(r"\[([^\[\]]+)\]\(\.\./[\w/]+\)", r"\1", text)  # a link to a folder is its text
 
 

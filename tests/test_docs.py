@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 BENCHMARKS = re.findall(
     r"^def (\w+)\(options: Options\)",
-    "\n".join(path.read_text() for path in (ROOT / "tests" / "benchmarks").glob("*.py")),
+    "\n".join(path.read_text() for path in (ROOT / "benchmarks").glob("*.py")),
     re.MULTILINE,
 )
 
@@ -39,14 +39,14 @@ def test_links_resolve(page):
 @pytest.mark.parametrize("paper", ["paper_figure", "mondrian", "kernels_and_ensembles", "rare_class"])
 def test_every_picture_of_a_papers_figure_is_shown_beside_its_table(paper):
     page = (ROOT / "docs" / "figures.md").read_text()
-    for picture in (ROOT / "tests" / "benchmarks" / "results").glob(f"{paper}*.png"):
-        assert f"](../tests/benchmarks/results/{picture.name})" in page, picture.name
-        assert f"](../tests/benchmarks/results/{picture.stem}.md)" in page, picture.name
+    for picture in (ROOT / "benchmarks" / "results").glob(f"{paper}*.png"):
+        assert f"](../benchmarks/results/{picture.name})" in page, picture.name
+        assert f"](../benchmarks/results/{picture.stem}.md)" in page, picture.name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_benchmarks_exist(page):
-    for names in re.findall(r"python -m tests\.benchmarks((?: \w+)+)", page.read_text()):
+    for names in re.findall(r"python -m benchmarks((?: \w+)+)", page.read_text()):
         assert set(names.split()) <= set(BENCHMARKS), names
 
 

@@ -99,7 +99,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
 
     Use it where probabilities matter: at its defaults it had the least log loss on six of eight sets, on average .41
     nats, where CatBoost had .43 and a random forest, LightGBM and logistic regression .54 to .56
-    (`python -m tests.benchmarks gp_classification`).
+    (`python -m benchmarks gp_classification`).
 
     Indicators of the classes, less their frequencies, are the targets of a Gaussian process with covariance
     :math:`\sum_i s_i K_i + I`, one for all classes, so that all of them are columns of a single solve: C classes cost

@@ -61,7 +61,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     dozens of columns of which few matter, trees that look at the targets are better. Columns with heavy tails make
     cells of single rows, slowly: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline).
     On two thirds of spambase (57 columns) as ranks the test error was 5.4 %, with `loss="hinge"` 4.9 %; a random forest
-    had 5.4 % (`python -m tests.benchmarks mondrian_classification --data DIR`).
+    had 5.4 % (`python -m benchmarks mondrian_classification --data DIR`).
 
     Fitting costs about `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, labels of all rows
     (:class:`~gpytorch_partition.MondrianKernel` says what they cost) and `epochs` passes over these, each

@@ -169,7 +169,7 @@ def lifetime_sweep(
     **With few trees the best lifetime is too long**, the more so the smaller a given noise is. The kernel of m trees
     misses the Laplace kernel by up to :math:`1 / (2 \sqrt m)`, and targets that have less noise than that can only be
     explained by smaller cells. Of a draw of a Laplace process of lifetime 10 (1,000 rows, two columns, a noise of 1e-4
-    outputscales; `python -m tests.benchmarks mondrian_figures`) the likelihood with outputscale and noise as they were
+    outputscales; `python -m benchmarks mondrian_figures`) the likelihood with outputscale and noise as they were
     is largest at 83 with 20 trees, 28 with 50, 19 with 100 and 9.3 with 200, where the exact kernel's is largest at
     9.3. Without `outputscale` and `noise`, which are then the most likely ones at each lifetime, the noise makes up for
     the missing trees: 19, 9.3, 13 and 9.3. Use 200 trees or more (the kernel's default), or leave both out.

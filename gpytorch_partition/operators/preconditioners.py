@@ -23,7 +23,7 @@ forest, leaves         .73 - .88   1.1 - 1.7   1.2 - 2.6 (.77 - 1.2)
 =====================  ==========  ==========  ======================
 
 (In brackets the iterations of `"partition"`, N = 8,000.) The leaf kernel's spectrum is flat: it needs no
-preconditioner. A rank of 50 to 100 was fastest everywhere. `python -m tests.benchmarks preconditioners --data DIR`
+preconditioner. A rank of 50 to 100 was fastest everywhere. `python -m benchmarks preconditioners --data DIR`
 repeats the measurements.
 """
 

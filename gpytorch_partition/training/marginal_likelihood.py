@@ -34,7 +34,7 @@ _HEIGHT = 1.0  # of the bowl where the likelihood has no value, above the last o
 # Distance at which a value is "at" its bound, for targets of variance 1 (the noise's lower bound is 1e-4).
 _BOUND_TOLERANCE = 1e-4
 
-#: What it means for intervals that the noise is at its bound (`python -m tests.benchmarks noise_at_bound`).
+#: What it means for intervals that the noise is at its bound (`python -m benchmarks noise_at_bound`).
 NOISE_AT_BOUND = (
     "the model reproduces the training targets, and takes their noise, if there is any, for a part of the function. "
     "Intervals of new observations are too narrow if the kernel has seen the targets, as a forest grown on all of them "

@@ -2,7 +2,7 @@
 The default model is no worse than it was on the small sets of a folder (at most 1,000 training rows), where it is.
 
 The variable GPYTORCH_PARTITION_TABLES names the folder; else it is looked for beside the checkout. The figures are
-written, the smallest set first, by `python -m tests.benchmarks honest --data DIR --threads 1 --small --store`.
+written, the smallest set first, by `python -m benchmarks honest --data DIR --threads 1 --small --store`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.honest import FIGURES, MANY_ROWS, OWN, QUANTILES, scores
-from tests.benchmarks.report import Options
-from tests.benchmarks.table_sets import table_sets
+from benchmarks.datasets import table_sets
+from benchmarks.honest import FIGURES, MANY_ROWS, OWN, QUANTILES, scores
+from benchmarks.report import Options
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data" / "tables"
 FOLDER = Path(os.environ.get("GPYTORCH_PARTITION_TABLES") or BESIDE)

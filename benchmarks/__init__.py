@@ -1,0 +1,1 @@
+"""The figures of the documentation, measured: `python -m benchmarks --help`."""

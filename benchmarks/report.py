@@ -1,0 +1,183 @@
+"""Options of a run, jobs one after another, and tables: printed, and written as Markdown, CSV and pictures."""
+
+from __future__ import annotations
+
+import csv
+import os
+import platform
+import sys
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from .clock import in_own_process
+
+Value = TypeVar("Value")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the command line."""
+
+    is_smoke: bool = False  # the smallest sizes, for the tests
+    data: Path | None = None
+    resumed: Path | None = None  # folder of an earlier run, whose rows are not measured again
+    sets: tuple[str, ...] = ()  # of `honest`; none: all
+    small: bool = False  # of `honest`: small sets alone
+    stored: Path | None = None  # file of `honest` for its figures
+
+    def pick(self, full: Value, smoke: Value) -> Value:
+        """Return the value for the size that is measured."""
+        return smoke if self.is_smoke else full
+
+    def apart(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the result of a module's function in a process of its own, whose memory is measured."""
+        return function(*arguments) if self.is_smoke else in_own_process(function, *arguments)
+
+    @property
+    def described(self) -> str:
+        """The size in words."""
+        return self.pick("Full size.", "Smallest size, for the tests.")
+
+    def finished(self, name: str) -> list[Row]:
+        """Return the rows without errors that an earlier run of this size wrote into NAME.csv."""
+        path = self.resumed and self.resumed / f"{name}.csv"
+        if not path or not path.exists() or self.described not in path.with_suffix(".md").read_text():
+            return []
+        with path.open(newline="") as file:
+            rows = [{column: _number(text) for column, text in row.items() if text} for row in csv.DictReader(file)]
+        return [row for row in rows if "error" not in row]
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+@dataclass(frozen=True)
+class Table:
+    """
+    Rows, which may lack columns, with a title.
+
+    The last row of a table that is not complete is new, and the table comes again. `draw` makes its picture.
+    """
+
+    name: str
+    title: str
+    rows: list[Row]
+    is_complete: bool = True
+    draw: Callable[[], Any] | None = None
+
+
+def grid(**columns: Iterable[Any]) -> list[Row]:
+    """Return a job for each combination of values; underscores in the names of columns stand for spaces."""
+    names = [name.replace("_", " ") for name in columns]
+    return [dict(zip(names, values)) for values in product(*columns.values())]
+
+
+def measured(
+    options: Options,
+    name: str,
+    title: str | Callable[[list[Row]], str],
+    jobs: Iterable[Row],
+    measure: Callable[..., Row],
+    draw: Callable[[list[Row]], Any] | None = None,
+) -> Generator[Table, None, list[Row]]:
+    """
+    Yield a table with a row for each job, after each of them; return the rows.
+
+    :param title: May be a function of the rows.
+    :param jobs: First columns of the rows.
+    :param measure: Function of the values of a job, which returns the other columns. A failure becomes a column, and
+        rows of an earlier run are taken over.
+    :param draw: Function of the rows, which returns a figure.
+    """
+    finished, rows = options.finished(name), []
+    told = title if callable(title) else lambda rows: title
+    for job in jobs:
+        known = (job | row for row in finished if all(row.get(column) == value for column, value in job.items()))
+        rows.append(next(known, None) or _attempted(job, measure))
+        yield Table(name, told(rows) if "error" not in rows[-1] else "", rows, is_complete=False)
+    yield Table(name, told(rows), rows, draw=draw and partial(draw, rows))
+    return rows
+
+
+def _attempted(job: Row, measure: Callable[..., Row]) -> Row:
+    try:
+        return job | measure(*job.values())
+    except Exception as error:  # of memory, a solver, a process that was killed: the next job begins all the same
+        return job | {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+
+
+def markdown(table: Table) -> str:
+    """Return the table in Markdown, its title as a heading."""
+    columns = _columns(table.rows)
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_text(row.get(column)) for column in columns] for row in table.rows]
+    return "\n".join([f"### {table.title}", "", *(f"| {' | '.join(line)} |" for line in lines), ""])
+
+
+def _columns(rows: list[Row]) -> list[str]:
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+class Report:
+    """A folder that tables are written into as NAME.md, NAME.csv and NAME.png; they are printed too."""
+
+    def __init__(self, folder: Path, options: Options) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.origin = (
+            f"Python {platform.python_version()}, torch {torch.__version__} on {torch.get_num_threads()} threads, "
+            f"{os.cpu_count()} cores ({_processor()}). {options.described}"
+        )
+        print(self.origin + "\n")
+
+    def write(self, table: Table) -> None:
+        """Print the table, or the row that is new, and write its files over those of an earlier run."""
+        text = markdown(table)
+        if table.is_complete:
+            print(text, flush=True)
+        else:
+            print(", ".join(f"{name}: {_text(value)}" for name, value in table.rows[-1].items()), file=sys.stderr)
+        if table.draw is not None:
+            self._draw(table)
+        (self.folder / f"{table.name}.md").write_text(f"{text}\n{self.origin}\n")
+        with (self.folder / f"{table.name}.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, _columns(table.rows))
+            writer.writeheader()
+            writer.writerows(table.rows)
+
+    def _draw(self, table: Table) -> None:
+        if find_spec("matplotlib"):
+            table.draw().savefig(self.folder / f"{table.name}.png")
+        else:
+            print('[no picture: matplotlib is missing, pip install "gpytorch_partition[plot]"]', file=sys.stderr)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()

@@ -1,1 +1,0 @@
-"""The figures that the package is held to, measured: `python -m tests.benchmarks --help`."""
