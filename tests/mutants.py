@@ -82,8 +82,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("presets/choice.py", "self.noise * self.factor", "self.noise", "presets"),
     ("presets/calibration.py", "_scaled(choice, factor)", "choice", "presets"),
     ("presets/calibration.py", "np.setdiff1d(fold[1], choice.rows.numpy())", "fold[1]", "presets"),
-    ("presets/heavy_tails.py", "precisions = expected_precisions(rows.errors", "precisions = expected_precisions(0 * rows.errors", "presets"),
-    ("presets/heavy_tails.py", "2 * above > number", "2 * above < number", "presets"),
+    ("presets/heavy_tails.py", "(outliers > 0).sum()", "(outliers < 0).sum()", "presets"),
     ("presets/rough_field.py", "fold.held_out + start", "fold.held_out", "presets"),
     ("presets/noise_factors.py", "position[0].exp() * variances", "variances", "presets"),
     # estimators, tables, files
