@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import gpytorch
 import linear_operator
 import pytest
@@ -26,6 +24,7 @@ from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPos
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.loadings import LoadedRows
+from tests.limits import many_rows
 
 N, N_TEST = 500, 60
 GENERATOR = torch.Generator().manual_seed(8)
@@ -234,18 +233,6 @@ def test_samples_with_a_noise_per_row():
     assert (ratio - 1).abs().max() < 5 * (2 / settings.num_variance_samples.value()) ** 0.5
 
 
-@contextmanager
-def _above_the_limits():
-    """The settings for more rows than dense algebra is for, at 600 rows."""
-    limit = 500
-    with (
-        settings.iterative(),
-        linear_operator.settings.max_cholesky_size(limit),
-        linear_operator.settings.min_preconditioning_size(limit),
-    ):
-        yield
-
-
 def _many_rows(noise, dtype=torch.float32, name="forest"):
     """A posterior of 600 rows; noise per row or not."""
     generator = torch.Generator().manual_seed(3)
@@ -295,7 +282,7 @@ def test_sampled_variances_with_default_settings(noise, dtype, name, preconditio
     prior = posterior.covariance
     accuracy = {"tolerance": settings.variance_tolerance.value(), "residual": 1e-4, "is_dense": False}
     predictive = PredictiveCovarianceLinearOperator(prior, prior, prior, posterior.noisy, **accuracy)
-    with _above_the_limits(), settings.preconditioner(preconditioner), settings.predictive_variances("samples"):
+    with many_rows(), settings.preconditioner(preconditioner), settings.predictive_variances("samples"):
         ratio = predictive.diagonal().double() / exact
     standard_error = (2 / settings.num_variance_samples.value()) ** 0.5
     assert (ratio - 1).abs().max() < 6 * standard_error
@@ -307,7 +294,7 @@ def test_sampled_variances_with_default_settings(noise, dtype, name, preconditio
 def test_samples_without_outputscale_are_zero():
     posterior = _many_rows([0.1])
     silent = ClusterPosterior((posterior.covariance * 0.0).add_diagonal(torch.tensor([0.1])), posterior.points)
-    with _above_the_limits():
+    with many_rows():
         assert not silent.sampled_variances().any()
 
 
@@ -316,7 +303,7 @@ def test_samples_without_outputscale_are_zero():
 def test_no_samples_and_many():
     posterior = _many_rows([0.1])
     exact = _exact_variances_at_rows(posterior)
-    with _above_the_limits():
+    with many_rows():
         assert posterior.samples(0, [posterior.points[0].rows]).shape == (0, 600)
         variances = posterior.samples(1_000, [posterior.points[0].rows]).double().var(0)
     assert (variances / exact - 1).abs().max() < 6 * (2 / 1_000) ** 0.5
@@ -327,7 +314,7 @@ def test_rows_are_ordered_by_the_finest_partition():
     kernel = PartitionKernel(lambda x: torch.stack([0 * x[:, 0], (3 * x[:, 1]).floor()], -1).long())
     covariance = kernel(x).evaluate_kernel()
     posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
-    with _above_the_limits():
+    with many_rows():
         codes = posterior._prepared(512).covariance.left.codes
     assert (codes[:, 0] == codes[0, 0]).all()
     assert (codes[:, 1].diff() >= 0).all()
