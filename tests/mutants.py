@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE, EFFECTS = "gpytorch_partition", "operators/cluster_operators"
+NOISY = "operators/partition_added_diag_linear_operator"
 
 # A file of the package, the right text, the wrong one, and the folder of tests that must notice.
 MUTANTS: list[tuple[str, str, str, str]] = [
@@ -37,6 +38,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("operators/preconditioners.py", "(rhs - tall_product(root", "(rhs + tall_product(root", "operators"),
     ("operators/preconditioners.py", "inner = 2 * cholesky", "inner = cholesky", "operators"),
     ("operators/preconditioners.py", "reciprocal().unsqueeze(-1)", "unsqueeze(-1)", "operators"),
+    (f"{NOISY}.py", "self.dtype != torch.float64 and self.noise_share < _LEAST_SHARE", "False", "extremes"),
+    (f"{NOISY}.py", "(norm > _LEAST_USE * size).any()", "(norm < 0).any()", "extremes"),
+    (f"{NOISY}.py", "warnings.warn(told, NumericalWarning, stacklevel=2)", "pass", "extremes"),
     # partitions, kernels
     ("partitions/nearest.py", "mul_(differences))", "abs_())", "partitions"),
     ("partitions/random_binning.py", "(values - shift) / pitch", "values / pitch", "partitions"),
