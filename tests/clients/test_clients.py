@@ -1,10 +1,10 @@
 """
 Models of GPyTorch's examples with this package's kernels: exact, or refused with a remedy, never silently wrong.
 
-The fast tests run every client at 300 rows. The slow ones run nearly all at 1,000 rows, more than GPyTorch solves by
-dense algebra, with one kernel each, in the default settings and one other, and every kernel with three clients; those
-whose covariances are combined in different ways at the 1,500 rows of the page. Cases of one test have one oracle, which
-takes most of the time. `python -m tests.clients check` runs every cell of the page.
+The fast tests run every client at 300 rows with flat partitions, slow ones with trees. Others run nearly all at 1,000
+rows, more than GPyTorch solves by dense algebra, with one kernel each, in the default settings and one other, and every
+kernel with three clients; those whose covariances are combined in different ways at the 1,500 rows of the page. Cases
+of one test have one oracle, which takes most of the time. `python -m tests.clients check` runs every cell of the page.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def test_300_rows_and_a_flat_kernel(client):
     _check(RECIPES[client], "fast cluster", 300, "default")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", RECIPES)
 def test_300_rows_and_trees(client):
     _check(RECIPES[client], "forest", 300, "fast_pred_var")
