@@ -11,5 +11,6 @@ from importlib.util import find_spec
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when NumPy and PyTorch are first imported
 
+pytest_plugins = ["tests.rest"] if "RUN_THE_REST" in os.environ else []
 _NEED_BOTORCH = ["gpytorch_partition/botorch", "tests/benchmarks/botorch_runs.py", "tests/benchmarks/mixed_problems.py"]
 collect_ignore = [] if find_spec("botorch") else _NEED_BOTORCH

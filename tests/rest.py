@@ -1,5 +1,5 @@
 """
-`pytest -p tests.rest` runs what has not passed here before: what passed without the extras is not run again with them.
+With RUN_THE_REST in the environment, pytest runs what has not passed here before: CI first without the extras.
 
 Tests of data frames are: with pyarrow installed, pandas holds text in another way.
 """
