@@ -34,9 +34,8 @@ COMBINED = (
 )
 # Its targets have a scale of 5: at 1,000 rows means were 1.1e-3 off.
 WIDE = "Dirichlet classification"
-ROTATED = list(
-    zip([name for name in RECIPES if name not in (*LARGE, WIDE)], cycle(KERNELS), cycle(["fast_pred_var", "iterative"]))
-)
+ROTATED = zip([name for name in RECIPES if name not in LARGE], cycle(KERNELS), cycle(["fast_pred_var", "iterative"]))
+ROTATED = [case for case in ROTATED if case[0] != WIDE]
 
 
 def _check(*case):
