@@ -24,5 +24,5 @@ def test_300_rows(client):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("client", "kernel", "mode"), list(zip(BOTORCH, cycle(KERNELS), cycle(MODES))))
-def test_1500_rows(client, kernel, mode):
-    assert not deviations(BOTORCH[client], kernel, 1500, mode)
+def test_1000_rows(client, kernel, mode):
+    assert not deviations(BOTORCH[client], kernel, 1000, mode)

@@ -175,19 +175,20 @@ def _sample_errors(samples: Tensor, mean: Tensor, variance: Tensor) -> dict[str,
 
 def deviations(recipe: Recipe, kernel: str, num_rows: int, mode: str) -> list[str]:
     """Whatever of a case is other than declared, in words; nothing if all is as it should be."""
+    size = SIZES[num_rows > SIZES[0]]  # the column of the page
     got, expected = run(recipe, kernel, num_rows, mode), oracle(recipe, kernel, num_rows)
     broken = [f"the oracle raised {value.message}" for value in expected.values() if isinstance(value, Failure)]
     if broken:
         return broken
-    found, tolerances = errors(got, expected), TOLERANCES[SIZES[-1] if recipe.is_iterative else num_rows]
+    found, tolerances = errors(got, expected), TOLERANCES[SIZES[-1] if recipe.is_iterative else size]
     answers = {name: found.get(name, value) for name, value in got.items() if name != "samples"}
     answers |= {"sample mean": got["samples"], "sample variance": got["samples"]} if "samples" in got else {}
     answers |= found
     complaints = (
         _complaint(
             value,
-            tolerance_of(recipe.name, kernel, name, tolerances[name]) if num_rows == SIZES[-1] else tolerances[name],
-            deviation(recipe.name, name, num_rows, mode, kernel),
+            tolerance_of(recipe.name, kernel, name, tolerances[name]) if size == SIZES[-1] else tolerances[name],
+            deviation(recipe.name, name, size, mode, kernel),
         )
         for name, value in answers.items()
     )

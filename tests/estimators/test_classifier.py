@@ -100,9 +100,10 @@ class TestProbabilities:
     def test_they_do_not_depend_on_other_rows_of_the_call(self, kernel):
         machine = PartitionGPClassifier(kernel, num_partitions=20, random_state=0).fit(X[:200], THREE[:200])
         # PyTorch computes the logarithms of the last few rows of a call by another routine.
-        alone = np.concatenate([machine.predict_proba(row[None]) for row in NEW])
-        np.testing.assert_allclose(alone, machine.predict_proba(NEW), rtol=1e-13)
-        x = machine._new_rows(NEW)
+        new = NEW[:15]
+        alone = np.concatenate([machine.predict_proba(row[None]) for row in new])
+        np.testing.assert_allclose(alone, machine.predict_proba(new), rtol=1e-13)
+        x = machine._new_rows(new)
         assert torch.equal(torch.cat([machine._excess(row[None]) for row in x]), machine._excess(x))
 
     def test_of_equal_ones_the_first_class_is_predicted(self, small):
@@ -155,7 +156,8 @@ def test_tables_are_taken_as_they_are(kernel, small):
     table = {"name": np.array([f"name {number}" for number in names], dtype=object), "noise": random.randn(400)}
     classes = np.where(random.rand(400) < 0.9, good[names], ~good[names])
     table["name"][:5] = None
-    machine = PartitionGPClassifier(kernel, random_state=0).fit({k: v[:300] for k, v in table.items()}, classes[:300])
+    machine = PartitionGPClassifier(kernel, num_partitions=50, random_state=0)
+    machine.fit({k: v[:300] for k, v in table.items()}, classes[:300])
     new = {k: v[300:] for k, v in table.items()}
     assert machine.score(new, classes[300:]) > 0.75
     new["name"][:3], new["noise"][3:5] = "another", np.nan

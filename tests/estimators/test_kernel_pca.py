@@ -52,9 +52,8 @@ def dense(kernel, x1, x2):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kernel", ["fast_cluster", "mondrian"])
-def test_scikit_learn_accepts_it(kernel):
-    results = check_estimator(PartitionKernelPCA(kernel=kernel, num_partitions=5))
+def test_scikit_learn_accepts_it():
+    results = check_estimator(PartitionKernelPCA(kernel="mondrian", num_partitions=5))
     assert {result["status"] for result in results} <= {"passed", "skipped"}
 
 

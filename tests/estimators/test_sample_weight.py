@@ -81,7 +81,7 @@ def test_it_explains_itself(fitted):
     assert fitted.nearest_rows(X[:4], k=1)[0].ravel().tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("kernel", [*NAMES, rbf, "auto"])
+@pytest.mark.parametrize("kernel", [*NAMES, rbf, pytest.param("auto", marks=pytest.mark.slow)])
 def test_a_weight_of_1_is_no_weight(kernel):
     expected, found = model_of(kernel, None), model_of(kernel, np.ones(N))
     for one, other in zip(expected.predict(NEW, return_std=True), found.predict(NEW, return_std=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import warnings
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -57,13 +58,13 @@ def fitted(kernel, frame=FRAME, **options):
     return PartitionGPRegressor(kernel, **options).fit(frame, Y)
 
 
-MODELS = {kernel: fitted(kernel) for kernel in ("forest", "fast_cluster", "mondrian", "auto", rbf)}
+model_of = cache(fitted)  # when a test asks for it, rather than when tests are collected
 
 
-@pytest.mark.parametrize("kernel", MODELS)
+@pytest.mark.parametrize("kernel", ["forest", "fast_cluster", "mondrian", "auto", rbf])
 class TestRegressor:
     def test_it_learns_from_all_columns_and_knows_new_levels_and_holes(self, kernel):
-        model = MODELS[kernel]
+        model = model_of(kernel)
         mean, std = model.predict(NEW, return_std=True)
         assert np.isfinite(std).all()
         assert np.sqrt(np.mean((mean - Y[:20]) ** 2)) < 0.6 * Y.std()
@@ -71,7 +72,7 @@ class TestRegressor:
         assert model.feature_names_in_.tolist() == list(FRAME)
 
     def test_names_and_kinds_of_columns_are_checked(self, kernel):
-        model = MODELS[kernel]
+        model = model_of(kernel)
         with pytest.raises(ValueError, match="same order"):
             model.predict(NEW[NEW.columns[::-1]])
         with pytest.raises(ValueError, match="now missing"):
@@ -85,10 +86,10 @@ class TestRegressor:
         if kernel is rbf:
             pytest.skip("a function has no state")
         file = io.BytesIO()
-        torch.save(MODELS[kernel].to_state(), file)
+        torch.save(model_of(kernel).to_state(), file)
         file.seek(0)
         copy = PartitionGPRegressor.from_state(torch.load(file, weights_only=True))
-        for one, other in zip(copy.predict(NEW, return_std=True), MODELS[kernel].predict(NEW, return_std=True)):
+        for one, other in zip(copy.predict(NEW, return_std=True), model_of(kernel).predict(NEW, return_std=True)):
             assert np.array_equal(one, other)
         assert copy.feature_names_in_.tolist() == list(FRAME)
         with pytest.raises(TypeError, match="expected text"):
@@ -103,14 +104,17 @@ class TestRegressor:
 
 def test_numbers_and_codes_are_what_the_kernel_is_built_on():
     matrix = TableEncoder().fit_transform(FRAME)
-    x = MODELS["forest"].model_.train_inputs[0].double().numpy()
+    x = model_of("forest").model_.train_inputs[0].double().numpy()
     codes = [1, 2]
     known = np.nan_to_num(matrix[:, codes], nan=np.finfo(np.float32).max)
     np.testing.assert_array_equal(x[:, codes], known)
     size = (matrix[:, 0] - np.nanmean(matrix[:, 0])) / np.nanstd(matrix[:, 0])
     np.testing.assert_allclose(x[:, 0][~np.isnan(size)], size[~np.isnan(size)])
-    assert MODELS["forest"].kernel_.partition.level_places.shape == (30, 15 + 2)  # up to the last level that rows have
-    view = MODELS["mondrian"].kernel_.view
+    assert model_of("forest").kernel_.partition.level_places.shape == (
+        30,
+        15 + 2,
+    )  # up to the last level that rows have
+    view = model_of("mondrian").kernel_.view
     assert view.num_columns == matrix.shape[1] + 2  # the kinds are one-hot, and towns their mean targets
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -55,17 +55,16 @@ def outcomes(cell: Cell, quantities: tuple[str, ...] = QUANTITIES) -> dict[str, 
 
 @contextmanager
 def _settings(cell: Cell) -> Iterator[None]:
-    variances = {"dense": "auto", "defaults": "auto", "feature space": "feature_space"}.get(
-        cell.path, "conjugate_gradients"
-    )
-    limit = settings.max_cholesky_size(400) if cell.path == "few rows" else nullcontext()
+    path, is_few = cell.path.removeprefix("few rows, "), cell.path.startswith("few rows")
+    variances = {"dense": "auto", "defaults": "auto", "feature space": "feature_space"}.get(path, "conjugate_gradients")
     with ExitStack() as stack:
-        if cell.path == "many rows":
+        if path == "many rows":
             stack.enter_context(patch.object(direct, "MOST_ROWS", cell.num_rows - 1))
-        if cell.path != "defaults":
+        if path != "defaults":
             stack.enter_context(gpytorch_partition.settings.iterative())
-            stack.enter_context(limit)
             stack.enter_context(settings.min_preconditioning_size(400))
+        if is_few:
+            stack.enter_context(settings.max_cholesky_size(400))
         stack.enter_context(gpytorch_partition.settings.predictive_variances(variances))
         stack.enter_context(gpytorch.settings.debug(False))
         stack.enter_context(torch.no_grad())

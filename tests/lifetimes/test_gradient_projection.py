@@ -83,6 +83,7 @@ class TestMatrix:
         assert shares[0] < shares[1] - 0.05
 
 
+@pytest.mark.slow
 class TestLengthScales:
     def test_most_weight_is_on_the_columns(self, weights):
         assert weights.shape == (D,)
@@ -94,6 +95,7 @@ class TestLengthScales:
         assert error(y, test_y, weights) < 0.6 * error(y, test_y, None)
 
 
+@pytest.mark.slow
 class TestUnits:
     def test_of_columns_and_targets_do_not_matter(self, weights):
         units = torch.tensor([1.0, 1e4, 1e-3, 1.0, 0.01, 7.0])

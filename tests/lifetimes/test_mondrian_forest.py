@@ -87,7 +87,7 @@ def test_clusters_without_rows_predict_the_prior(make):
     forest, codes = _forest(kernel), _codes(kernel)
     is_seen = torch.zeros_like(forest.weights, dtype=torch.bool).index_fill_(0, codes.flatten(), True)
     assert (forest.weights[~is_seen] == 0).all()
-    far = torch.full((1, 3), 1e4, dtype=torch.float64)
+    far = torch.full((1, 3), 200.0, dtype=torch.float64)
     if kernel.partition.cluster_counts is None:
         assert forest.predict(far).item() == 0
         assert forest.variance(far).item() == pytest.approx(SCALE)

@@ -174,6 +174,7 @@ def test_noise_alone_has_no_signal():
     assert std.mean() == pytest.approx(NORMAL.std().item(), rel=0.15)
 
 
+@pytest.mark.slow
 def test_units_do_not_matter():
     unit = torch.tensor([1e3, 1e-3, 1.0], dtype=torch.float64)  # trees round to float32: no large offset beside 1e-3
     y = SMOOTH + (0.05 + X[:, 2]) * NORMAL
@@ -529,6 +530,7 @@ def test_many_rows_are_calibrated_on_all_of_them(monkeypatch):
     assert 0.82 < ((y - mean).abs() <= 1.645 * std).double().mean() < 0.97
 
 
+@pytest.mark.slow
 def test_the_kernel_in_a_model_of_ones_own():
     y = SMOOTH + 0.1 * NORMAL
     kernel = default_kernel(X, y, random_state=0, options=FEW_TREES)

@@ -246,6 +246,7 @@ def test_any_rough_part_makes_a_choice_rough():
     assert not replace(rough_choice(), outputscales={"linear": 1.0}).is_rough
 
 
+@pytest.mark.slow
 def test_nothing_is_calibrated(monkeypatch):
     def calibrate(*_):
         raise AssertionError
@@ -329,6 +330,7 @@ def given_the_others(covariance):
     return solved.mT @ ROUGH[~HOLE], variance.sqrt()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restore", ["state", "copy", "pickle"])
 def test_restored_models_predict_the_same(restore):
     model = assembled(rough_choice())

@@ -24,6 +24,7 @@ from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPos
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.loadings import LoadedRows
+from tests.limits import many_rows
 
 N, N_TEST = 500, 60
 GENERATOR = torch.Generator().manual_seed(8)
@@ -233,9 +234,9 @@ def test_samples_with_a_noise_per_row():
 
 
 def _many_rows(noise, dtype=torch.float32, name="forest"):
-    """A posterior above the dense limit, with its preconditioner; noise per row or not."""
+    """A posterior of 600 rows; noise per row or not."""
     generator = torch.Generator().manual_seed(3)
-    x = torch.randn(2_100, 3, generator=generator, dtype=dtype)
+    x = torch.randn(600, 3, generator=generator, dtype=dtype)
     makers = {
         "forest": lambda: RandomForestKernel(x, x[:, 0].sin(), 15, random_state=0),
         "fast cluster": lambda: FastClusterKernel(x, 20, height=5, random_state=0),
@@ -258,7 +259,7 @@ def test_a_variance_takes_two_samples():
         settings.num_variance_samples(1)
 
 
-LOUD = torch.where(torch.arange(2_100) % 5 == 0, 1e6, 0.01)
+LOUD = torch.where(torch.arange(600) % 5 == 0, 1e6, 0.01)
 
 
 @pytest.mark.parametrize(
@@ -281,11 +282,7 @@ def test_sampled_variances_with_default_settings(noise, dtype, name, preconditio
     prior = posterior.covariance
     accuracy = {"tolerance": settings.variance_tolerance.value(), "residual": 1e-4, "is_dense": False}
     predictive = PredictiveCovarianceLinearOperator(prior, prior, prior, posterior.noisy, **accuracy)
-    with (
-        settings.iterative(),
-        settings.preconditioner(preconditioner),
-        settings.predictive_variances("samples"),
-    ):
+    with many_rows(), settings.preconditioner(preconditioner), settings.predictive_variances("samples"):
         ratio = predictive.diagonal().double() / exact
     standard_error = (2 / settings.num_variance_samples.value()) ** 0.5
     assert (ratio - 1).abs().max() < 6 * standard_error
@@ -297,7 +294,7 @@ def test_sampled_variances_with_default_settings(noise, dtype, name, preconditio
 def test_samples_without_outputscale_are_zero():
     posterior = _many_rows([0.1])
     silent = ClusterPosterior((posterior.covariance * 0.0).add_diagonal(torch.tensor([0.1])), posterior.points)
-    with settings.iterative():
+    with many_rows():
         assert not silent.sampled_variances().any()
 
 
@@ -306,18 +303,18 @@ def test_samples_without_outputscale_are_zero():
 def test_no_samples_and_many():
     posterior = _many_rows([0.1])
     exact = _exact_variances_at_rows(posterior)
-    with settings.iterative():
-        assert posterior.samples(0, [posterior.points[0].rows]).shape == (0, 2_100)
+    with many_rows():
+        assert posterior.samples(0, [posterior.points[0].rows]).shape == (0, 600)
         variances = posterior.samples(1_000, [posterior.points[0].rows]).double().var(0)
     assert (variances / exact - 1).abs().max() < 6 * (2 / 1_000) ** 0.5
 
 
 def test_rows_are_ordered_by_the_finest_partition():
-    x = torch.randn(2_100, 3, generator=torch.Generator().manual_seed(3))
+    x = torch.randn(600, 3, generator=torch.Generator().manual_seed(3))
     kernel = PartitionKernel(lambda x: torch.stack([0 * x[:, 0], (3 * x[:, 1]).floor()], -1).long())
     covariance = kernel(x).evaluate_kernel()
     posterior = ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
-    with settings.iterative():
+    with many_rows():
         codes = posterior._prepared(512).covariance.left.codes
     assert (codes[:, 0] == codes[0, 0]).all()
     assert (codes[:, 1].diff() >= 0).all()

@@ -19,7 +19,7 @@ from gpytorch_partition.partitions.mondrian import partition as mondrian
 from gpytorch_partition.partitions.mondrian.partition import MondrianPartition
 from gpytorch_partition.partitions.mondrian.projections import Projections, rotations
 
-NUM_TREES = 2000
+NUM_TREES, FEW = 2000, 10
 MATRIX = torch.tensor([[1.0, -0.5], [0.3, 2.0], [0.0, 1.0]], dtype=torch.float64)
 WIDE = torch.tensor([[1.0, 0.5, -0.2, 0.7], [0.3, -0.4, 0.8, 0.0]], dtype=torch.float64)
 SCALES = torch.tensor([2.0, -0.1, 0.5], dtype=torch.float64)
@@ -54,7 +54,7 @@ def of_trees(projection, num_trees):
     return projection[:num_trees] if has_one_each else projection
 
 
-def trees_on(rows, projection, num_trees=30, lifetime=0.8, seed=0):
+def trees_on(rows, projection, num_trees=FEW, lifetime=0.8, seed=0):
     projection = of_trees(projection, num_trees)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -134,7 +134,7 @@ class TestRotations:
     @pytest.mark.parametrize("projection", ["rotations", MATRICES], ids=["rotations", "matrices"])
     def test_leave_the_rows_in_the_box(self, projection):
         trees = trees_on(ROWS, projection)
-        view = trees._view(ROWS, slice(0, 30))
+        view = trees._view(ROWS, slice(0, FEW))
         assert view.levels.max() == 0
         assert (view.points.abs().amax((0, 1)) > 0.3 * trees._boxes(0).upper[-1]).all()  # and it is no larger than so
 
@@ -150,8 +150,8 @@ class TestMaps:
     def test_are_those_of_trees_over_mapped_rows(self, matrix):
         """The same keys cut the same cells, but for rounding."""
         dense = matrix if matrix.dim() == 2 else matrix.diag()
-        mapped = MondrianPartition(ROWS @ dense, 30, random_state=0)
-        with_map = MondrianPartition(ROWS, 30, projection=matrix, random_state=0)
+        mapped = MondrianPartition(ROWS @ dense, FEW, random_state=0)
+        with_map = MondrianPartition(ROWS, FEW, projection=matrix, random_state=0)
         assert with_map.lifetime == pytest.approx(mapped.lifetime)
         agree = mapped.labels(POINTS[:30] @ dense) == with_map.labels(POINTS[:30])
         assert agree.double().mean() > 0.999
@@ -248,7 +248,7 @@ class TestLabels:
 
     def test_of_a_batch_in_float32(self, trees):
         x = POINTS[:12].float()
-        assert torch.equal(trees.labels(x.view(2, 3, 2, 3)), trees.labels(x.double()).view(2, 3, 2, 30))
+        assert torch.equal(trees.labels(x.view(2, 3, 2, 3)), trees.labels(x.double()).view(2, 3, 2, FEW))
 
     def test_of_points_absurdly_far_away(self, trees):
         x = torch.tensor([[1e30, 0, 0], [-1.7e308, 1.7e308, 1.0], [0, 0, 1e200], [0, 0, 0]], dtype=torch.float64)
@@ -260,7 +260,7 @@ class TestLabels:
     def test_of_extreme_matrices(self, scale):
         trees = trees_on(ROWS, scale * MATRIX, lifetime=1 / min(scale, 1e290))
         far = torch.tensor([[1.7e308, 1.7e308, -1.7e308], [1e300, -1e300, 1e300]], dtype=torch.float64)
-        assert trees._view(far, slice(0, 30)).points.isfinite().all()
+        assert trees._view(far, slice(0, FEW)).points.isfinite().all()
         assert torch.equal(trees.labels(POINTS)[:5], trees.labels(POINTS[:5]))
 
     def test_points_are_mapped_for_a_few_trees_at_a_time(self, monkeypatch):
@@ -281,7 +281,7 @@ class TestState:
         loaded = MondrianPartition(normal(4, 7), 3, projection="rotations", lifetime=1.0)
         loaded.load_state_dict(torch.load(file, weights_only=True))
         assert torch.equal(loaded.labels(POINTS), trees.labels(POINTS))
-        assert (loaded.num_partitions, loaded.num_features, loaded.lifetime) == (30, 3, 0.8)
+        assert (loaded.num_partitions, loaded.num_features, loaded.lifetime) == (FEW, 3, 0.8)
 
     @pytest.mark.parametrize("copy", [deepcopy, lambda trees: pickle.loads(pickle.dumps(trees))])
     def test_survives_copies(self, trees, copy):
