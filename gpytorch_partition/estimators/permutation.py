@@ -11,7 +11,7 @@ from sklearn.inspection import permutation_importance
 from sklearn.metrics import check_scoring
 from sklearn.utils import _safe_indexing
 
-from gpytorch_partition.progress import ticking
+from gpytorch_partition.progress import doing
 
 
 def permutations(
@@ -33,7 +33,7 @@ def permutations(
         score, num_rows = partial(_score_of_rows, score, X), len(next(iter(X.values())))
         X = np.tile(np.arange(num_rows)[:, None], len(X))
     X = X if hasattr(X, "shape") else np.asarray(X)
-    with ticking(f"permuting {X.shape[1]:,} columns {n_repeats:,} times"):
+    with doing(f"permuting {X.shape[1]:,} columns {n_repeats:,} times"):
         found = permutation_importance(
             model, X, y, scoring=score, n_repeats=n_repeats, random_state=random_state, n_jobs=n_jobs
         )

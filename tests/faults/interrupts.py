@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import gpytorch_partition
-from gpytorch_partition import progress, stages
+from gpytorch_partition import progress
 
 PACKAGE = str(Path(gpytorch_partition.__file__).parent)
 _NO_FUNCTIONS = inspect.CO_GENERATOR | inspect.CO_COROUTINE  # whose frames are entered in their middle
@@ -120,9 +120,8 @@ def process_state() -> dict[str, Any]:
         "dtype": torch.get_default_dtype(),
         "threads": {thread.ident for thread in threading.enumerate()},
         "line": progress._LINE.get(),
-        "limit": stages._LIMIT.get(),
-        "seconds": stages._SECONDS.get(),
-        "said": (progress._SHOWS.get(), progress._TELLS.get()),
+        "seconds": progress._SECONDS.get(),
+        "verbose": progress._VERBOSE.get(),
     }
 
 

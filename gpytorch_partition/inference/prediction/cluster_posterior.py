@@ -34,7 +34,7 @@ from gpytorch_partition.operators.feature_factor import FeatureFactor
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
-from gpytorch_partition.progress import LONG_SECONDS, progress
+from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import (
     num_variance_samples,
     preconditioner_rank,
@@ -44,6 +44,8 @@ from gpytorch_partition.settings import (
 )
 
 logger = logging.getLogger(__name__)
+
+_LONG_SECONDS = 120  # seconds that a warning tells
 
 _ROUNDOFFS = 256  # smallest relative residual that rounding allows, in units of roundoff
 # By which samples of up to 10,000 rows were faster than is estimated, at a noise of .1 and .01: 2.4 to 4 times.
@@ -366,7 +368,7 @@ class ClusterPosterior:
         if method == "factor" and self.noisy.feature_factor is None:  # rounding would be felt
             method = min(seconds.keys() - {"factor"}, key=lambda name: seconds[name])
         self.check_iterations(self.num_points, seconds[method])
-        if seconds[method] > LONG_SECONDS:
+        if seconds[method] > _LONG_SECONDS:
             minutes, num_points = seconds[method] / 60, f"{self.num_points:,}"
             logger.warning("variances of %s points: about %.0f minutes or more, by %s", num_points, minutes, method)
         return method
