@@ -20,7 +20,7 @@ _ROW_FACTOR = 4  # times as many rows, at most, has the next larger model, up to
 # with one. So do all parts stay: a forest alone took as long to fit to 3,000 rows of california as the last line.
 _REDUCTIONS: tuple[tuple[int, Mapping[str, float]], ...] = (
     (
-        5_000,
+        1_200,
         {
             "most_rough_columns": 0,
             "enough_residuals": 1,
@@ -33,9 +33,6 @@ _REDUCTIONS: tuple[tuple[int, Mapping[str, float]], ...] = (
     (
         0,
         {
-            "most_rough_columns": 0,
-            "enough_residuals": 1,
-            "num_calibrated_noise_trees": 50,
             "most_calibration_rows": 20_000,
             "num_trees": 50,
             "num_slope_trees": 25,
