@@ -30,7 +30,6 @@ from gpytorch_partition.estimators.given_kernels import (
     kernel_of_ensemble,
     name_of,
     name_or_function,
-    quiet_of_lengthscales,
     sees_raw_columns,
 )
 from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
@@ -377,7 +376,7 @@ class PartitionGPRegressor(
             kernel, rows = self._kernel_and_rows(x, targets, points, weights)
             self._set_model(PartitionGP(rows, targets, new_likelihood(weights), kernel))
             check_dense_size(self.kernel_, x)
-        with stage("fitting noise and scales"), quiet_of_lengthscales(self.kernel):
+        with stage("fitting noise and scales"):
             found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
         self.at_bounds_ = found.at_bounds

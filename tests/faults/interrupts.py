@@ -21,7 +21,7 @@ from gpytorch_partition import progress
 
 PACKAGE = str(Path(gpytorch_partition.__file__).parent)
 _NO_FUNCTIONS = inspect.CO_GENERATOR | inspect.CO_COROUTINE  # whose frames are entered in their middle
-_LEFT_OUT = {"<module>", "<genexpr>", "__del__"}  # errors of the last are not raised
+_LEFT_OUT = {"<module>", "<genexpr>"}
 
 
 class Stopped(KeyboardInterrupt):
@@ -32,7 +32,14 @@ def _is_entry(frame: Any, event: str) -> bool:
     code = frame.f_code
     if event != "call" or code.co_flags & _NO_FUNCTIONS or code.co_name in _LEFT_OUT:
         return False
-    return code.co_filename.startswith(PACKAGE)
+    return code.co_filename.startswith(PACKAGE) and not _is_deleting(frame)
+
+
+def _is_deleting(frame: Any) -> bool:
+    """Whether a frame is inside `__del__`, whose errors are not raised."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager

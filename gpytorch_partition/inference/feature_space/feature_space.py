@@ -28,7 +28,6 @@ from gpytorch_partition.progress import progress
 logger = logging.getLogger(__name__)
 
 _MANY_CLUSTERS = 10_000  # whose eigenvectors take two minutes
-DECOMPOSITION_SECONDS = 1.2e-10  # for a p x p eigendecomposition, over p^3, on two cores of a server CPU
 _BLOCK_COLUMNS = 64  # columns of a root whose sums over clusters are taken at once, at most
 _BLOCK_ENTRIES = 2**24  # numbers (rows times columns) that these sums are, at most
 
