@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -43,7 +44,8 @@ def all_or_nothing(method: Callable[Concatenate[Self, P], T]) -> Callable[Concat
     def whole(self: Self, *args: P.args, **kwargs: P.kwargs) -> T:
         work = object.__new__(type(self))
         vars(work).update(vars(self))
-        result = method(work, *args, **kwargs)
+        with unchanged_by_errors():
+            result = copy_context().run(method, work, *args, **kwargs)  # context variables end with their context
         self.__dict__ = vars(work)
         return self if result is work else result  # type: ignore[return-value]
 
@@ -53,7 +55,9 @@ def all_or_nothing(method: Callable[Concatenate[Self, P], T]) -> Callable[Concat
 @contextmanager
 def unchanged_by_errors(*modules: torch.nn.Module) -> Iterator[None]:
     """
-    Restore the parameters of modules if an error is raised inside, or the work is interrupted.
+    Restore the parameters of modules, and whether PyTorch records gradients, if an error is raised inside.
+
+    An interruption is an error too. It may come as :func:`torch.no_grad` begins to leave, which then never does.
 
     :param modules: Modules of PyTorch, whose parameters are copied at the beginning.
 
@@ -69,10 +73,11 @@ def unchanged_by_errors(*modules: torch.nn.Module) -> Iterator[None]:
         True
     """
     parameters = [parameter for module in modules for parameter in module.parameters()]
-    before = [parameter.detach().clone() for parameter in parameters]
+    before, has_gradients = [parameter.detach().clone() for parameter in parameters], torch.is_grad_enabled()
     try:
         yield
     except BaseException:
         for parameter, value in zip(parameters, before):
             parameter.data.copy_(value)
+        torch.set_grad_enabled(has_gradients)
         raise

@@ -101,8 +101,8 @@ for trial in range(12):
     fresh = make()
     for each in (fresh, model):
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
-        signal.setitimer(signal.ITIMER_REAL, max(1e-4, random.random() * seconds))
         try:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-4, random.random() * seconds))
             each.fit(Z, numbers(Z))
             signal.setitimer(signal.ITIMER_REAL, 0)
             is_stopped = False
