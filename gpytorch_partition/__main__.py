@@ -12,7 +12,7 @@ from typing import Any
 
 from gpytorch_partition.command_line.errors import CommandError
 from gpytorch_partition.command_line.parser import new_parser
-from gpytorch_partition.progress import quiet
+from gpytorch_partition.progress import verbosity
 from gpytorch_partition.tables import MisreadColumnWarning
 
 
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     :raises SystemExit: If the arguments cannot be parsed, with status 2.
     """
     options = new_parser().parse_args(arguments)
-    with warnings.catch_warnings(), quiet(options.quiet), _log_as_notes(options.quiet):
+    with warnings.catch_warnings(), verbosity(0 if options.quiet else None), _log_as_notes(options.quiet):
         warnings.showwarning = _show_warning
         warnings.simplefilter("ignore", MisreadColumnWarning)  # what columns are, files and options have said
         try:

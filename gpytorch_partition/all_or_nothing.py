@@ -1,18 +1,4 @@
-"""
-Work that succeeds whole or changes nothing: what errors and interruptions (Ctrl-C, a time limit) may leave behind.
-
-The rule, for every method that learns and every function that trains a model in place:
-
-- **Estimators and models that are fitted**: a fit works on a copy of the object's attributes, which takes their place
-  in one step when it is done (:func:`all_or_nothing`). Until then the object is what it was: not fitted, or fitted with
-  its old model, with the units, classes and columns of that model.
-- **Modules of PyTorch that are trained in place**: parameters go back to their values from before
-  (:func:`unchanged_by_errors`).
-- What is set for the time of the work (settings, the line on a terminal, a limit of time, PyTorch's gradient mode) ends
-  with it, wherever it was interrupted: the work has a :mod:`contextvars` context of its own.
-
-What the work was given is not restored: a `RandomState` has been drawn from.
-"""
+"""Fits that succeed whole or change nothing, whatever error or interruption (Ctrl-C, a time limit) ends them."""
 
 from __future__ import annotations
 
@@ -33,9 +19,9 @@ def all_or_nothing(method: Callable[Concatenate[Self, P], T]) -> Callable[Concat
     """
     Decorate a method that learns: the object has all of what it has learned, or none of it.
 
-    The method is called on another object of the class with the same attributes, whose attributes are taken over when
-    it returns. It must assign attributes, not change their values in place; a value that it changes (an index that
-    grows, weights that go on learning) is to be copied first.
+    The method is called on another object of the class with the same attributes, whose attributes are taken over in
+    one assignment when it returns. It must assign attributes, not change their values in place; a value that it changes
+    (an index that grows, weights that go on learning) is to be copied first.
 
     :param method: The method; if it returns its object, the caller is given the one that it knows.
 
@@ -58,49 +44,20 @@ def all_or_nothing(method: Callable[Concatenate[Self, P], T]) -> Callable[Concat
     def whole(self: Self, *args: P.args, **kwargs: P.kwargs) -> T:
         work = object.__new__(type(self))
         vars(work).update(vars(self))
-        result = _in_own_context(method, work, *args, **kwargs)
-        # One assignment, so that neither an interruption nor another thread finds a part of it.
+        with unchanged_by_errors():
+            result = copy_context().run(method, work, *args, **kwargs)  # context variables end with their context
         self.__dict__ = vars(work)
         return self if result is work else result  # type: ignore[return-value]
 
     return whole
 
 
-def in_own_context(work: Callable[P, T]) -> Callable[P, T]:
-    """
-    Decorate work that enters settings and the like: they end with it, also where their own ends are interrupted.
-
-    An interruption may come as a context manager begins to leave, which then never does.
-
-    :param work: A function or a method. Context variables that it sets are those of a copy.
-
-    Example:
-        >>> from contextvars import ContextVar
-        >>> number = ContextVar("number", default=1)
-        >>> in_own_context(number.set)(2).var is number, number.get()
-        (True, 1)
-    """
-
-    @wraps(work)
-    def inside(*args: P.args, **kwargs: P.kwargs) -> T:
-        return _in_own_context(work, *args, **kwargs)
-
-    return inside
-
-
-def _in_own_context(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    has_gradients = torch.is_grad_enabled()
-    try:
-        return copy_context().run(work, *args, **kwargs)
-    except BaseException:
-        torch.set_grad_enabled(has_gradients)
-        raise
-
-
 @contextmanager
 def unchanged_by_errors(*modules: torch.nn.Module) -> Iterator[None]:
     """
-    Restore the parameters of modules if an error is raised inside, or the work is interrupted.
+    Restore the parameters of modules, and whether PyTorch records gradients, if an error is raised inside.
+
+    An interruption is an error too. It may come as :func:`torch.no_grad` begins to leave, which then never does.
 
     :param modules: Modules of PyTorch, whose parameters are copied at the beginning.
 
@@ -116,10 +73,11 @@ def unchanged_by_errors(*modules: torch.nn.Module) -> Iterator[None]:
         True
     """
     parameters = [parameter for module in modules for parameter in module.parameters()]
-    before = [parameter.detach().clone() for parameter in parameters]
+    before, has_gradients = [parameter.detach().clone() for parameter in parameters], torch.is_grad_enabled()
     try:
         yield
     except BaseException:
         for parameter, value in zip(parameters, before):
             parameter.data.copy_(value)
+        torch.set_grad_enabled(has_gradients)
         raise

@@ -1,16 +1,14 @@
-"""Progress bars, and warnings in the log with an estimate of the time, for work that takes minutes."""
+"""Progress of long work: bars and the present stage on terminals, and the seconds of stages."""
 
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from threading import Event, RLock, Thread
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -18,223 +16,121 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 
-LONG_SECONDS = 120  # seconds: work that is expected to take longer is announced by a warning in the log
+_DELAY = 2.0  # seconds before anything is shown
 
-_SHOWS: ContextVar[bool] = ContextVar("whether bars are shown on terminals", default=True)
-# How much is said of stages where there is no terminal: 1 their seconds, 2 those of their steps too.
-_TELLS: ContextVar[int] = ContextVar("how much is said of stages", default=0)
-_DELAY, _TICK = 2.0, 1.0  # seconds before anything is shown, and between two looks at the clock
-_LEAST_FORECAST = 10.0  # seconds
-_USUAL_WIDTH = 79  # characters
+_VERBOSE: ContextVar[int | None] = ContextVar("verbose of estimators", default=None)
+_LINE: ContextVar[tuple[tqdm, str] | None] = ContextVar("line on the terminal, and its first words", default=None)
+_SECONDS: ContextVar[dict[str, float] | None] = ContextVar("seconds of stages", default=None)
 
 
-class _Bar(tqdm):
+def progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterable[Item]:
     """
-    A bar whose lock is this process's own: that of tqdm is shared with forked processes, and nobody can take it any
-    more once one of them was killed while it had it. On a terminal that does not tell its size, as those of containers
-    and batch systems do, it is shown as well.
-    """
-
-    ncols: int | None
-    nrows: int | None
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        if not self.disable:  # tqdm shows nothing at the size of 0 x 0, of which it takes one line off
-            self.ncols = self.ncols if self.ncols is None or self.ncols > 0 else _USUAL_WIDTH
-            self.nrows = self.nrows if self.nrows is None or self.nrows > 0 else None  # tqdm's own guess
-
-
-def _renew_lock() -> None:
-    _Bar.set_lock(RLock())
-
-
-_renew_lock()
-if hasattr(os, "register_at_fork"):  # where a thread may hold the lock as the process is forked
-    os.register_at_fork(after_in_child=_renew_lock)
-
-
-def progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
-    r"""
-    Iterate over `items` behind a progress bar that appears after two seconds, and only on a terminal.
-
-    If the first item took so long that the others will take more than 120 seconds, a warning is logged.
+    Return `items` behind a bar of tqdm, which appears after two seconds, and only on a terminal.
 
     :param items: What to iterate over.
-    :param description: Label of the bar and of the warning.
+    :param description: Label of the bar.
     :param total: Number of items, where `items` has no length.
 
     Example:
         >>> sum(progress(range(4), "adding"))
         6
     """
-    if total is None and isinstance(items, Sized):
-        total = len(items)
-    start = monotonic()
-    bar = _Bar(items, desc=description, total=total, disable=not _SHOWS.get() or None, delay=_DELAY, leave=False)
-    for number, item in enumerate(bar):
-        if number == 1:
-            remaining = (monotonic() - start) * ((total or 1) - 1)
-            if remaining > LONG_SECONDS:
-                logger.warning("%s: up to %.0f minutes to go", description, remaining / 60)
-        yield item
+    return tqdm(items, description, total, leave=False, disable=_is_off(), delay=_DELAY)
 
 
-class Line:
-    """
-    What is being done, from the outside in, and how long it is expected to take in all.
-
-    :param description: What is being done.
-    :param forecast: Seconds that it is expected to take; 0 where that is not known.
-    """
-
-    def __init__(self, description: str, forecast: float) -> None:
-        self.names, self.forecast = [description], forecast
-        self._start = monotonic()
-
-    def expect(self, seconds: float) -> None:
-        """Expect to take so many seconds from now on."""
-        self.forecast = monotonic() - self._start + seconds
-
-    @property
-    def about(self) -> str:
-        """The forecast, if it is worth telling and has not been shown to be wrong."""
-        is_told = self.forecast >= _LEAST_FORECAST and monotonic() - self._start <= self.forecast
-        return f" of about {tqdm.format_interval(self.forecast)}" if is_told else ""
-
-
-_LINE: ContextVar[Line | None] = ContextVar("the line that is shown", default=None)
-
-
-@contextmanager
-def ticking(description: str, forecast: float = 0.0) -> Iterator[Line]:
-    """
-    Show a line that counts the seconds of work that gives no other signs of life, after two seconds, on a terminal.
-
-    Inside another one, that line goes on and says what is done now.
-
-    :param description: What is being done.
-    :param forecast: Seconds that it is expected to take; shown if there are ten or more. (Default: unknown.)
-    :return: The line, which can be told to expect something else.
-
-    Example:
-        >>> with ticking("adding"):
-        ...     sum(range(4))
-        6
-    """
-    if (line := _LINE.get()) is not None:
-        with doing(description):
-            line.expect(forecast) if forecast else None
-            yield line
-        return
-    line = Line(description, forecast)
-    token = _LINE.set(line)
-    try:
-        with _shown(line):
-            yield line
-    finally:
-        _LINE.reset(token)
+def _is_off() -> bool | None:
+    return True if _VERBOSE.get() == 0 else None  # None: unless standard error is a terminal
 
 
 @contextmanager
 def doing(name: str) -> Iterator[None]:
     """
-    Have the line of :func:`ticking`, if there is one, say what is done now.
+    Show on a terminal, from two seconds on, what is being done; stages inside replace all but the first words.
 
-    :param name: What that is.
+    :param name: What is being done.
+
+    Example:
+        >>> with doing("adding"):
+        ...     sum(range(4))
+        6
     """
-    line = _LINE.get()
-    if line is None:
+    if outer := _LINE.get():
+        bar, words = outer
+        bar.set_description_str(f"{words}, {name}", refresh=bar.format_dict["elapsed"] >= _DELAY)
         yield
         return
-    line.names.append(name)
-    try:
-        yield
-    finally:
-        line.names.pop()
-
-
-def expect(seconds: float) -> None:
-    """
-    Have the line of :func:`ticking`, if there is one, say that its work is expected to take so long from now on.
-
-    :param seconds: How long.
-    """
-    if (line := _LINE.get()) is not None:
-        line.expect(seconds)
-
-
-@contextmanager
-def _shown(line: Line) -> Iterator[None]:
-    with _Bar(bar_format="{desc}", disable=not _SHOWS.get() or None, delay=_DELAY, leave=False) as bar:
-        if bar.disable:
-            yield
-            return
-        done = Event()
-        clock = Thread(target=_tick, args=(bar, line, done), daemon=True)
-        clock.start()
+    with tqdm(desc=name, bar_format="{desc}: {elapsed}", leave=False, disable=_is_off(), delay=_DELAY) as bar:
+        token = _LINE.set((bar, name))
         try:
             yield
         finally:
-            done.set()
-            clock.join()
-
-
-def _tick(bar: tqdm, line: Line, done: Event) -> None:
-    start = monotonic()
-    while not done.wait(_TICK):
-        seconds = monotonic() - start
-        if seconds > _DELAY:
-            told = f"{tqdm.format_interval(seconds)}{line.about}: {', '.join(line.names)}"  # cut at the terminal's end
-            bar.set_description_str(told)
-    bar.clear()
+            _LINE.reset(token)
 
 
 @contextmanager
-def quiet(is_quiet: bool = True) -> Iterator[None]:
+def stage(name: str, level: int = 1) -> Iterator[None]:
     """
-    No bars and no clocks inside, not even on a terminal; in this thread, as others may want theirs.
+    Show what a fit is doing, and count its seconds for :func:`recorded_stages`.
 
-    :param is_quiet: Whether to be quiet. (Default: yes.)
+    :param name: What summaries call the stage.
+    :param level: 2 for a step of a stage, which is not counted and told from `verbose=2` on. (Default: 1.)
+    """
+    start, found = monotonic(), _SECONDS.get()
+    with doing(name):
+        yield
+    seconds = monotonic() - start
+    if found is not None and level == 1:
+        found[name] = found.get(name, 0.0) + seconds
+    tell(f"{'  ' * (level - 1)}{name}: {seconds:.1f} seconds", level)
+
+
+@contextmanager
+def recorded_stages() -> Iterator[dict[str, float]]:
+    """
+    Collect the seconds of all stages inside, by name, in the order in which they end.
 
     Example:
-        >>> with quiet():
-        ...     sum(progress(range(4), "adding"))
-        6
+        >>> with recorded_stages() as seconds, stage("adding"):
+        ...     total = sum(range(10))
+        >>> list(seconds)
+        ['adding']
     """
-    token = _SHOWS.set(not is_quiet)
+    seconds: dict[str, float] = {}
+    token = _SECONDS.set(seconds)
     try:
-        yield
+        yield seconds
     finally:
-        _SHOWS.reset(token)
+        _SECONDS.reset(token)
 
 
 @contextmanager
 def verbosity(verbose: bool | int | None) -> Iterator[None]:
     """
-    How much is said of the work inside, as estimators' `verbose` says.
+    Set how much is said of the work inside, in this thread; what is quiet stays quiet inside.
 
-    :param verbose: None shows lines and bars on terminals; 0 or False nothing; 1 or True also tells the seconds of each
-        stage where there is no terminal, 2 those of its steps too.
+    :param verbose: None for lines and bars on terminals; 0 or False for nothing; 1 or True for the seconds of stages,
+        2 for those of steps too, where there is no terminal.
+
+    Example:
+        >>> with verbosity(0), verbosity(1):
+        ...     tell("nobody hears this")
     """
-    token = _TELLS.set(int(verbose or 0))
+    outer = _VERBOSE.get()
+    token = _VERBOSE.set(outer if outer == 0 or verbose is None else int(verbose))
     try:
-        with quiet(not _SHOWS.get() or (verbose is not None and not verbose)):
-            yield
+        yield
     finally:
-        _TELLS.reset(token)
+        _VERBOSE.reset(token)
 
 
 def tell(message: str, level: int = 1) -> None:
     """
-    Say something in the log of a job that has no terminal, if so much is wanted.
+    Write a message to the log at level INFO, or to standard error where no log is set up; nothing on a terminal.
 
-    It goes to the log if that is set up for messages of level INFO, else to standard error.
-
-    :param message: What to say.
-    :param level: The least `verbose` that is said it.
+    :param message: The message.
+    :param level: Least `verbose` at which it is told.
     """
-    if _TELLS.get() < level or not _SHOWS.get() or sys.stderr.isatty():
+    if (_VERBOSE.get() or 0) < level or sys.stderr.isatty():
         return
     if logger.isEnabledFor(logging.INFO):
         logger.info("%s", message)

@@ -31,7 +31,7 @@ from gpytorch_partition.command_line.training_data import Roles, TrainingData, r
 from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, mean_and_error
 from gpytorch_partition.explain.plots import plot_comparison
-from gpytorch_partition.progress import ticking
+from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder
 
 TITLES = {
@@ -125,14 +125,14 @@ def _fitted_by(kernel: str, train: TrainingData, options: Namespace) -> Model:
     return judged
 
 
-def _run(name: str, model: Callable[[], Judgement], doing: str) -> tuple[Judgement | None, float]:
+def _run(name: str, model: Callable[[], Judgement], label: str) -> tuple[Judgement | None, float]:
     """
     A model's predictions, timed; its warnings begin with the model's title.
 
     A model that fails is left out with a warning: others may have taken an hour.
     """
     found: Judgement | None = None
-    with warnings.catch_warnings(record=True) as caught, ticking(doing):
+    with warnings.catch_warnings(record=True) as caught, doing(label):
         start = time.perf_counter()
         try:
             found = model()

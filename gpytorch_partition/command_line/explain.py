@@ -14,7 +14,7 @@ from gpytorch_partition.command_line.new_rows import read_new_rows
 from gpytorch_partition.command_line.outputs import INSTALL, check_folder, check_writable, has_matplotlib, save_figure
 from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.explain.importance import Importance
-from gpytorch_partition.progress import ticking
+from gpytorch_partition.progress import doing
 
 _MOST_ROWS = 1_000  # of a file, by which columns are permuted and averages taken
 _MOST_CURVES = 6
@@ -108,7 +108,7 @@ def _figure_of_curves(model: SavedModel, rows: Rows, importance: Importance) -> 
     figure = Figure(figsize=(5.6 * side, 4.4 * height), layout="constrained", dpi=150)
     panels = figure.subplots(height, side, squeeze=False).ravel()
     for panel, number in zip(panels, chosen):
-        with ticking(f"partial dependence on {importance.columns[number]}"):
+        with doing(f"partial dependence on {importance.columns[number]}"):
             model.regressor.partial_dependence(rows.X, int(number), grid_resolution=_GRID).plot(panel)
     for panel in panels[len(chosen) :]:
         panel.set_axis_off()

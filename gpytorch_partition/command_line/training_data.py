@@ -18,7 +18,7 @@ from gpytorch_partition.command_line.table_files import Dialect, read_frame, tex
 from gpytorch_partition.estimators.machine import check_magnitudes
 from gpytorch_partition.inputs.copies import rows_without_copies, told_of_copies
 from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_of_odd
-from gpytorch_partition.progress import ticking
+from gpytorch_partition.progress import doing
 from gpytorch_partition.tables import TableEncoder
 from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS
 
@@ -91,7 +91,7 @@ def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -
     :raises CommandError: If the file cannot be read; or with all that is wrong: names that are not there, a target that
         is not of numbers or constant, fewer than 20 rows, infinite numbers, weights that are none.
     """
-    with ticking(f"reading {path}"):
+    with doing(f"reading {path}"):
         frame = read_frame(path, dialect, roles.id)
         raise_problems(path, _wrong_names(frame, roles))
         for name in roles.categorical:

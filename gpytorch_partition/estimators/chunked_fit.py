@@ -17,8 +17,7 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models import FeatureSpaceGP
 from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.partitions.ensembles.refitting import is_ensemble
-from gpytorch_partition.progress import progress, ticking, verbosity
-from gpytorch_partition.stages import recorded_stages, stage
+from gpytorch_partition.progress import doing, progress, recorded_stages, stage, verbosity
 from gpytorch_partition.tables.chunks import Chunk, ChunkSource, number_columns
 from gpytorch_partition.tables.row_sample import RowSample
 
@@ -89,7 +88,7 @@ class FitsChunks:
         _check_for_chunks(self)
         check_count(sample_rows, "sample_rows")
         source, random = ChunkSource(chunks, target), random_state_of(self.random_state)
-        with verbosity(self.verbose), ticking("fitting chunks"), recorded_stages() as self.seconds_:
+        with verbosity(self.verbose), doing("fitting chunks"), recorded_stages() as self.seconds_:
             with stage("sampling rows"):
                 sample = self._sample(source, sample_rows, random)
                 _check_enough(sample.num_rows)

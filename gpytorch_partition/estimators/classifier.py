@@ -46,8 +46,7 @@ from gpytorch_partition.presets.classes import class_parts
 from gpytorch_partition.presets.folds import Blocks, Split, as_new_rows, folds, random_rows
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import PartInputs
-from gpytorch_partition.progress import progress, ticking, verbosity
-from gpytorch_partition.stages import recorded_stages, stage
+from gpytorch_partition.progress import doing, progress, recorded_stages, stage, verbosity
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.log_loss import ClassFit, calibrated, minimize_log_loss
 from gpytorch_partition.training.predictive_density import Fold, dense_covariances
@@ -224,7 +223,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         rows = _Rows(x, new_x, indicators, row_weights, blocks)
         self._has_view, random = needs_view(rows.x, self._categories), random_state_of(self.random_state)
         frequencies = torch.from_numpy(counts / counts.sum())
-        with verbosity(self.verbose), ticking(f"fitting {len(numbers):,} rows"), recorded_stages() as self.seconds_:
+        with verbosity(self.verbose), doing(f"fitting {len(numbers):,} rows"), recorded_stages() as self.seconds_:
             self._fit_rows(rows, numbers, frequencies, random)
         return self
 

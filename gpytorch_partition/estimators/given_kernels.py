@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from copy import deepcopy
 from inspect import Parameter, signature
 from typing import Any
@@ -37,7 +36,6 @@ from gpytorch_partition.partitions.ensembles.refitting import (
     library_of,
 )
 from gpytorch_partition.presets.given_ensemble import check_regression_ensemble
-from gpytorch_partition.training.unsaid import METHOD, unsaid
 
 NAMED: dict[type, str] = {
     RandomForestKernel: "forest",
@@ -310,14 +308,6 @@ def state_name(kernel: Any) -> str:
         f"expected a kernel by name, or a tree ensemble, got {told}, which no plain value can stand for: pickle the "
         "estimator instead"
     )
-
-
-@contextmanager
-def quiet_of_lengthscales(kernel: Any) -> Iterator[None]:
-    """Without the warning that a kernel of GPyTorch is trained by L-BFGS: there is nothing to correct."""
-    is_of_gpytorch = is_data_free(kernel) or (isinstance(kernel, type) and not issubclass(kernel, ClusterKernel))
-    with unsaid(METHOD) if is_of_gpytorch else nullcontext():
-        yield
 
 
 def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:

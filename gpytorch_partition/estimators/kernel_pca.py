@@ -11,7 +11,7 @@ from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_positive, optional_targets
 from gpytorch_partition.models.spectral import spectral_truncation
-from gpytorch_partition.progress import ticking
+from gpytorch_partition.progress import doing
 
 
 class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
@@ -75,7 +75,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         self.n_jobs = n_jobs
 
     @all_or_nothing
-    @ticking("fitting a PartitionKernelPCA")
+    @doing("fitting a PartitionKernelPCA")
     def fit(self, X: Any, y: Any = None) -> PartitionKernelPCA:
         """
         Build the kernel and find the components.

@@ -19,7 +19,7 @@ from gpytorch_partition.likelihoods import noise_variances, student_t_noise
 from gpytorch_partition.models.counted_gp import CountedPosterior
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets.assembly import description_of
-from gpytorch_partition.progress import progress, ticking, verbosity
+from gpytorch_partition.progress import doing, progress, verbosity
 from gpytorch_partition.tables import NumberView
 
 # Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
@@ -73,7 +73,7 @@ class Moments:
         """Means and standard deviations (or nothing) in units of the targets, block by block."""
         size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
         starts = range(0, len(rows), size)
-        with verbosity(self.verbose), ticking(f"predicting {len(rows):,} rows"):
+        with verbosity(self.verbose), doing(f"predicting {len(rows):,} rows"):
             blocks = [self._moments_of(rows[i : i + size], with_std, include_noise) for i in progress(starts, "blocks")]
         mean, std = (np.concatenate(parts) for parts in zip(*blocks))
         if self._has_several:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,6 @@ from gpytorch_partition.estimators.given_kernels import (
     kernel_of_ensemble,
     name_of,
     name_or_function,
-    quiet_of_lengthscales,
     sees_raw_columns,
 )
 from gpytorch_partition.estimators.kernels import KERNELS, kernel_and_rows
@@ -68,8 +68,7 @@ from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.presets.default import FEWEST_ROWS
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import some_rows
-from gpytorch_partition.progress import ticking, verbosity
-from gpytorch_partition.stages import recorded_stages, stage
+from gpytorch_partition.progress import doing, recorded_stages, stage, verbosity
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.exact_gp import fit_exact_gp
 
@@ -144,17 +143,17 @@ class PartitionGPRegressor(
     :param categorical_features: Names (or numbers, counted from 0) of columns that are categories although they hold
         numbers, as in scikit-learn's histogram gradient boosting. Columns of text and pandas categories always are.
         (Default: None.)
-    :param verbose: None shows on a terminal, after two seconds, what :meth:`fit` and :meth:`predict` are doing, how
-        long they have taken, and how long a fit of `"auto"` is expected to take; 0 or False shows nothing; 1 or True
-        also tells the seconds of each stage where standard error is no terminal (batch jobs, notebooks), through
-        logging if that is set up for INFO, else on standard error; 2 those of the stages' steps as well. (Default:
-        None.)
-    :param budget: Seconds that a fit of `"auto"` may take. It then leaves out what it has no time for, from rough parts
-        down to most of the trees, of the rows that choose and in the end of all rows, as `left_out_` says
-        (:mod:`gpytorch_partition.presets.budget`); if even that takes more than 1.2 budgets, a
-        :class:`~sklearn.exceptions.ConvergenceWarning` says how much. What is left out depends on the speed of the
-        machine, even with the same `random_state`; `options=model.options_` without a budget fits the same model to the
-        last bit. The solve of the first prediction comes on top. (Default: None, nothing is left out.)
+    :param verbose: None shows on a terminal, after two seconds, what :meth:`fit` and :meth:`predict` are doing; 0 or
+        False shows nothing; 1 or True also tells the seconds of each stage where standard error is no terminal (batch
+        jobs, notebooks), through logging if that is set up for INFO, else on standard error; 2 those of the stages'
+        steps as well. (Default: None.)
+    :param budget: Seconds that a fit of `"auto"` may take. Models are fitted from the smallest to the largest, as long
+        as five times the seconds of the last one are left for the next. `left_out_` says what the last one leaves out:
+        rough parts, trees, rows that choose, and at the smallest most of the rows
+        (:mod:`gpytorch_partition.presets.budget`). A :class:`~sklearn.exceptions.ConvergenceWarning` tells if the fit
+        took more than 1.2 budgets. What is left out depends on the speed of the machine, even with the same
+        `random_state`; `options=model.options_` without a budget fits the same model to the last bit. The solve of the
+        first prediction comes on top. (Default: None, nothing is left out.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
 
@@ -192,7 +191,7 @@ class PartitionGPRegressor(
     - `log_predictive_density_`: for `"auto"`, the mean log density of held-out rows, in nats, of standardized targets;
         where rough parts were taken, random rows and neighbors, which are easier to predict. None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
-    - `seconds_`: how long the stages of the fit took, by name.
+    - `seconds_`: how long the stages of the fit took, by name; with a budget those of all models that were fitted.
     - `options_`, `left_out_`: what `"auto"` was made by (None for others), and what it left out for the budget.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
@@ -290,7 +289,7 @@ class PartitionGPRegressor(
         rows = X if unlabelled is None else np.concatenate([X, self._checked_unlabelled(unlabelled)])
         self._columns, self._unit = self._standardization(rows), target_unit(y, weights)
         self.options_, self.left_out_ = None, ()
-        with verbosity(self.verbose), ticking(f"fitting {len(y):,} rows"):
+        with verbosity(self.verbose), doing(f"fitting {len(y):,} rows"), recorded_stages() as self.seconds_:
             if y.ndim == 1 and self._chooses_by_folds and len(y) >= FEWEST_ROWS and self._vary(y):
                 self._fit_by_folds(X, y, weights, blocks)
             else:
@@ -341,8 +340,8 @@ class PartitionGPRegressor(
         """The default model, or that of an ensemble, in the time that there is."""
         x, targets = self._columns.apply_array(X), self._unit.apply_array(y)
         fit = partial(self._fit_some_rows, x, targets, torch.from_numpy(y), weights, blocks, self._counted_rows)
-        options, has_view = Options() if self.options is None else self.options, needs_view(x, self._categories)
-        fit_in_time(self, fit, (len(y), x.shape[1]), options, has_view=has_view)
+        num_columns = inf if needs_view(x, self._categories) else x.shape[1]
+        fit_in_time(self, fit, (len(y), num_columns), self.options or Options())
 
     def _fit_kernel(
         self, X: np.ndarray, y: np.ndarray, rows: np.ndarray, weights: RowWeights | None, blocks: Blocks | None
@@ -352,11 +351,10 @@ class PartitionGPRegressor(
         dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
         x, points = (self._columns.apply_array(each).to(dtype) for each in (X, rows))
         targets = self._unit.apply_array(y).to(dtype)
-        with recorded_stages() as self.seconds_:
-            if y.ndim == 2:
-                self._fit_targets(x, targets, points, blocks)
-            else:
-                self._fit_model(x, targets, points, weights)
+        if y.ndim == 2:
+            self._fit_targets(x, targets, points, blocks)
+        else:
+            self._fit_model(x, targets, points, weights)
 
     def _read_target(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         self._target_names = name_of_target(y)
@@ -381,7 +379,7 @@ class PartitionGPRegressor(
             kernel, rows = self._kernel_and_rows(x, targets, points, weights)
             self._set_model(PartitionGP(rows, targets, new_likelihood(weights), kernel))
             check_dense_size(self.kernel_, x)
-        with stage("fitting noise and scales"), quiet_of_lengthscales(self.kernel):
+        with stage("fitting noise and scales"):
             found = fit_exact_gp(self.model_, self.likelihood_, max_iterations=self.max_iterations)
         self.log_marginal_likelihood_value_ = found.log_marginal_likelihood
         self.at_bounds_ = found.at_bounds

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.callers import level_of_caller
-from gpytorch_partition.estimators.given_kernels import check_dense_size, quiet_of_lengthscales
+from gpytorch_partition.estimators.given_kernels import check_dense_size
 from gpytorch_partition.estimators.tables import check_targets
 from gpytorch_partition.estimators.targets import fit_targets, known_rows, known_score, read_targets
 from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
@@ -172,10 +172,9 @@ class SeveralTargets:
             return kernel, rows
 
         grown_on = imputed(x, targets, self._categories, self.random_state, self.n_jobs)
-        with quiet_of_lengthscales(self.kernel):
-            model, self.log_marginal_likelihood_value_ = fit_targets(
-                x, targets, built, grown_on, max_iterations=self.max_iterations
-            )
+        model, self.log_marginal_likelihood_value_ = fit_targets(
+            x, targets, built, grown_on, max_iterations=self.max_iterations
+        )
         return model
 
     def _moments_of_targets(

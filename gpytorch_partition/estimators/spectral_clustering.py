@@ -13,7 +13,7 @@ from gpytorch_partition.estimators.kernels import KernelLike
 from gpytorch_partition.estimators.machine import KernelMachine, check_count, check_positive, optional_targets
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models.spectral import spectral_embedding
-from gpytorch_partition.progress import ticking
+from gpytorch_partition.progress import doing
 
 
 class PartitionSpectralClustering(ClusterMixin, KernelMachine):
@@ -81,7 +81,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         self.n_jobs = n_jobs
 
     @all_or_nothing
-    @ticking("fitting a PartitionSpectralClustering")
+    @doing("fitting a PartitionSpectralClustering")
     def fit(self, X: Any, y: Any = None) -> PartitionSpectralClustering:
         """
         Build the kernel, and cluster the rows.

@@ -32,7 +32,7 @@ from gpytorch_partition.estimators.machine import (
 )
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.models.cluster_features import ClusterFeatures
-from gpytorch_partition.progress import ticking
+from gpytorch_partition.progress import doing
 
 _ENTRIES = 2**26  # entries of features made at once in predictions: a GiB
 _MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
@@ -202,7 +202,7 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         self.n_jobs = n_jobs
 
     @all_or_nothing
-    @ticking("fitting a PartitionSVC")
+    @doing("fitting a PartitionSVC")
     def fit(self, X: Any, y: Any) -> PartitionSVC:
         """
         Build the kernel and find the largest margins.
@@ -348,7 +348,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
         self.n_jobs = n_jobs
 
     @all_or_nothing
-    @ticking("fitting a PartitionSVR")
+    @doing("fitting a PartitionSVR")
     def fit(self, X: Any, y: Any) -> PartitionSVR:
         """
         Build the kernel and find the flattest function within epsilon of the targets, up to what C costs.

@@ -23,7 +23,7 @@ from gpytorch_partition.inputs.text_targets import Remedies, odd_targets, told_o
 from gpytorch_partition.linalg.eigenvectors import stable_eigh
 from gpytorch_partition.models import CoregionalizedGP, PartitionGP
 from gpytorch_partition.presets.assembly import own_description, unfitted_kernel
-from gpytorch_partition.stages import stage
+from gpytorch_partition.progress import stage
 from gpytorch_partition.tables.cells import is_missing
 from gpytorch_partition.training.coregionalization import Coregionalization, fit_coregionalization
 from gpytorch_partition.training.exact_gp import fit_exact_gp

@@ -24,7 +24,7 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import LandmarkKernel, LocalLinearKernel, RandomForestKernel
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartition
-from gpytorch_partition.progress import ticking
+from gpytorch_partition.progress import doing
 
 _NUM_PAIRS = 1_000  # random pairs of rows, between which a column's values are exchanged
 
@@ -118,7 +118,7 @@ def importance(
     score, rows = check_scoring(estimator, scoring), given_rows(estimator, X)
     if isinstance(rows, dict):  # scikit-learn permutes numbers of rows, since columns are of any kind
         score, rows = partial(_score_of_rows, score, rows), _row_numbers(rows)
-    with ticking(f"permuting {rows.shape[1]:,} columns {n_repeats:,} times"):
+    with doing(f"permuting {rows.shape[1]:,} columns {n_repeats:,} times"):
         options = {"n_repeats": n_repeats, "random_state": random_state, "n_jobs": n_jobs}
         checked = permutation_importance(estimator, rows, y, scoring=score, **options)
     return replace(found, permutation=checked.importances_mean, permutation_std=checked.importances_std)

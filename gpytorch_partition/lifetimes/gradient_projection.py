@@ -36,8 +36,7 @@ from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.linalg.eigenvectors import stable_eigh
 from gpytorch_partition.models.exact_gp import PartitionGP
 from gpytorch_partition.progress import progress
-from gpytorch_partition.training.exact_gp import fit_exact_gp
-from gpytorch_partition.training.unsaid import CONVERGENCE, WIDTH, unsaid
+from gpytorch_partition.training.exact_gp import fit_in_one_pass
 
 _MOST_ROWS = 5_000  # rows that a model is fitted to; more are sampled
 _MOST_POINTS = 1_000  # rows at which gradients are averaged; more are sampled
@@ -121,8 +120,7 @@ def expected_gradient_projection(
 def _fitted(x: Tensor, y: Tensor, kernel: MondrianKernel) -> PartitionGP:
     likelihood = GaussianLikelihood()
     model = PartitionGP(x, y, likelihood, kernel)
-    with unsaid(CONVERGENCE, WIDTH):  # a noise at its bound does not matter for the directions
-        fit_exact_gp(model, likelihood)
+    fit_in_one_pass(model, likelihood)  # without warnings: a noise at its bound does not matter for the directions
     return model.eval()
 
 

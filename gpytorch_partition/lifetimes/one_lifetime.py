@@ -18,7 +18,7 @@ from gpytorch_partition.inference.evidence.krylov import default_num_probes, kry
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, maximize
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import FeatureSpace
-from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.kernels.mondrian_kernel import MondrianKernel
 from gpytorch_partition.lifetimes.cluster_ridge import ClusterRidge, Regression
 from gpytorch_partition.linalg.cholesky import stable_cholesky
@@ -30,7 +30,6 @@ from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells
 
 _TOLERANCE_NATS = 0.05  # change of the log marginal likelihood, in nats, at which Lanczos steps stop ...
 _TOLERANCE_ERRORS = 0.1  # ... or in standard errors of its own, whichever is larger
-_EXACT_TIME_FACTOR = 4  # time that an exact likelihood may take, over the time of an estimate by Lanczos
 _LEAST_NOISE = 1e-6  # least noise that is chosen, in mean squares of the targets: Cholesky factors keep their digits
 
 
@@ -126,8 +125,7 @@ def uses_counts(data: SweepData, cells: Cells) -> bool:
     num_rows, size = data.regression.num_rows, cells.num_clusters
     if _is_dense(data):
         return size <= num_rows
-    estimate = costs.krylov_seconds(num_rows, data.regression.num_partitions, 2 + default_num_probes(num_rows))
-    return costs.cholesky_seconds(size) < _EXACT_TIME_FACTOR * estimate
+    return work.takes_cholesky(size, num_rows)
 
 
 def _is_dense(data: SweepData) -> bool:

@@ -18,8 +18,6 @@ import torch
 from linear_operator.utils.warnings import NumericalWarning
 from torch import Tensor
 
-from gpytorch_partition.stages import check_time
-
 Closure = Callable[[Tensor], Tensor]
 
 # Fewest steps of a Lanczos matrix, as in GPyTorch. More are needed only while the solve itself is inaccurate: with
@@ -168,7 +166,6 @@ class _Run:
     def iterate(self, max_iterations: int) -> None:
         """Iterate until every column is done."""
         while self.iterations < max_iterations and bool(self._active().any()):
-            check_time()
             self._step()
             self.iterations += 1
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from scipy.optimize import OptimizeResult, minimize
 from threadpoolctl import ThreadpoolController
 
-from gpytorch_partition.stages import check_time
-
 # A value and the gradient.
 Objective: TypeAlias = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
 
@@ -43,10 +41,7 @@ def minimize_lbfgsb(
         >>> found.x.round(3).tolist()
         [1.0, 2.0]
     """
-
-    def checked(position: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        check_time()
-        return objective(position)
-
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
-        return minimize(checked, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback, options=options)
+        return minimize(
+            objective, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=callback, options=options
+        )

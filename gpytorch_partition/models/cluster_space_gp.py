@@ -25,7 +25,7 @@ from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels.partition_kernel import PartitionKernel
 from gpytorch_partition.models.counted_rows import BOUNDS, check_points, check_rows, warn_of_least_noise
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
-from gpytorch_partition.progress import ticking
+from gpytorch_partition.progress import doing
 from gpytorch_partition.settings import num_variance_samples, predictive_variances, probe_seed
 
 
@@ -128,7 +128,7 @@ class ClusterSpaceGP:
         """
         checked_count(1 if num_probes is None else num_probes, "probe vectors", "num_probes")
         bounds = bounds or BOUNDS
-        with ticking("fitting noise and scale"):
+        with doing("fitting noise and scale"):
             measures = space_measures(self.rows, self._cluster_operator(), num_probes, probe_seed.value())
             found = settled_maxima(measures, [bounds])
         _warn_of(found, bounds)

@@ -22,7 +22,6 @@ from torch import Tensor
 from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
-from gpytorch_partition.stages import check_time
 
 # Rows of A that is factorized: 800 MB twice, one of them for a moment, and ten seconds on one core.
 MOST_ROWS = 10_000
@@ -102,7 +101,6 @@ class DirectSolver:
         """A, of which the lower triangle is computed, a block of rows at a time."""
         dense = torch.zeros(self.covariance.shape, dtype=self.noise.dtype, device=self.noise.device)
         for start in range(0, dense.shape[-1], _BLOCK_ROWS):
-            check_time()
             rows = slice(start, min(start + _BLOCK_ROWS, dense.shape[-1]))
             dense[..., rows, : rows.stop] = self.covariance[..., rows, : rows.stop].to_dense()
         dense.diagonal(dim1=-2, dim2=-1).add_(self.noise.squeeze(-1))
@@ -113,7 +111,6 @@ class DirectSolver:
         size = sum(root.shape[-1] for root in self._features)
         blocks = []
         for start in range(0, size, _BLOCK_COLUMNS):
-            check_time()
             block = torch.zeros(size, min(_BLOCK_COLUMNS, size - start), dtype=self.noise.dtype)
             block[start:].fill_diagonal_(1)
             block = block.to(self.noise.device)

@@ -26,7 +26,6 @@ from torch import Tensor
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.direct import MOST_COLUMNS, sparse_roots
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator
-from gpytorch_partition.stages import check_time
 
 _BLOCK_ROWS = 2**14  # rows that are held in float64 at once
 _BLOCK_COLUMNS = 64  # columns of their root that are
@@ -130,7 +129,6 @@ def _precision(covariance: LinearOperator, noise: Tensor, size: int) -> Tensor:
         roots = sparse_roots(_of_rows(covariance, rows)) or []
         variances = noise[rows].double().unsqueeze(-1)
         for first in range(0, size, _BLOCK_COLUMNS):
-            check_time()
             block = slice(first, min(first + _BLOCK_COLUMNS, size))
             total[:, block] += _products(roots, variances, block, size)
     return 0.5 * (total + total.mT)

@@ -26,7 +26,7 @@ from gpytorch_partition.presets.folds import Split, folds
 from gpytorch_partition.presets.noise_factors import factor_bounds, fit_factors
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import SMOOTH, PartInputs, new_parts, num_inducing_points, smooth_part
-from gpytorch_partition.stages import step
+from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import NumberView
 from gpytorch_partition.training.predictive_density import EXPONENTS
 
@@ -55,19 +55,19 @@ def calibrate(choice: Choice, data: TrainingData, setup: Setup, own: TrainingDat
     :param own: The same with the rows' own weights, without precisions.
     """
     options = setup.options
-    with step("inducing points"):
+    with stage("inducing points", level=2):
         choice = replace(choice, noise=choice.noise + _unspanned_variance(choice, data, setup))
     splits = folds(len(data.x), options.num_calibration_folds, setup.random, data.blocks)
     splits = [split for split in splits if len(np.setdiff1d(split[1], choice.rows))]  # whole groups may have chosen
     models, seen = _predicted_folds(choice, splits, data, setup, own.weights)
-    with step("noise"):
+    with stage("noise", level=2):
         forest, ratios = _residual_forest(choice, seen, data, setup)
         choice = _with_noise(choice, seen, forest, options)
         judging = [model.judging() for model in models if model.num_variances]
         seen = _joined([_held_out(choice, model, data, setup, own.weights) for model in judging])
         choice = _with_factors(choice, seen, ratios[seen.rows], options)
     unit = float((data.unit.scale / own.unit.scale).log())
-    with step("inducing points"):
+    with stage("inducing points", level=2):
         threshold = _threshold(choice, splits[0], data, setup)
     return replace(choice, log_density=choice.log_density - unit, threshold=threshold)
 
@@ -168,7 +168,7 @@ class _FoldModel(NamedTuple):
 def _fold_model(choice: Choice, fold: Split, data: TrainingData, setup: Setup, *, num_variances: int) -> _FoldModel:
     """Rows that chose weights and lengthscales are among the rows learned from, but are not predicted."""
     points = torch.from_numpy(setup.random.permutation(np.setdiff1d(fold[1], choice.rows.numpy())))
-    with step("growing trees without a fold"):
+    with stage("growing trees without a fold", level=2):
         some, setup = _learned_from(fold[0], data, setup)
         parts = new_parts(PartInputs.of(some, setup, choice.lengthscales), names=choice.outputscales)
     return _FoldModel(parts, some, data.new_rows[points], points, min(num_variances, len(points)))
@@ -182,10 +182,10 @@ def _held_out(
     x, y = fold.rows, data.y[fold.points]
     variances = y.new_full((len(x),), math.nan)
     with torch.no_grad(), settings.iterative(), settings.no_debug():
-        with step("predicting the fold"):
+        with stage("predicting the fold", level=2):
             residuals = y - model(x).mean.to(y)
         if fold.num_variances:
-            with step("variances"):
+            with stage("variances", level=2):
                 variances[: fold.num_variances] = _variances(model, x[: fold.num_variances], setup).to(y)
     return _HeldOut(fold.points, residuals, variances, noise_factors(weights, len(data.y))[fold.points])
 

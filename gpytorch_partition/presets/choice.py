@@ -20,7 +20,7 @@ from gpytorch_partition.presets.noise_factors import fit_factors
 from gpytorch_partition.presets.options import Options, Setup
 from gpytorch_partition.presets.parts import ENSEMBLE, ROUGH, PartInputs, new_parts
 from gpytorch_partition.presets.rough_field import Candidate, rough_field
-from gpytorch_partition.stages import step
+from gpytorch_partition.progress import stage
 from gpytorch_partition.training.heavy_tails import HeavyTails
 from gpytorch_partition.training.predictive_density import (
     EXPONENTS,
@@ -134,7 +134,7 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     judged = (~means[: num_rows_for(len(y), setup.options)].isnan()).nonzero()[:, 0]
     seen = rows[judged]
     num_trees = setup.options.num_noise_trees
-    with step("noise"):
+    with stage("noise", level=2):
         forest = grow_residual_forest(data.new_rows[seen], residuals[judged], num_trees=num_trees, **setup.growing)
         forest.oob_prediction_ = unseen_log_ratios(forest, data.part(seen), residuals[judged], setup)
         log_ratios = _out_of_sample(forest, data, seen, rows)
@@ -226,14 +226,14 @@ def _best_candidate(inputs: PartInputs) -> Candidate:
     rows = torch.from_numpy(random_rows(len(y), num_rows_for(len(y), options), setup.random, inputs.blocks))
     some = inputs.of_rows(rows)
     names, parts, of_folds = _folds(some)
-    with step("lengthscales"):
+    with stage("lengthscales", level=2):
         lengthscales = _lengthscales(some)
-    with step("weights"):
+    with stage("weights", level=2):
         fit = maximize_predictive_density(parts, y[rows], noise_factors=noise_factors(some.weights, len(rows)))
         found = Candidate(names, parts, rows, fit, lengthscales)
     is_of_single_numbers = not inputs.has_view and inputs.blocks is None
     if is_of_single_numbers and needs_calibration(len(y), options) and x.shape[1] <= options.most_rough_columns:
-        with step("rough parts"):
+        with stage("rough parts", level=2):
             return rough_field(found, of_folds, x, y, setup.again(), inputs.weights)
     return found
 
@@ -245,7 +245,7 @@ def _of_ensemble(inputs: PartInputs) -> Candidate:
     some, found = inputs.of_rows(rows), list[Fold]()
     splits = _splits(some)
     for kept, held_out in splits:
-        with step(f"fold {len(found) + 1} of {len(splits)}"):
+        with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
             (part,) = new_parts(some.of_rows(kept), (ENSEMBLE,)).values()
             covariances = dense_covariances([part], some.x)
             found.append(Fold.of(covariances, torch.from_numpy(kept), torch.from_numpy(held_out)))
@@ -322,7 +322,7 @@ def _folds(inputs: PartInputs) -> tuple[list[str], list[Fold], list[Tensor]]:
     all_lengthscales = []
     splits = _splits(inputs)
     for kept, held_out in splits:
-        with step(f"fold {len(found) + 1} of {len(splits)}"):
+        with stage(f"fold {len(found) + 1} of {len(splits)}", level=2):
             some = kept[: options.num_lengthscale_rows]
             lengthscales = _lengthscales(inputs.of_rows(some))
             parts = new_parts(inputs.of_rows(kept, lengthscales=lengthscales))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from time import monotonic
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from gpytorch_partition.inputs.row_weights import positive_weights
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.kernels import IterativeKernel
 from gpytorch_partition.presets.assembly import DefaultGP, assemble
-from gpytorch_partition.presets.budget import choosing_seconds, later_seconds
 from gpytorch_partition.presets.calibration import calibrate, widened
 from gpytorch_partition.presets.choice import Choice, choose, needs_calibration
 from gpytorch_partition.presets.completion_share import completion_share
@@ -25,8 +23,7 @@ from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.heavy_tails import with_heavy_tails, with_shape
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import usual_parts
-from gpytorch_partition.progress import expect
-from gpytorch_partition.stages import stage
+from gpytorch_partition.progress import stage
 from gpytorch_partition.tables import needs_view
 
 FEWEST_ROWS = 10  # rows, fewer of which leave folds too small to choose anything by
@@ -148,14 +145,9 @@ def default_choice(data: TrainingData, setup: Setup) -> Choice:
 
 def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingData]:
     """The choice, and the data with the weights of rows that go with it."""
-    num_rows, num_columns = data.x.shape
-    first, later = choosing_seconds(num_rows, num_columns, setup.options), later_seconds(num_rows, setup.options)
-    expect(first + later)
-    start = monotonic()
     own, before = data, setup.again()
     with stage("choosing weights and noise"):
         choice, data = with_heavy_tails(choose(data, setup), data, before)
-    expect(later * (monotonic() - start) / first)  # as slow as before
     chosen = choice.held_out
     if not choice.is_rough and needs_calibration(len(data.y), setup.options):
         with stage("calibrating"):

@@ -17,7 +17,7 @@ from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.default import check_training_data, choice_and_data
 from gpytorch_partition.presets.folds import Blocks
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
-from gpytorch_partition.stages import stage
+from gpytorch_partition.progress import stage
 
 
 def ensemble_model(

@@ -28,8 +28,8 @@ from gpytorch_partition.presets.folds import Blocks, as_new_rows, folds, random_
 from gpytorch_partition.presets.noise_factors import scale_factors
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import PartInputs, new_parts
+from gpytorch_partition.progress import stage
 from gpytorch_partition.settings import num_variance_samples
-from gpytorch_partition.stages import stage
 from gpytorch_partition.tables import needs_view
 from gpytorch_partition.training.coregionalization import (
     Coregionalization,

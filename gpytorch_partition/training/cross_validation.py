@@ -22,7 +22,7 @@ from sklearn.model_selection import KFold
 from torch import Tensor
 
 from gpytorch_partition import settings
-from gpytorch_partition.all_or_nothing import in_own_context, unchanged_by_errors
+from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.inputs.seeds import random_state_of
 from gpytorch_partition.inputs.standardization import Standardization
 from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
@@ -56,7 +56,6 @@ class CrossValidatedWeights:
     rows: Tensor
 
 
-@in_own_context
 def fit_weights_by_cross_validation(
     kernels: Kernel | Sequence[KernelSource],
     x: Tensor,

@@ -11,7 +11,7 @@ from gpytorch.models import ExactGP
 from linear_operator import settings as linear_settings
 
 from gpytorch_partition import settings
-from gpytorch_partition.all_or_nothing import in_own_context, unchanged_by_errors
+from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inference.cluster_space.rows import LocalRows
 from gpytorch_partition.inference.cluster_space.spectrum import space_measures, space_width
@@ -19,8 +19,9 @@ from gpytorch_partition.inference.evidence.krylov import default_num_probes, kry
 from gpytorch_partition.inference.evidence.settled_maximum import settled_maxima
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMeasure, dense_measure
 from gpytorch_partition.inference.feature_space.feature_space import measure_of
-from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inputs.counts import checked_count
+from gpytorch_partition.kernels.cluster_kernel import ClusterKernel
 from gpytorch_partition.kernels.mondrian_kernel import LONGER, MondrianKernel
 from gpytorch_partition.kernels.random_binning_kernel import RandomBinningKernel
 from gpytorch_partition.operators.direct import MOST_COLUMNS
@@ -36,14 +37,10 @@ from gpytorch_partition.training.scaled_covariance import (
     ScaledCovariance,
     recognize,
 )
-from gpytorch_partition.training.unsaid import METHOD, WIDTH, is_said
 
 METHODS = ("auto", "dense", "feature_space", "cluster_space", "krylov", "l-bfgs")
 
-_MOST_SECONDS = 120.0  # that an exact method may take where Lanczos steps do not suffice
 
-
-@in_own_context
 def fit_exact_gp(
     model: ExactGP,
     likelihood: Likelihood,
@@ -120,15 +117,30 @@ def fit_exact_gp(
     _say_width(model)
     if method == "l-bfgs":
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
-    mode = model.training
     try:
-        with unchanged_by_errors(model, likelihood), settings.iterative():
-            return _fit(recognize(model, likelihood), method, num_probes)
+        with unchanged_by_errors(model, likelihood):
+            fit = fit_in_one_pass(model, likelihood, method, num_probes)
+            warn_about(fit)
+        return fit
     except NotApplicableError as reason:
-        if is_said(METHOD):
+        if any(isinstance(module, ClusterKernel) for module in model.modules()):
             said = f"the model is trained by L-BFGS rather than in one pass: {reason}."
             warnings.warn(said, stacklevel=level_of_caller())
         return maximize_marginal_likelihood(model, likelihood, max_iterations=max_iterations)
+
+
+def fit_in_one_pass(
+    model: ExactGP, likelihood: Likelihood, method: str = "auto", num_probes: int | None = None
+) -> MarginalLikelihoodFit:
+    """
+    Train a model as :func:`fit_exact_gp`, without its warnings; an error may leave other values.
+
+    :raises NotApplicableError: If the model has another form, for which there is L-BFGS.
+    """
+    mode = model.training
+    try:
+        with settings.iterative():
+            return _fit(recognize(model, likelihood), method, num_probes)
     finally:
         model.train(mode)
 
@@ -136,7 +148,7 @@ def fit_exact_gp(
 def _say_width(model: ExactGP) -> None:
     """Say that a kernel has a width that is not trained, where nobody has chosen it."""
     grids = [each for each in model.modules() if isinstance(each, RandomBinningKernel) and each.has_usual_lengthscale]
-    if grids and is_said(WIDTH):
+    if grids:
         warnings.warn(
             "the lengthscale of a RandomBinningKernel (by the median distance of its rows) stays as it is: build it "
             "with another lengthscale; or take a GammaMondrianKernel, whose lengthscale is trained, or a "
@@ -144,7 +156,7 @@ def _say_width(model: ExactGP) -> None:
             stacklevel=level_of_caller(),
         )
     usual = [each for each in model.modules() if isinstance(each, MondrianKernel) and each.has_usual_lifetime]
-    if usual and is_said(WIDTH):
+    if usual:
         lifetime, longest = usual[0].lifetime, usual[0].max_lifetime
         trees = (
             f"build it as MondrianKernel(train_x, max_lifetime={LONGER * lifetime:.3g}), so that it has others, and "
@@ -164,7 +176,7 @@ def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Margi
     if is_free and not found.is_settled and (exact := _exact_method(scaled)) is not None:
         return _fit(scaled, exact, num_probes)
     scaled.write(found.maxima)
-    fit = MarginalLikelihoodFit(
+    return MarginalLikelihoodFit(
         log_marginal_likelihood=sum(each.log_likelihood + scaled.log_jacobian for each in found.maxima),
         num_iterations=found.measure.trace_nodes.shape[1] if found.measure.num_probes else 0,
         converged=found.is_settled,
@@ -173,8 +185,6 @@ def _fit(scaled: ScaledCovariance, method: str, num_probes: int | None) -> Margi
         standard_error=found.standard_error,
         bias=found.bias,
     )
-    warn_about(fit)
-    return fit
 
 
 def _fastest(scaled: ScaledCovariance) -> str:
@@ -185,14 +195,12 @@ def _fastest(scaled: ScaledCovariance) -> str:
     iterative = "cluster_space" if space_width(covariance.cluster_operator) < scaled.num_rows else "krylov"
     if scaled.level is not None:
         return iterative  # counts of clusters know no weights
-    num_columns = scaled.residuals.shape[1] + 1 + default_num_probes(scaled.num_rows)
-    among_rows = costs.krylov_seconds(rows.num_rows, rows.num_partitions, num_columns)
-    return "feature_space" if costs.decomposition_seconds(rows) < among_rows else iterative
+    return "feature_space" if work.takes_eigenvectors(rows) else iterative
 
 
 def _exact_method(scaled: ScaledCovariance) -> str | None:
     """The method for what Lanczos quadrature does not resolve; None where it would take too long."""
-    if scaled.level is None and costs.decomposition_seconds(scaled.covariance.left) <= _MOST_SECONDS:
+    if scaled.level is None and work.may_take_eigenvectors(scaled.covariance.left):
         return "feature_space"
     return "dense" if scaled.num_rows <= MOST_COLUMNS else None
 

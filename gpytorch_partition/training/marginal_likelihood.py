@@ -17,12 +17,11 @@ from sklearn.exceptions import ConvergenceWarning
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from gpytorch_partition import settings
-from gpytorch_partition.all_or_nothing import in_own_context, unchanged_by_errors
+from gpytorch_partition.all_or_nothing import unchanged_by_errors
 from gpytorch_partition.callers import level_of_caller
 from gpytorch_partition.inputs.counts import checked_count
 from gpytorch_partition.linalg.minimum import minimize_lbfgsb
 from gpytorch_partition.progress import progress
-from gpytorch_partition.training.unsaid import CONVERGENCE, is_said
 
 # When L-BFGS-B stops: by the relative change of the likelihood, by the largest component of its gradient (both per
 # row), or when a line search of a few steps finds nothing better. Log determinants from probe vectors have gradients
@@ -62,7 +61,6 @@ class MarginalLikelihoodFit:
     bias: float = 0.0  #: how much larger the log marginal likelihood may be, in nats: part of the standard error
 
 
-@in_own_context
 def maximize_marginal_likelihood(
     model: ExactGP, likelihood: Likelihood, *, max_iterations: int = 100
 ) -> MarginalLikelihoodFit:
@@ -219,8 +217,6 @@ def values_at_bounds(model: ExactGP) -> Iterator[tuple[str, float]]:
 
 def warn_about(fit: MarginalLikelihoodFit) -> None:
     """Warn of values at a bound, and of iterations that ended before the likelihood stopped improving."""
-    if not is_said(CONVERGENCE):
-        return
     for name, value in fit.at_bounds.items():
         meaning = _MEANINGS.get(name.rpartition(".")[-1], "the best value lies outside its constraint")
         message = f"{name} = {value:.2g} is at a bound of its constraint: {meaning}."

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 
 import gpytorch_partition
-from gpytorch_partition import progress, stages
+from gpytorch_partition import progress
 
 PACKAGE = str(Path(gpytorch_partition.__file__).parent)
 _NO_FUNCTIONS = inspect.CO_GENERATOR | inspect.CO_COROUTINE  # whose frames are entered in their middle
-_LEFT_OUT = {"<module>", "<genexpr>", "__del__"}  # errors of the last are not raised
+_LEFT_OUT = {"<module>", "<genexpr>"}
 
 
 class Stopped(KeyboardInterrupt):
@@ -32,7 +32,14 @@ def _is_entry(frame: Any, event: str) -> bool:
     code = frame.f_code
     if event != "call" or code.co_flags & _NO_FUNCTIONS or code.co_name in _LEFT_OUT:
         return False
-    return code.co_filename.startswith(PACKAGE)
+    return code.co_filename.startswith(PACKAGE) and not _is_deleting(frame)
+
+
+def _is_deleting(frame: Any) -> bool:
+    """Whether a frame is inside `__del__`, whose errors are not raised."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager
@@ -120,9 +127,8 @@ def process_state() -> dict[str, Any]:
         "dtype": torch.get_default_dtype(),
         "threads": {thread.ident for thread in threading.enumerate()},
         "line": progress._LINE.get(),
-        "limit": stages._LIMIT.get(),
-        "seconds": stages._SECONDS.get(),
-        "said": (progress._SHOWS.get(), progress._TELLS.get()),
+        "seconds": progress._SECONDS.get(),
+        "verbose": progress._VERBOSE.get(),
     }
 
 

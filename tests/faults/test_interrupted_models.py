@@ -12,6 +12,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 
 from gpytorch_partition import MondrianKernel, RandomForestKernel, fit_exact_gp
+from gpytorch_partition.all_or_nothing import all_or_nothing
 from gpytorch_partition.estimators import MondrianClassifier
 from gpytorch_partition.inference.evidence.profile_likelihood import Bounds
 from gpytorch_partition.lifetimes import lifetime_sweep
@@ -182,3 +183,16 @@ def _refuse(message: str, *args: Any, **kwargs: Any) -> None:
 def _copy(model: PartitionGP) -> tuple[PartitionGP, Any]:
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     return PartitionGP(X, model.train_targets, likelihood, MondrianKernel(X, 5, random_state=0)), likelihood
+
+
+def test_an_interruption_that_keeps_no_grad_from_leaving_leaves_gradients_on():
+    class Learner:
+        @all_or_nothing
+        def fit(self):
+            torch.set_grad_enabled(False)
+            raise KeyboardInterrupt
+
+    with torch.enable_grad():
+        with pytest.raises(KeyboardInterrupt):
+            Learner().fit()
+        assert torch.is_grad_enabled()

@@ -32,7 +32,7 @@ from gpytorch_partition import (
     settings,
 )
 from gpytorch_partition.inference.evidence import krylov, settled_maximum
-from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
 from gpytorch_partition.training.marginal_likelihood import maximize_marginal_likelihood
@@ -476,7 +476,6 @@ def shared_over_a_batch():
 OTHERS = {
     "its covariance is a": lambda x, y: Model(x, y, ConstantMean(), ScaleKernel(kernel() + kernel(seed=1))),
     "it also trains covar_module": lambda x, y: PartitionGP(x, y, GaussianLikelihood(), kernel() + RBFKernel()),
-    "it also trains .*lengthscale": lambda x, y: Model(x, y, ConstantMean(), ScaleKernel(RBFKernel())),
     "covariance is a PartitionSum": lambda x, y: Model(
         x, y, ConstantMean(), ScaleKernel(IterativeKernel(kernel() + kernel(seed=1)))
     ),
@@ -498,6 +497,14 @@ OTHERS = {
         x, y, ConstantMean(constant_prior=gpytorch.priors.NormalPrior(0.0, 1.0)), ScaleKernel(kernel())
     ),
 }
+
+
+def test_models_without_partitions_are_trained_by_l_bfgs_without_a_warning():
+    x, y = problem()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        assert fit(Model(x, y, ConstantMean(), ScaleKernel(RBFKernel()))).method == "l-bfgs"
 
 
 class Doubled(gpytorch.kernels.Kernel):
@@ -711,13 +718,12 @@ def test_a_small_fixed_noise_leaves_the_outputscale_free(noise):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "num_trees", "expected"),
-    [(1.0, 5, "feature_space"), (1e9, 5, "cluster_space"), (1e9, 200, "krylov")],  # 200 trees have more cells than rows
+    ("most_cubes", "num_trees", "expected"),
+    [(10**6, 5, "feature_space"), (1, 5, "cluster_space"), (1, 200, "krylov")],  # 200 trees have more cells than rows
 )
-def test_above_the_dense_limit_what_is_expected_to_be_faster_is_taken(monkeypatch, seconds, num_trees, expected):
+def test_above_the_dense_limit_what_is_expected_to_be_faster_is_taken(monkeypatch, most_cubes, num_trees, expected):
     x, y = problem(2_100, torch.float32)
-    monkeypatch.setattr(costs, "decomposition_seconds", lambda rows: seconds)
-    monkeypatch.setattr(costs, "krylov_seconds", lambda *sizes: 10.0)
+    monkeypatch.setattr(work, "_EIGENVECTORS", most_cubes)
     model = PartitionGP(x, y, GaussianLikelihood(), MondrianKernel(x, num_trees, lifetime=3.0, random_state=0))
     assert fit_exact_gp(model, model.likelihood).method == expected
 

@@ -38,7 +38,7 @@ from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.accuracy import prediction_residual
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.preconditioners import NystromPreconditioner
-from gpytorch_partition.progress import progress, ticking
+from gpytorch_partition.progress import doing, progress
 from gpytorch_partition.settings import preconditioner_rank, probe_seed, variance_tolerance
 
 Rule = Callable[[CGState], Tensor]
@@ -77,7 +77,7 @@ class SpacePosterior:
         """
         moments = self._rows.moments()
         sums = moments.sums[:, :1] - (self._values.mean - moments.centers[0]) * moments.sums[:, -1:]
-        with ticking("solving for means"):
+        with doing("solving for means"):
             found = self._solve(self._root._t_matmul(sums), self._accurate_means(_SHARE), _LARGEST_ERROR)
         return self._root._matmul(found.solution)
 

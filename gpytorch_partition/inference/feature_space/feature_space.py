@@ -23,11 +23,11 @@ from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralMe
 from gpytorch_partition.linalg.eigenvectors import stable_eigh
 from gpytorch_partition.operators.cluster_operators.cluster_operator import ClusterOperator
 from gpytorch_partition.operators.partition_linear_operator import PartitionLinearOperator
-from gpytorch_partition.progress import LONG_SECONDS, progress
+from gpytorch_partition.progress import progress
 
 logger = logging.getLogger(__name__)
 
-DECOMPOSITION_SECONDS = 1.2e-10  # for a p x p eigendecomposition, over p^3, on two cores of a server CPU
+_MANY_CLUSTERS = 10_000  # whose eigenvectors take two minutes
 _BLOCK_COLUMNS = 64  # columns of a root whose sums over clusters are taken at once, at most
 _BLOCK_ENTRIES = 2**24  # numbers (rows times columns) that these sums are, at most
 
@@ -51,8 +51,8 @@ class FeatureSpace:
 
     @cached_property
     def _eigenpairs(self) -> tuple[Tensor, Tensor]:
-        if (seconds := len(self._gram) ** 3 * DECOMPOSITION_SECONDS) > LONG_SECONDS:
-            logger.warning("eigenvectors of %s clusters: about %.0f minutes", f"{len(self._gram):,}", seconds / 60)
+        if (size := len(self._gram)) > _MANY_CLUSTERS:
+            logger.warning("eigenvectors of %s clusters take minutes", f"{size:,}")
         values, vectors = stable_eigh(self._gram)
         floor = values.numel() * torch.finfo(values.dtype).eps * float(values[-1].clamp_min(0))
         return torch.where(values > floor, values, 0), self._root._matmul(vectors)

@@ -7,7 +7,6 @@ clusters. In a sum of covariances every term has its own effects; where rows hav
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -25,7 +24,7 @@ from gpytorch_partition.inference.feature_space.feature_space import (
     feature_space_of,
     summed_variances,
 )
-from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.linalg.conjugate_gradients import CGState, UnconvergedError
 from gpytorch_partition.linalg.random import solver_generator
 from gpytorch_partition.operators.addition import structured_terms
@@ -34,7 +33,7 @@ from gpytorch_partition.operators.feature_factor import FeatureFactor
 from gpytorch_partition.operators.loadings import LoadedRows
 from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
-from gpytorch_partition.progress import LONG_SECONDS, progress
+from gpytorch_partition.progress import progress
 from gpytorch_partition.settings import (
     num_variance_samples,
     preconditioner_rank,
@@ -42,8 +41,6 @@ from gpytorch_partition.settings import (
     probe_seed,
     variance_tolerance,
 )
-
-logger = logging.getLogger(__name__)
 
 _ROUNDOFFS = 256  # smallest relative residual that rounding allows, in units of roundoff
 # By which samples of up to 10,000 rows were faster than is estimated, at a noise of .1 and .01: 2.4 to 4 times.
@@ -98,10 +95,6 @@ class ClusterPosterior:
             return False
         space = cached_feature_space(self.covariance.left)
         return space is not None and space.has_root(float(self.covariance.scale), self._noise)
-
-    @property
-    def _factor_seconds(self) -> float:
-        return costs.factor_seconds(self.covariance.left, float(self.covariance.scale), self._noise)
 
     def mean_effects(self, residuals: Tensor) -> Tensor:
         """
@@ -170,7 +163,7 @@ class ClusterPosterior:
         if self._is_free:
             self.prefers_factor(num_samples)  # which makes it, and keeps it
         if not self.has_factor:
-            self.check_iterations(num_samples, costs.sample_seconds(self.noisy, num_samples))
+            self.check_iterations(num_samples, work.of_samples(self.noisy, num_samples))
         posterior, none = self._prepared(num_samples), self._noise_diagonal.new_empty(self.num_points, 0)
         sizes = progress(posterior._block_sizes(num_samples), "posterior samples")
         return torch.cat([none, *(posterior._deviations(size, None, own) for size in sizes)], -1).mT
@@ -321,54 +314,52 @@ class ClusterPosterior:
         """Whether such a factor is there, or made, because so many solves are expected to take longer."""
         if self.has_feature_space:
             return False
-        solves = costs.conjugate_gradient_seconds(self.noisy, num_solves)
-        return costs.feature_factor_seconds(self.noisy) < solves and self.noisy.feature_factor is not None
+        solves = work.of_conjugate_gradients(self.noisy, num_solves)
+        return work.of_feature_factor(self.noisy) < solves and self.noisy.feature_factor is not None
 
-    def check_iterations(self, num_solves: int, seconds: float) -> None:
+    def check_iterations(self, num_solves: int, products: float) -> None:
         """
         Have solves done in float64, by a factor of A, where that is expected to take less time than iterations.
 
         :param num_solves: Number of solves.
-        :param seconds: What they are expected to take by iterations.
+        :param products: Expected work of iterations.
         :raises UnconvergedError: If so.
         """
-        if not self.is_precise and self._is_free and _MARGIN * costs.direct_seconds(self.noisy, num_solves) < seconds:
+        if not self.is_precise and self._is_free and _MARGIN * work.of_direct(self.noisy, num_solves) < products:
             raise UnconvergedError("iterations would take longer than a factor: solve in float64")
 
     @property
     def _is_free(self) -> bool:
         return predictive_variances.value() == "auto" and not self._is_dense
 
-    def _seconds(self) -> dict[str, float]:
-        """Estimated seconds of each method for variances: samples for many points, by a factor for very many."""
+    def _products(self) -> dict[str, float]:
+        """Work of each method for variances: samples for many points, by a factor for very many."""
         by_factor = self.is_precise and is_small(self.noisy)
-        solve_seconds = costs.direct_seconds if by_factor else costs.conjugate_gradient_seconds
-        seconds = {"conjugate_gradients": solve_seconds(self.noisy, self.num_points)}
+        of_solves = work.of_direct if by_factor else work.of_conjugate_gradients
+        products = {"conjugate_gradients": of_solves(self.noisy, self.num_points)}
         if self.has_feature_space:
-            seconds["feature_space"] = self._factor_seconds
+            scale = float(self.covariance.scale)
+            products["feature_space"] = work.of_feature_space(self.noisy, self.covariance.left, scale)
         else:
-            seconds["factor"] = costs.feature_factor_seconds(self.noisy)
+            products["factor"] = work.of_feature_factor(self.noisy)
         num_samples = num_variance_samples.value()
         if by_factor and self.num_points > MOST_ROWS:
-            seconds["samples"] = costs.direct_seconds(self.noisy, num_samples)
+            products["samples"] = work.of_direct(self.noisy, num_samples)
         elif not by_factor and self.num_points > num_samples:
-            seconds["samples"] = costs.sample_seconds(self.noisy, num_samples)
-        return seconds
+            products["samples"] = work.of_samples(self.noisy, num_samples)
+        return products
 
     def cheapest_method(self) -> str:
         """
-        The cheapest variance method by estimated seconds; logs a warning if it takes more than 120 s.
+        Return the method for variances with the least work.
 
         :raises UnconvergedError: If it is a factor of A in float64.
         """
-        seconds = self._seconds()
-        method = min(seconds, key=lambda name: seconds[name])
-        if method == "factor" and self.noisy.feature_factor is None:  # rounding would be felt
-            method = min(seconds.keys() - {"factor"}, key=lambda name: seconds[name])
-        self.check_iterations(self.num_points, seconds[method])
-        if seconds[method] > LONG_SECONDS:
-            minutes, num_points = seconds[method] / 60, f"{self.num_points:,}"
-            logger.warning("variances of %s points: about %.0f minutes or more, by %s", num_points, minutes, method)
+        products = self._products()
+        if products.get("factor") == min(products.values()) and self.noisy.feature_factor is None:
+            del products["factor"]  # rounding would be felt
+        method = min(products, key=lambda name: products[name])
+        self.check_iterations(self.num_points, products[method])
         return method
 
 

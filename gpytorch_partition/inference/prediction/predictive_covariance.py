@@ -14,7 +14,7 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from gpytorch_partition.clusters.incidence import same_codes, same_indices
-from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.linalg.conjugate_gradients import (
     CGResult,
@@ -274,7 +274,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
 
     def _check_iterations(self, num_solves: int) -> None:
         if not self.is_dense and (posterior := self._posterior) is not None:
-            posterior.check_iterations(num_solves, costs.conjugate_gradient_seconds(self.noisy, num_solves))
+            posterior.check_iterations(num_solves, work.of_conjugate_gradients(self.noisy, num_solves))
 
     def _solve_block(self, block: slice) -> Tensor:
         """Solutions for a block of test points."""

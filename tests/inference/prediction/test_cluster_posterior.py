@@ -19,7 +19,7 @@ from gpytorch_partition import (
     settings,
 )
 from gpytorch_partition.inference.feature_space.feature_space import feature_space_of
-from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.prediction.cluster_posterior import ClusterPosterior, cluster_posterior
 from gpytorch_partition.inference.prediction.predictive_covariance import PredictiveCovarianceLinearOperator
 from gpytorch_partition.models import PartitionGP
@@ -351,71 +351,88 @@ class TestChoice:
         covariance = KERNELS["fast cluster"]()(X).evaluate_kernel()
         return ClusterPosterior(covariance.add_diagonal(torch.tensor([0.1])), (LoadedRows(covariance.left),))
 
-    def _fastest(self, posterior, monkeypatch, num_points, feature_space):
-        monkeypatch.setattr(costs, "factor_seconds", lambda *values: feature_space)
+    def _cheapest(self, posterior, monkeypatch, num_points, of_feature_space):
+        monkeypatch.setattr(work, "of_feature_space", lambda *values: of_feature_space)
         monkeypatch.setattr(ClusterPosterior, "num_points", num_points)
         return posterior.cheapest_method()
 
     def test_few_points_are_solved_for(self, posterior, monkeypatch):
-        assert self._fastest(posterior, monkeypatch, 3, 1e9) == "conjugate_gradients"
+        assert self._cheapest(posterior, monkeypatch, 3, 1e9) == "conjugate_gradients"
 
     def test_many_points_are_sampled(self, posterior, monkeypatch):
-        assert self._fastest(posterior, monkeypatch, 10**6, 1e9) == "samples"
-
-    def test_long_work_is_announced(self, posterior, monkeypatch, caplog):
-        self._fastest(posterior, monkeypatch, 500, 1e9)
-        assert not caplog.records
-        monkeypatch.setattr(costs, "_VISIT_SECONDS", 1.0)
-        self._fastest(posterior, monkeypatch, 500, 1e9)
-        assert "variances of 500 points: about" in caplog.text
+        assert self._cheapest(posterior, monkeypatch, 10**6, 1e9) == "samples"
 
     def test_a_small_feature_space_wins(self, posterior, monkeypatch):
-        assert self._fastest(posterior, monkeypatch, 10**6, 1e-9) == "feature_space"
+        assert self._cheapest(posterior, monkeypatch, 10**6, 1e-9) == "feature_space"
 
     def test_too_many_clusters_are_never_chosen(self, posterior, monkeypatch):
         rows = posterior.covariance.left
-        assert costs.decomposition_seconds(rows) < 1
-        assert costs.factor_seconds(rows, 1.0, 0.1) < 1
-        monkeypatch.setattr(costs, "_memory", lambda: 80 * (rows.num_clusters - 1) ** 2)
-        assert costs.decomposition_seconds(rows) == costs.factor_seconds(rows, 1.0, 0.1) == float("inf")
-        monkeypatch.setattr(costs, "_memory", lambda: 80 * rows.num_clusters**2)
-        assert costs.decomposition_seconds(rows) < 1
-        monkeypatch.setattr(costs, "_MOST_CLUSTERS", 10)
-        assert costs.decomposition_seconds(rows) == costs.factor_seconds(rows, 1.0, 0.1) == float("inf")
+        monkeypatch.setattr(work, "_memory", lambda: 80 * rows.num_clusters**2)
+        assert self._exact_methods(posterior) == [True] * 4
+        monkeypatch.setattr(work, "_memory", lambda: 80 * (rows.num_clusters - 1) ** 2)
+        assert self._exact_methods(posterior) == [False] * 4
+        monkeypatch.setattr(work, "_memory", lambda: 2**40)
+        monkeypatch.setattr(work, "_MOST_CLUSTERS", 10)
+        assert self._exact_methods(posterior) == [False] * 4
+
+    def _exact_methods(self, posterior):
+        rows = posterior.covariance.left
+        is_finite = work.of_feature_space(posterior.noisy, rows, 1.0) < float("inf")
+        cholesky = work.takes_cholesky(rows.num_clusters, rows.num_rows)
+        return [is_finite, work.takes_eigenvectors(rows), work.may_take_eigenvectors(rows), cholesky]
+
+    def test_cubes_of_clusters_are_compared_with_rows(self, posterior, monkeypatch):
+        rows = posterior.covariance.left
+        ratio = rows.num_clusters**3 / rows.num_rows
+        for name in ("_EIGENVECTORS", "_CHOLESKY"):
+            monkeypatch.setattr(work, name, 0.99 * ratio)
+        assert self._exact_methods(posterior) == [True, False, True, False]
+        for name in ("_EIGENVECTORS", "_CHOLESKY"):
+            monkeypatch.setattr(work, name, 1.01 * ratio)
+        assert self._exact_methods(posterior) == [True] * 4
 
     def test_memory_is_that_of_this_machine(self):
-        assert 2**28 < costs._memory() < 2**48
+        assert 2**28 < work._memory() < 2**48
 
-    def test_float64_is_expected_to_take_longer(self, posterior):
+    def test_factors_in_float64_are_more_products_of_float32(self, posterior):
         double = KERNELS["fast cluster"]().double()(X.double()).evaluate_kernel()
         double = double.add_diagonal(torch.tensor([0.1], dtype=torch.float64))
-        assert costs.sample_seconds(double, 512) == pytest.approx(5 * costs.sample_seconds(posterior.noisy, 512))
-
-    def test_a_factor_that_is_there_is_free_for_its_values(self, posterior):
         rows = posterior.covariance.left
-        counting = costs.factor_seconds(rows, 1.0, 0.1)
+        assert work.of_direct(double, 7) == pytest.approx(N / 3 + 14)
+        for found, expected in (
+            (work.of_direct(posterior.noisy, 7), work.of_direct(double, 7)),
+            (work.of_feature_space(posterior.noisy, rows, 1.0), work.of_feature_space(double, rows, 1.0)),
+        ):
+            assert found == pytest.approx(5 * expected)
+        assert work.of_samples(posterior.noisy, 512) == pytest.approx(work.of_samples(double, 512), rel=1e-5)
+
+    def test_a_factor_that_is_there_takes_no_work_for_its_values(self, posterior):
+        scale, rows = float(posterior.covariance.scale), posterior.covariance.left
+        assert work.of_feature_space(posterior.noisy, rows, scale) == pytest.approx(
+            5 * rows.num_clusters**3 / 5_000 / rows.num_rows
+        )
         posterior.exact_variances()
-        scale, noise = float(posterior.covariance.scale), posterior._noise
-        assert costs.factor_seconds(rows, scale, noise) == 0
-        assert 0 < costs.factor_seconds(rows, scale, 2 * noise) < counting  # counts are there
-        assert costs.decomposition_seconds(rows) > 0
+        assert work.of_feature_space(posterior.noisy, rows, scale) == 0
+        assert work.of_feature_space(posterior.noisy, rows, 2 * scale) > 0
+        assert not work.is_decomposed(rows)
         assert posterior.has_covariance
 
-    def test_eigenpairs_that_are_there_are_free_for_all_values(self, posterior):
+    def test_eigenvectors_that_are_there_take_no_work_for_all_values(self, posterior, monkeypatch):
         rows = posterior.covariance.left
         assert feature_space_of(posterior.covariance).values.numel() == rows.num_clusters
-        assert costs.factor_seconds(rows, 3.0, 0.3) == costs.decomposition_seconds(rows) == 0
+        monkeypatch.setattr(work, "_MOST_CLUSTERS", 10)
+        assert work.of_feature_space(posterior.noisy, rows, 3.0) == 0
+        assert work.takes_eigenvectors(rows)
+        assert work.may_take_eigenvectors(rows)
 
     def test_expected_iterations_follow_rows_noise_and_outputscale(self, posterior):
         noisy = posterior.noisy
-        assert costs.noise_ratio(noisy) == pytest.approx(0.1)
+        assert work.noise_ratio(noisy) == pytest.approx(0.1)
         louder = posterior.covariance.add_diagonal(torch.tensor([0.4]))
-        assert costs.conjugate_gradient_seconds(noisy, 9) == pytest.approx(
-            2 * costs.conjugate_gradient_seconds(louder, 9)
-        )
-        assert costs.sample_seconds(noisy, 512) > costs.sample_seconds(louder, 512) > 0
+        assert work.of_conjugate_gradients(noisy, 9) == pytest.approx(2 * work.of_conjugate_gradients(louder, 9))
+        assert work.of_samples(noisy, 512) > work.of_samples(louder, 512) > 0
         silent = ClusterPosterior((posterior.covariance * 0.0).add_diagonal(torch.tensor([0.0])), posterior.points)
-        assert costs.sample_seconds(silent.noisy, 512) > 0
+        assert work.of_samples(silent.noisy, 512) > 0
 
 
 def _all_parts():
@@ -483,27 +500,16 @@ class TestSums:
         order = posterior._finest_codes().argsort(stable=True)
         torch.testing.assert_close(prepared.noisy.to_dense(), posterior.noisy.to_dense()[order][:, order])
 
-    def test_expected_seconds_count_every_term_and_loading(self):
-        forest = KERNELS["forest"]()(X).evaluate_kernel()
-        landmarks = self.PARTS["landmarks"]()(X).evaluate_kernel()
-        loadings = torch.ones(N, 4)
-        one = costs._product_seconds(forest)
-        assert costs._product_seconds(forest.with_loadings(loadings, loadings)) == pytest.approx(4 * one)
-        rows = costs._iteration_seconds(forest) - one
-        both = costs._iteration_seconds(forest + landmarks)
-        assert both == pytest.approx(rows + one + costs._product_seconds(landmarks))
-        assert costs._product_seconds(landmarks) == pytest.approx(N * 30 * costs._LOADING_SECONDS)
-
     def test_expected_iterations_go_by_the_terms_with_several_clusters(self):
         forest, landmarks = KERNELS["forest"]()(X).evaluate_kernel(), self.PARTS["landmarks"]()(X).evaluate_kernel()
         noise = torch.tensor([0.1])
-        ratio = costs.noise_ratio((forest * 0.5 + landmarks * 40.0).add_diagonal(noise))
+        ratio = work.noise_ratio((forest * 0.5 + landmarks * 40.0).add_diagonal(noise))
         assert ratio == pytest.approx(0.2)
         varying = torch.linspace(0.1, 9, N)
         harmonic = 1 / float(varying.reciprocal().mean())
-        assert costs.noise_ratio((forest * 0.5).add_diagonal(varying)) == pytest.approx(harmonic / 0.5)
+        assert work.noise_ratio((forest * 0.5).add_diagonal(varying)) == pytest.approx(harmonic / 0.5)
         explained = float(landmarks.diagonal().mean())
-        assert costs.noise_ratio((landmarks * 2.0).add_diagonal(noise)) == pytest.approx(0.1 / (2 * explained))
+        assert work.noise_ratio((landmarks * 2.0).add_diagonal(noise)) == pytest.approx(0.1 / (2 * explained))
 
     def test_terms_of_other_points_or_loadings_do_not_fit(self):
         total = IterativeKernel(KERNELS["forest"]() + LinearKernel())

@@ -17,7 +17,7 @@ from gpytorch_partition import (
     LocalLinearKernel,
     settings,
 )
-from gpytorch_partition.inference.prediction import costs
+from gpytorch_partition.inference.prediction import work
 from gpytorch_partition.inference.prediction.cluster_posterior import _root_at
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.operators import feature_factor as module
@@ -81,7 +81,7 @@ def dense_covariance(model, noise, new=NEW):
 
 @pytest.fixture
 def by_factor(monkeypatch):
-    monkeypatch.setattr(costs, "feature_factor_seconds", lambda noisy: 0.0 if noisy.has_feature_factor else 1e9)
+    monkeypatch.setattr(work, "of_feature_factor", lambda noisy: 0.0 if noisy.has_feature_factor else 1e9)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -8,7 +8,7 @@ import torch
 from linear_operator import settings as linear_settings
 
 from gpytorch_partition import settings
-from gpytorch_partition.inference.prediction import cluster_posterior, costs
+from gpytorch_partition.inference.prediction import cluster_posterior, work
 from gpytorch_partition.linalg.conjugate_gradients import UnconvergedError
 from gpytorch_partition.operators import direct
 from tests.extremes.problems import Cell, exact, model_of, rows
@@ -53,9 +53,9 @@ def test_products_and_parts_are_those_of_the_whole_matrix():
 @pytest.mark.parametrize("kernel", ["landmark sum", "forest"])
 def test_a_factor_is_taken_where_it_costs_less_than_iterations(kernel, dtype, monkeypatch):
     """At a noise that iterations would reach as well; all that follows is by the same factor."""
-    monkeypatch.setattr(costs, "direct_seconds", lambda *_: 0.0)
-    monkeypatch.setattr(costs, "factor_seconds", lambda *_: 1.0)
-    monkeypatch.setattr(costs, "feature_factor_seconds", lambda *_: 1.0)
+    monkeypatch.setattr(work, "of_direct", lambda *_: 0.0)
+    monkeypatch.setattr(work, "of_feature_space", lambda *_: 1.0)
+    monkeypatch.setattr(work, "of_feature_factor", lambda *_: 1.0)
     cell = Cell(kernel, dtype, "few rows", 1.0, 0.1)
     covariance, true = posterior(cell).lazy_covariance_matrix, exact(cell).covariance()
     accuracy = {"rtol": 1e-5, "atol": 1e-6}
@@ -68,7 +68,7 @@ def test_a_factor_is_taken_where_it_costs_less_than_iterations(kernel, dtype, mo
 
 
 def test_a_factor_is_not_made_where_iterations_cost_less(monkeypatch):
-    monkeypatch.setattr(costs, "direct_seconds", lambda *_: 1e9)
+    monkeypatch.setattr(work, "of_direct", lambda *_: 1e9)
     covariance = posterior(Cell("landmark sum", torch.float64, "few rows", 1.0, 0.1)).lazy_covariance_matrix
     assert bool((covariance.diagonal() > 0).all())
     assert covariance.to_dense().shape == (40, 40)

@@ -1,0 +1,145 @@
+"""
+Work of each method to fit and to predict, by sizes; the method with the least work is taken.
+
+The unit is a *product*: one column of one iteration, of N rows with the covariance and of vectors. Of p clusters, q
+columns of a root, n test points and t samples, with i iterations that a sample is expected to take:
+
+| method | products, in float64 |
+| --- | --- |
+| conjugate gradients | 4 i n |
+| samples | i t + 800 |
+| feature space of one kernel, up to 20,000 clusters | p^3 / 5,000 N |
+| factor of the coefficients of a root | q + q^3 / 5,000 N |
+| factor of A, up to 10,000 rows, and t solves | N / 3 + 2 t |
+
+In float32 a product takes a fifth of the time, and work that is done in float64 as many more products. What is known
+already takes none. The factors are ratios of seconds on two cores of a server CPU for 100 trees, right to a factor of a
+few, which is enough: methods differ by more.
+
+A fit takes exact eigenvectors of the feature space rather than Lanczos steps while p^3 is at most 10^6 N, and a sweep
+over lifetimes exact Cholesky factors while p^3 is at most 2 * 10^7 N.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from gpytorch_partition.clusters.incidence import Incidence
+from gpytorch_partition.inference.feature_space.feature_space import cached_feature_space
+from gpytorch_partition.operators.accuracy import expected_iterations
+from gpytorch_partition.operators.addition import structured_terms
+from gpytorch_partition.operators.direct import is_small, sparse_roots
+from gpytorch_partition.operators.partition_added_diag_linear_operator import PartitionAddedDiagLinearOperator
+
+_VARIANCE_FACTOR = 4  # iterations for a variance to within 1 %, over those for a sample
+_PREPARATION = 800  # products that prepare for samples
+_CUBES = 5_000  # cubes of a number of clusters, over N, of a factor and its inverse in the time of a product
+_FACTOR_SHARE = 3  # rows over products of a factor of A
+_PRODUCTS_OF_A_SOLVE = 2  # by that factor
+_DOUBLE_FACTOR = 5  # time in float64 over time in float32
+_EIGENVECTORS = 10**6  # cubes of clusters over rows, up to which eigenvectors take less time than Lanczos steps
+_CHOLESKY = 2 * 10**7  # the same of a Cholesky factor, which may take four times as long
+_MOST_CLUSTERS = 20_000  # for more the feature space is never chosen
+_MOST_EIGENVECTORS = 10_000  # clusters of an exact fit where Lanczos steps do not suffice: two minutes
+_PAIR_BYTES = 5 * 8  # five numbers held for a pair of clusters: those of all pairs must fit in half of the memory
+
+
+def takes_eigenvectors(rows: Incidence) -> bool:
+    """Return whether a fit takes exact eigenvectors of the clusters rather than Lanczos steps."""
+    if is_decomposed(rows):
+        return True
+    return rows.num_clusters <= _most_clusters() and rows.num_clusters**3 <= _EIGENVECTORS * rows.num_rows
+
+
+def may_take_eigenvectors(rows: Incidence) -> bool:
+    """Return whether a fit may take them where Lanczos steps do not suffice."""
+    return is_decomposed(rows) or rows.num_clusters <= min(_MOST_EIGENVECTORS, _most_clusters())
+
+
+def is_decomposed(rows: Incidence) -> bool:
+    """Return whether eigenvectors of the clusters are known."""
+    space = cached_feature_space(rows)
+    return space is not None and space.is_decomposed
+
+
+def takes_cholesky(num_clusters: int, num_rows: int) -> bool:
+    """Return whether a lifetime of a sweep takes an exact Cholesky factor of the clusters."""
+    return num_clusters <= _most_clusters() and num_clusters**3 <= _CHOLESKY * num_rows
+
+
+def _most_clusters() -> float:
+    return min(_MOST_CLUSTERS, (_memory() / 2 / _PAIR_BYTES) ** 0.5)
+
+
+def _memory() -> float:
+    """Bytes of this machine's memory, or 8 GiB where the system does not tell."""
+    if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 2**33
+
+
+def of_conjugate_gradients(noisy: PartitionAddedDiagLinearOperator, num_points: int) -> float:
+    """Return the products of solves for the variances of test points."""
+    return num_points * _VARIANCE_FACTOR * _iterations(noisy)
+
+
+def of_samples(noisy: PartitionAddedDiagLinearOperator, num_samples: int) -> float:
+    """Return the products of solves for pathwise samples."""
+    return num_samples * _iterations(noisy) + _PREPARATION
+
+
+def of_feature_space(noisy: PartitionAddedDiagLinearOperator, rows: Incidence, outputscale: float) -> float:
+    """Return the products of a factor in the feature space of one kernel."""
+    space = cached_feature_space(rows)
+    if space is not None and space.has_root(outputscale, float(noisy._diag_tensor.diag_values)):
+        return 0.0
+    return _factor(rows.num_clusters, noisy) if rows.num_clusters <= _most_clusters() else float("inf")
+
+
+def of_feature_factor(noisy: PartitionAddedDiagLinearOperator) -> float:
+    """Return the products of a factor of the coefficients of a root's columns."""
+    if noisy.knows_feature_factor:
+        return 0.0
+    if not noisy.has_feature_factor:
+        return float("inf")
+    roots = sparse_roots(noisy._linear_op.evaluate_kernel()) or []
+    num_columns = sum(root.shape[-1] for root in roots)
+    return num_columns * _slowness(noisy) + _factor(num_columns, noisy)
+
+
+def of_direct(noisy: PartitionAddedDiagLinearOperator, num_solves: int) -> float:
+    """Return the products of a factor of A in float64, and of solves with it."""
+    if not is_small(noisy):
+        return float("inf")
+    factor = 0.0 if noisy.knows_direct else noisy.size(-1) / _FACTOR_SHARE
+    return (factor + _PRODUCTS_OF_A_SOLVE * num_solves) * _slowness(noisy)
+
+
+def _factor(size: int, noisy: PartitionAddedDiagLinearOperator) -> float:
+    return size**3 / _CUBES / noisy.size(-1) * _slowness(noisy)
+
+
+def _slowness(noisy: PartitionAddedDiagLinearOperator) -> float:
+    return 1.0 if noisy.dtype == torch.float64 else _DOUBLE_FACTOR
+
+
+def _iterations(noisy: PartitionAddedDiagLinearOperator) -> float:
+    """Iterations for a sample, no more than are tried before something better is."""
+    return min(expected_iterations(noisy.size(-1), noise_ratio(noisy)), noisy.most_iterations)
+
+
+def noise_ratio(noisy: PartitionAddedDiagLinearOperator) -> float:
+    """
+    Return the noise (its harmonic mean) over the prior variance of the terms that take iterations.
+
+    A term with a single cluster has a few large eigenvalues, which the preconditioner removes: inducing points of
+    outputscale 10 beside a forest of .3 took 1 to 1.7 times the iterations of the forest alone.
+    """
+    covariances = structured_terms(noisy._linear_op)
+    hard = [term for term in covariances if term.left.num_clusters > 1] or covariances
+    variance = sum(float(term.diagonal().mean()) for term in hard)
+    tiny = torch.finfo(noisy.dtype).tiny
+    noise = 1 / float(noisy._diag_tensor._diagonal().clamp_min(tiny).reciprocal().mean())
+    return max(noise, tiny) / max(variance, tiny)
