@@ -15,7 +15,8 @@ from gpytorch_partition.estimators.uncertainty import gaussian_quantiles, heavy_
 from gpytorch_partition.inference.prediction.unknown_cells import UnknownCells, unknown_cells
 from gpytorch_partition.inputs.missing import decode_missing
 from gpytorch_partition.kernels import RandomForestKernel
-from gpytorch_partition.likelihoods import noise_variances, student_t_noise
+from gpytorch_partition.likelihoods import student_t_noise
+from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
 from gpytorch_partition.models.counted_gp import CountedPosterior
 from gpytorch_partition.models.exact_gp import innermost_kernels
 from gpytorch_partition.presets.assembly import description_of

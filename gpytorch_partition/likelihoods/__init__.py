@@ -2,7 +2,6 @@
 
 from gpytorch_partition.likelihoods.fitc_likelihood import FITCGaussianLikelihood as FITCGaussianLikelihood
 from gpytorch_partition.likelihoods.fitc_likelihood import UnspannedNoise as UnspannedNoise
-from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances as noise_variances
 from gpytorch_partition.likelihoods.forest_noise_likelihood import ForestNoise as ForestNoise
 from gpytorch_partition.likelihoods.forest_noise_likelihood import (
     ForestNoiseGaussianLikelihood as ForestNoiseGaussianLikelihood,
@@ -25,7 +24,6 @@ __all__ = [
     "WeightedGaussianLikelihood",
     "WeightedNoise",
     "grow_residual_forest",
-    "noise_variances",
     "student_t_noise",
     "weights_of",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpytorch_partition import settings
 from gpytorch_partition.inference.prediction.unknown_cells import unknown_cells
-from gpytorch_partition.likelihoods import noise_variances
+from gpytorch_partition.likelihoods.fitc_likelihood import noise_variances
 from gpytorch_partition.likelihoods.scale_mixture import log_densities
 from gpytorch_partition.models import PartitionGP
 from gpytorch_partition.presets.choice import Choice
