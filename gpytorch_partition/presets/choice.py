@@ -163,12 +163,12 @@ def choose(data: TrainingData, setup: Setup) -> Choice:
     if not varies:
         return usual
     found = choice_of(varying, log_ratios, forest)
-    if _is_worse(found.held_out.errors.square(), usual.held_out.errors.square()):
+    if is_worse(found.held_out.errors.square(), usual.held_out.errors.square()):
         found = _smoothing_evenly(usual, log_ratios[judged], forest, num_values, setup.options)
     return replace(found, constant=usual)
 
 
-def _is_worse(squares: Tensor, others: Tensor) -> bool:
+def is_worse(squares: Tensor, others: Tensor) -> bool:
     """Whether squared errors (`n`) are clearly larger than other ones of the same rows."""
     excess = squares - others
     return bool(excess.mean() > max(_LOSS * others.mean(), 2 * excess.std() / len(excess) ** 0.5))

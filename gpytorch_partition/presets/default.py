@@ -20,7 +20,7 @@ from gpytorch_partition.presets.completion_share import completion_share
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.few_blocks import widened_for_blocks
 from gpytorch_partition.presets.folds import Blocks
-from gpytorch_partition.presets.heavy_tails import with_heavy_tails, with_shape
+from gpytorch_partition.presets.heavy_tails import discounts_harm, with_heavy_tails, with_shape
 from gpytorch_partition.presets.options import DEFAULT, Options, Setup
 from gpytorch_partition.presets.parts import usual_parts
 from gpytorch_partition.progress import stage
@@ -147,14 +147,27 @@ def choice_and_data(data: TrainingData, setup: Setup) -> tuple[Choice, TrainingD
     """The choice, and the data with the weights of rows that go with it."""
     own, before = data, setup.again()
     with stage("choosing weights and noise"):
-        choice, data = with_heavy_tails(choose(data, setup), data, before)
+        usual = choose(data, setup)
+        choice, data = with_heavy_tails(usual, data, before)
     chosen = choice.held_out
     if not choice.is_rough and needs_calibration(len(data.y), setup.options):
         with stage("calibrating"):
-            choice = calibrate(choice, data, setup, own)
+            choice, data = _calibrated(choice, data, usual, own, setup)
     elif not choice.is_rough:
         choice = widened(choice, data, setup)
     return with_shape(widened_for_blocks(choice, chosen, data, setup), setup.options), data
+
+
+def _calibrated(
+    choice: Choice, data: TrainingData, usual: Choice, own: TrainingData, setup: Setup
+) -> tuple[Choice, TrainingData]:
+    """The choice, or the usual one where models of most rows predict better without discounts."""
+    again = setup.again()
+    found = calibrate(choice, data, setup, own)
+    if data is own:
+        return found, data
+    other = calibrate(usual, own, again, own)
+    return (other, own) if discounts_harm(found, data, other, own) else (found, data)
 
 
 def default_kernel(

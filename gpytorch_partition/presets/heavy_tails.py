@@ -12,7 +12,7 @@ from gpytorch_partition import settings
 from gpytorch_partition.inputs.row_weights import RowWeights
 from gpytorch_partition.likelihoods.scale_mixture import expected_precisions, log_densities
 from gpytorch_partition.presets.assembly import assemble
-from gpytorch_partition.presets.choice import Choice, HeldOutRows, choose
+from gpytorch_partition.presets.choice import Choice, HeldOutRows, choose, is_worse
 from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.folds import folds
 from gpytorch_partition.presets.options import Options, Setup
@@ -69,6 +69,24 @@ def with_heavy_tails(choice: Choice, data: TrainingData, setup: Setup) -> tuple[
     gains = found.log_density - best.log_density > setup.options.least_discount_gain
     is_better = gains and _squared_error(found, weighted) <= _squared_error(choice, data)
     return (found, weighted) if is_better else (choice, data)
+
+
+def discounts_harm(choice: Choice, data: TrainingData, usual: Choice, own: TrainingData) -> bool:
+    """
+    Return whether models that discount outliers predict held-out rows clearly worse than models that do not.
+
+    Few rows that choose may take for an outlier what many rows explain, such as a holiday.
+
+    :param choice: The choice by discounted rows, calibrated.
+    :param data: Rows and targets, with discounts.
+    :param usual: The choice without discounts, calibrated by the same held-out rows.
+    :param own: Rows and targets, without discounts.
+    """
+    squares = (
+        (each.unit.scale * found.held_out.errors).square()[found.held_out.rows.argsort()]
+        for found, each in ((choice, data), (usual, own))
+    )
+    return is_worse(*squares)
 
 
 def _squared_error(choice: Choice, data: TrainingData) -> float:

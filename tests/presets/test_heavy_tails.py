@@ -17,9 +17,11 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 from gpytorch_partition.estimators.scores import Judgement, interval_score
 from gpytorch_partition.explain import plots
 from gpytorch_partition.likelihoods import StudentTLikelihood, student_t_noise
-from gpytorch_partition.presets import Options, heavy_tails
+from gpytorch_partition.presets import Options, default, heavy_tails
 from gpytorch_partition.presets.choice import Choice, HeldOutRows
+from gpytorch_partition.presets.data import TrainingData
 from gpytorch_partition.presets.heavy_tails import with_shape
+from gpytorch_partition.presets.options import Setup
 
 OPTIONS = Options(num_trees=15, num_slope_trees=10, num_boosted_trees=15, num_shallow_boosted_trees=15, num_folds=3)
 GAUSSIAN = replace(OPTIONS, least_tail_gain=1e9)
@@ -204,3 +206,23 @@ def test_rows_are_not_discounted_where_held_out_rows_are_predicted_worse_for_it(
     monkeypatch.setattr(heavy_tails, "_squared_error", lambda *args: -original(*args))
     kept = student_t_noise(model_of().likelihood_)
     assert kept is None or bool((kept.weights == 1).all())
+
+
+@pytest.mark.parametrize("factor", [0.9, 1.3])
+def test_many_rows_take_discounts_back_where_they_predict_worse_with_them(monkeypatch, factor):
+    """Errors of the same rows, in the units of the targets: those of discounted rows have a smaller deviation."""
+    rows, errors = torch.arange(300).flip(0), torch.randn(300, generator=torch.Generator().manual_seed(0)).double()
+    order, ones = 7 * torch.arange(300) % 300, torch.ones(300).double()
+
+    def choice_of(factor, order):
+        held_out = HeldOutRows(rows[order], factor * errors[order], ones, ones)
+        return Choice({}, torch.ones(1), 1.0, 0.0, None, 0.0, rows, held_out=held_out)
+
+    own = TrainingData(errors.unsqueeze(-1), errors)
+    discounted = TrainingData(own.rows, 0.5 * own.targets)
+    found = {discounted: choice_of(2 * factor, order), own: choice_of(1.0, torch.arange(300))}
+    monkeypatch.setattr(default, "calibrate", lambda choice, data, *_: found[data])
+    setup = Setup(np.random.RandomState(0), None, Options())
+    taken, data = default._calibrated(found[discounted], discounted, found[own], own, setup)
+    assert data is (own if factor > 1 else discounted)
+    assert taken is found[data]
