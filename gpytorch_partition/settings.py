@@ -171,8 +171,9 @@ class num_variance_samples(_local_value):  # noqa: N801
     r"""
     The number of pathwise samples for estimates of predictive variances (Default: 512).
 
-    Four times as many samples halve the error. Each costs one solve, for any number of points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of
-    the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512 samples.
+    Each costs one solve, for any number of points; four times as many samples halve the error. A variance (without the
+    noise) is within :math:`\sqrt{2 / n}` of the exact one, a standard deviation within half of that (one standard
+    error): 3.1 % for 512 samples.
 
     Raises `ValueError` for less than two.
 

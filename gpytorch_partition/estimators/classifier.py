@@ -146,8 +146,8 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
     - `classes_`: the `C` classes.
     - `kernel_`: the weighted kernel; `outputscales_`: the weights by name, in variances of the noise (`"kernel"` for
         others than `"auto"`).
-    - `link_`: the link. `log_loss_`: mean log loss of held-out rows, in nats, which have chosen; infinite for fewer
-        than 20 rows, which choose nothing.
+    - `link_`: the link. `log_loss_`: mean log loss of the held-out rows that chose, in nats; infinite for fewer than 20
+        rows, which choose nothing.
     - `seconds_`: seconds of each stage of the fit, by name.
     - `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
@@ -185,7 +185,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         (:func:`~gpytorch_partition.inputs.copies.rows_without_copies`).
 
         :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value. Or a table with text,
-            categories, dates and missing cells, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes it.
+            categories, dates and missing cells, as for :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
         :param y: `N` classes, two or more: numbers, text or booleans.
         :param sample_weight: `N` weights of the rows from 0, of which only ratios matter. They divide the noise, and
             weight the log losses that choose and the classes' frequencies. Probabilities are those of a population in
