@@ -58,8 +58,9 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     It suits classes with boundaries along and across columns, and many rows. It is not invariant to rotations, and on
     dozens of columns of which few matter, supervised trees are better. Columns with heavy tails slowly make cells of
-    single rows: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline). On two thirds of spambase (57 columns) as ranks the test error was 5.4 %, with `loss="hinge"` 4.9 %; a random forest had
-    5.4 % (`python -m benchmarks mondrian_classification --data DIR`).
+    single rows: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline). On two thirds
+    of spambase (57 columns) as ranks the test error was 5.4 %, with `loss="hinge"` 4.9 %; a random forest had 5.4 %
+    (`python -m benchmarks mondrian_classification --data DIR`).
 
     Fitting costs about `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, labels of all rows
     (:class:`~gpytorch_partition.MondrianKernel`) and `epochs` passes over these, each :math:`O(N m C)` for C classes
