@@ -72,8 +72,8 @@ class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTo
     """
     The preconditioner of conjugate gradients (Default: `"nystrom"`).
 
-    It is used from linear_operator's `min_preconditioning_size` rows on, 2,000 by default. Use `"none"` where it does
-    not pay, as with the leaves of a forest.
+    Use it to set `"none"` where a preconditioner does not pay, as with the leaves of a forest. Preconditioners are for
+    solves from linear_operator's `min_preconditioning_size` rows on, 2,000 by default.
 
     - `"nystrom"`: a randomized Nystrom factor; has a log determinant, so training uses it too.
     - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10,
@@ -104,8 +104,8 @@ class preconditioner_rank(_local_value):  # noqa: N801
     """
     The rank of the Nystrom preconditioner (Default: 100).
 
-    Use a smaller rank where memory is short, and a larger one where one set-up serves many solves. For a single solve,
-    50 to 100 was fastest.
+    Use it to lower the rank where memory is short, or to raise it where one set-up serves many solves. For a single
+    solve, 50 to 100 was fastest.
 
     A rank of l costs l products with the kernel and O(N l^2) once, O(N l) in every iteration and right-hand side, and
     l numbers held per row, three times as many during the set-up. Solves for 128 or more posterior samples use a rank
@@ -124,7 +124,7 @@ class probe_seed(_local_value):  # noqa: N801
     """
     The seed of probe vectors for log determinants, of the Nystrom sketch and of samples for variances (Default: 0).
 
-    Compare a few seeds to see how much a fit or a variance depends on chance.
+    Use it to compare a few seeds, which shows how much a fit or a variance depends on chance.
 
     One seed gives the same probes at every call, which makes the marginal likelihood a smooth deterministic function
     of the hyperparameters (as L-BFGS needs) without reading the global random state. Any integer is allowed.
@@ -142,7 +142,7 @@ class variance_tolerance(_local_value):  # noqa: N801
     """
     The relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
 
-    Lower it where intervals must be more exact than 1 % of the latent variance; raise it for speed.
+    Use it for intervals more exact than 1 % of the latent variance, or for faster ones.
 
     Each test point's solve runs until its latent variance is certain to be within this fraction of the exact one;
     variances are never too small. A pathwise sample's solve runs until the variance of its error, averaged over the
@@ -171,9 +171,10 @@ class num_variance_samples(_local_value):  # noqa: N801
     r"""
     The number of pathwise samples for estimates of predictive variances (Default: 512).
 
-    Each costs one solve, for any number of points; four times as many samples halve the error. A variance (without the
-    noise) is within :math:`\sqrt{2 / n}` of the exact one, a standard deviation within half of that (one standard
-    error): 3.1 % for 512 samples.
+    Use it for more exact variances of very many points, or for faster ones; four times as many samples halve the error.
+
+    Each costs one solve, for any number of points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of
+    the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512 samples.
 
     Raises `ValueError` for less than two.
 

@@ -35,7 +35,7 @@ class PartialDependence:
     """
     The mean over rows of a function or probability, with one column at each of G values.
 
-    It is the result of `partial_dependence()`. `std` is that of these averages, without noise; probabilities have none.
+    `partial_dependence()` uses it as its result. `std` is that of the averages, without noise; probabilities have none.
     """
 
     column: str

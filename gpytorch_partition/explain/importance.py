@@ -34,8 +34,8 @@ class Importance:
     """
     Shares of columns in the variance that a model explains, with permutation importances as a check.
 
-    It is the result of `importance()`. The variance is that of the posterior mean over the training rows; shares sum to
-    1. A share below 0 is that of a column which works against others.
+    `importance()` uses it as its result. The variance is that of the posterior mean over the training rows; shares sum
+    to 1. A share below 0 is that of a column which works against others.
     """
 
     columns: tuple[str, ...]  #: `D` names.

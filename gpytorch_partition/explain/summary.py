@@ -1,4 +1,4 @@
-"""Summaries of fitted models: their numbers, readable when printed."""
+"""Printable summaries of fitted models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from gpytorch_partition.descriptions import counted
 
-_MOST_COLUMNS = 8  # lengthscales shown, of columns that matter:
-_LEAST_RELEVANCE = 0.01  # of the largest of a part
+_MOST_COLUMNS = 8  # lengthscales shown
+_LEAST_RELEVANCE = 0.01  # of the largest of a part; columns below are not shown
 _NLPD_OF_MEAN = 0.5 * (1 + math.log(2 * math.pi))  # of standardized targets, by a Gaussian of their mean and deviation
 _MOST_TARGETS = 4  # correlations of a target that are shown
 _MOST_CLASSES = 8  # frequencies shown
@@ -25,7 +25,7 @@ class PartSummary:
 
     name: str
     description: str  #: Its kernel in one line.
-    prior: float  #: Its share of the variance that the prior expects.
+    prior: float  #: Its share of the expected prior variance.
     explained: float  #: Its share of the posterior mean's variance; below 0 where it works against the others.
     #: Lengthscales by column, in standard deviations of the columns (the shortest of a category's one-hot columns).
     lengthscales: dict[str, float] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class PartSummary:
     relevances: dict[str, float] = field(default_factory=dict)
 
     def told_lengthscales(self) -> str:
-        """Return the lengthscales of the columns that make most of the distances, and the number of other columns."""
+        """Return the lengthscales of the most relevant columns as text, and the number of other columns."""
         values = set(self.lengthscales.values())
         if len(values) == 1 < len(self.lengthscales):
             return f"{values.pop():.3g} for every column"
@@ -78,13 +78,13 @@ class _Summary:
 
     title: str
     num_rows: int  #: Number of training rows.
-    num_columns: int  #: Number of columns that were given; the model may have more, as a date becomes several.
+    num_columns: int  #: Number of given columns; the model may have more, as a date becomes several.
     parts: tuple[PartSummary, ...]
     seconds: dict[str, float]  #: Seconds of the stages of the fit, by name.
     constant_columns: tuple[str, ...] = ()  #: Names of columns that are the same in all training rows, or empty.
 
     def facts(self) -> dict[str, str]:
-        """Return the facts beside the parts, by name."""
+        """Return all facts except the parts as texts, by name."""
         return {name: told for name, told in self._facts().items() if told}
 
     def _facts(self) -> dict[str, str]:
@@ -122,8 +122,8 @@ class ModelSummary(_Summary):
     """
     The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
-    `summary()` uses it as its result; it is readable when printed. Standard deviations are over the training rows, in
-    units of the targets; of several targets they are root mean squares, in standard deviations of each.
+    `summary()` uses it as its result, readable when printed. Standard deviations are over the training rows, in units
+    of the targets. Those of several targets are root mean squares, in standard deviations of each.
     """
 
     target_std: float
@@ -201,13 +201,13 @@ class ClassSummary(_Summary):
     """
     The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPClassifier`.
 
-    `summary()` uses it as its result; it is readable when printed. Shares of parts are those of the indicators of all
-    classes together.
+    `summary()` uses it as its result, readable when printed. Shares of parts are those of the indicators of all classes
+    together.
     """
 
-    frequencies: dict[Any, float]  #: The share of each class among the training rows, as they weigh.
+    frequencies: dict[Any, float]  #: The weighted share of each class among the training rows.
     log_loss: float  #: Mean over held-out rows, in nats; infinite where none chose.
-    width: float  #: Of the link that makes probabilities of means; it is the identity where the width is small.
+    width: float  #: Of the link from means to probabilities; small widths make it the identity.
     power: float  #: Of the link; above 1, probabilities are farther from the frequencies than the means are.
 
     def _facts(self) -> dict[str, str]:
