@@ -64,7 +64,6 @@ def _failure(error: Exception) -> int:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    """Print a warning on one line, without its place in the code."""
     print(f"gpytorch_partition: warning: {message}", file=sys.stderr)
 
 

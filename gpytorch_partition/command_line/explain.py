@@ -99,7 +99,6 @@ def _figure_of_importance(importance: Importance) -> Any:
 
 
 def _figure_of_curves(model: SavedModel, rows: Rows, importance: Importance) -> Any:
-    """Return panels with partial dependence on the most important columns."""
     from matplotlib.figure import Figure
 
     chosen = importance.foremost(_MOST_CURVES)

@@ -122,7 +122,6 @@ def _add_explain(commands: Any) -> None:
 
 
 def _add_fitting(command: ArgumentParser) -> None:
-    """Add options for roles of columns, notation of numbers, and the size of the fit."""
     add = command.add_argument
     for option, told in (("--drop", "columns to leave out"), ("--categorical", "numbers that are categories")):
         add(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=told)
@@ -149,7 +148,6 @@ def _add_fitting(command: ArgumentParser) -> None:
 
 
 def _add_reading(command: ArgumentParser, run: Callable[[Namespace], None]) -> None:
-    """Add options for text files and notes."""
     add = command.add_argument
     add("--sep", metavar="TEXT", help="what is between cells of a text file (default: comma, semicolon, tab or bar)")
     add("--encoding", metavar="NAME", help="of a text file (default: UTF-8, else Windows-1252)")

@@ -176,7 +176,6 @@ class _Columns:
         return {} if self.roles.time is None else {"time": self.values[self.roles.time]}
 
     def notes_of_rows(self, counted: np.ndarray, kept: np.ndarray) -> list[str]:
-        """Return notes of the rows that are left out."""
         known, is_light = ~_missing(self.values[self.roles.target]), np.ones(len(self.frame), dtype=bool)
         is_light[counted] = False
         told = {

@@ -105,9 +105,9 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
     identity and a softmax (:class:`~gpytorch_partition.training.log_loss.ClassLink`), turns means into probabilities.
 
     The weights :math:`s_i` and the link minimize the log loss of held-out rows, by folds of up to 1,000 rows. Each fold
-    grows its own kernels without its held-out rows, as forests have seen the classes of their rows. From 2,000 rows on,
-    a model of up to 18,000 rows and up to 2,000 held-out ones choose the link and a common factor of the weights, since
-    kernels of more rows can be trusted more (8,000 rows of protein in five classes: log loss .98 instead of 1.01).
+    grows its own kernels without its held-out rows, as forests have seen the classes of their rows. Kernels of
+    more rows can be trusted more: from 2,000 rows on, a model of up to 18,000 rows and up to 2,000 held-out ones choose
+    the link and a common factor of the weights (8,000 rows of protein in five classes: log loss .98 instead of 1.01).
     Where the covariances with the training rows vanish, as for `"mondrian"` far from all rows, probabilities are the
     classes' frequencies. Forests and nearest centers predict there as at the nearest rows, and the linear part of
     `"auto"` extrapolates.
@@ -196,8 +196,8 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. At
             most one of `groups` and `time` is given. (Default: None.)
         :return: The classifier itself.
-        :raises ValueError: If the data or a parameter cannot be used, weights are negative, NaN, all 0 or not one for
-            each row, groups or times are missing or fewer than two, or there is one class only.
+        :raises ValueError: If the data or a parameter cannot be used; if weights are negative, NaN, all 0 or not one
+            for each row; if groups or times are missing or fewer than two; if there is one class only.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
 
         An :class:`~gpytorch_partition.OverconfidenceWarning` reports that a given kernel has seen targets.
@@ -276,10 +276,10 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
 
     def summary(self) -> ClassSummary:
         """
-        Return the parts of the kernel with their shares of the prior and of the explained variance, the classes, the
-        log loss of held-out rows, and seconds of the fit's stages.
+        Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
-        Costs a product with each part for the classes, at 5,000 rows at most.
+        These are the classes, the log loss of held-out rows, and seconds of the fit's stages. Costs a product with each
+        part for the classes, at 5,000 rows at most.
 
         :return: The numbers, readable when printed.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.

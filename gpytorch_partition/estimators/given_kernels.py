@@ -139,7 +139,7 @@ def check_dense_size(kernel: Kernel, x: Tensor) -> None:
 
 
 def _has_dense_factor(operator: LinearOperator) -> bool:
-    """Whether a covariance of n and n - 1 points is a dense matrix or has such a factor."""
+    """Return whether a covariance of n and n - 1 points is a dense matrix or has such a factor."""
     if isinstance(operator, DenseLinearOperator):
         return operator.shape[-2] == operator.shape[-1] + 1
     return any(_has_dense_factor(part) for part in operator._args if isinstance(part, LinearOperator))
@@ -203,7 +203,7 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
 
 def check_callable(kernel: Any) -> None:
     """
-    Refuse kernels of scikit-learn, and functions that are not of rows and targets.
+    Refuse kernels of scikit-learn, and functions that do not take rows and targets.
 
     :param kernel: A kernel, a class or a function.
     :raises TypeError: With an alternative.

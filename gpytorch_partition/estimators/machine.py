@@ -87,7 +87,6 @@ class KernelMachine(ReadsTables, BaseEstimator):
 
     @property
     def _finiteness(self) -> bool | str:
-        """The `ensure_all_finite` of scikit-learn."""
         return "allow-nan" if self._takes_missing_values else True
 
     def __sklearn_tags__(self) -> Any:

@@ -65,7 +65,6 @@ class Moments:
         return x
 
     def _predictive(self: Any, rows: np.ndarray, include_noise: bool) -> Any:
-        """Return the lazy distribution of new observations, or of the function, in standardized units."""
         return predictive(self.model_, self._points(rows), include_noise=include_noise)
 
     def _moments(self: Any, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:

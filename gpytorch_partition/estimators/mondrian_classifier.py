@@ -49,7 +49,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     Use it for a linear machine whose kernel width is chosen by error, above all where rows arrive in batches.
 
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
-    standardized columns (logistic regression, or a support vector machine), at a cost of m per row and pass. The
+    standardized columns (logistic regression, or a support vector machine). A pass costs m per row. The
     lifetime :math:`\lambda`, one over the width of the kernel, minimizes the error of held-out rows, with one set of
     trees for all lifetimes (Balog et al. 2016, section 4). Each lifetime has its own model: one that remembers the
     cells of shorter lifetimes (:func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`) predicts better in cells
@@ -227,7 +227,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return self
 
     def _check_shares(self, num_rows: int, num_classes: int) -> None:
-        """Refuse a `validation_fraction` that leaves too few rows on one side."""
         rows = min(num_rows, self.max_choosing_rows)
         held_out = math.ceil(self.validation_fraction * rows)
         is_split = self.lifetime is None and rows >= _FEWEST_ROWS
@@ -247,7 +246,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return MondrianKernel(x, self.num_trees, max_lifetime=_LONGEST * usual, lifetime=usual, random_state=seed)
 
     def _chosen_lifetime(self, kernel: MondrianKernel, x: Tensor, numbers: np.ndarray) -> float:
-        """Return the lifetime of the least error of held-out rows; of equal ones, the shortest."""
         split = self._held_out_rows(numbers)
         if split is None:
             return min(_USUAL * kernel.lifetime, kernel.max_lifetime)
@@ -282,7 +280,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     def _train(
         self, features: GrowingFeatures, learner: SGDClassifier, x: Tensor, numbers: np.ndarray, epochs: int
     ) -> None:
-        """Make passes over the rows, with features of some rows at a time."""
         columns = features.grow(x)
         if hasattr(learner, "coef_"):
             pad_weights(learner, features.num_columns)

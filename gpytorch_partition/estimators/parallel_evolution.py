@@ -296,7 +296,6 @@ def evolved(
 
 
 def _children(parents: np.ndarray, number: int, mutation_rate: float, random: np.random.RandomState) -> np.ndarray:
-    """Return the children of random pairs of parents."""
     mothers = random.randint(len(parents), size=number)
     fathers = (mothers + random.randint(1, len(parents), size=number)) % len(parents)
     shape = (number, parents.shape[1])

@@ -1,4 +1,4 @@
-"""`PartitionGPRegressor`: Gaussian process regression with the scikit-learn API."""
+"""Gaussian process regression with the scikit-learn API: `PartitionGPRegressor`."""
 
 from __future__ import annotations
 
@@ -508,7 +508,7 @@ class PartitionGPRegressor(
 
     def judge(self, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
         """
-        Return the scores of the predictive distributions at new observations.
+        Return the predictive distributions of new observations, with scores of the observations.
 
         The distributions are Gaussian. Where `"auto"` has found outliers, they are those of a Gaussian function with
         Student-t noise, and log densities differ from those of a Gaussian of the same standard deviation.
@@ -538,10 +538,10 @@ class PartitionGPRegressor(
 
     def summary(self) -> ModelSummary:
         """
-        Return the parts of the kernel with their shares of the prior and of the explained variance, noise, scales,
-        trees, and seconds of the fit's stages.
+        Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
-        Costs two products with each part at 5,000 rows at most, and the solve of the first prediction.
+        These are noise, scales, trees, and seconds of the fit's stages. Costs two products with each part at 5,000 rows at
+        most, and the solve of the first prediction.
 
         :return: The numbers, readable when printed.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
@@ -732,7 +732,7 @@ class PartitionGPRegressor(
         return name_of(self.kernel) == "auto" or is_ensemble(self.kernel)
 
     def _standardization(self, rows: np.ndarray) -> Standardization:
-        """Standardization of the columns except category codes; of none for kernels that see columns as they are."""
+        """Return the standardization of columns other than codes; of none for kernels that see columns as they are."""
         columns = Standardization.of_array(rows)
         if sees_raw_columns(self.kernel):
             check_columns(self.kernel, self)

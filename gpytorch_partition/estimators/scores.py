@@ -12,7 +12,7 @@ _END = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
 
 class Judgement(NamedTuple):
     """
-    Scores of the predictive distributions of `N` targets.
+    Predictive distributions of `N` targets, with scores of the targets.
 
     :param mean: Means.
     :param std: Standard deviations.
@@ -39,7 +39,7 @@ class Judgement(NamedTuple):
     @classmethod
     def gaussian(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Judgement:
         """
-        Return the scores of Gaussians.
+        Return the distributions and scores of Gaussians.
 
         :param y: `N` targets.
         :param mean: `N` means.

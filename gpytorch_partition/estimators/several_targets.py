@@ -148,7 +148,6 @@ class SeveralTargets:
         return default_targets_model(x[rows], targets[rows], **growing)
 
     def _noises_at_bound(self: Any) -> dict[str, float]:
-        """Return noises at their lower bound, by target, and warn of them."""
         found = {
             f"noise of {name}": float(noise)
             for name, noise in zip(self.target_names_, self.model_.noise)

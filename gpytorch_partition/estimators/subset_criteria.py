@@ -104,7 +104,7 @@ class LinearCriterion:
 
 class EstimatorCriterion:
     """
-    Minus the mean cross-validated score of an estimator on subsets of the columns; less is better.
+    A criterion by an estimator: minus its mean cross-validated score on subsets of the columns; less is better.
 
     Repeated subsets are scored once; the empty one has the value infinity. The cost is that of the fits.
 

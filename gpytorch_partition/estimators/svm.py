@@ -48,8 +48,6 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Line(NamedTuple):
-    """A linear function of features."""
-
     coefficients: np.ndarray
     intercept: float
     num_passes: int
@@ -113,7 +111,7 @@ def _check_folds(classes: np.ndarray, counts: np.ndarray) -> None:
 
 
 def _gives_probabilities(machine: PartitionSVC) -> bool:
-    """Whether `probability` is set, and was when the machine was fitted."""
+    """Return whether `probability` is set, and was in `fit`; raise the reason if not."""
     if not machine.probability:
         raise AttributeError("probabilities need probability=True, got False: use decision_function")
     if hasattr(machine, "kernel_") and not hasattr(machine, "_sigmoids"):
@@ -145,9 +143,9 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     `kernel=lambda x, y: RandomForestKernel(x, y, 100, "sampled")` or `"fast_cluster"`.
 
     :param C: Cost of a unit of hinge loss. Rows are not scaled by k(x, x), which is 1 for most kernels. (Default: 1.)
-    :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`, a function from the
-        standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x k`) to a kernel, or a kernel
-        of this package that is built already, which sees X as it is
+    :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`. Or a function from
+        the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x k`) to a kernel. Or a
+        kernel of this package that is built already, which sees X as it is
         (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param class_weight: Positive factors of C by class, `"balanced"` or None, as in `SVC`. (Default: None.)
@@ -301,8 +299,8 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
 
     :param C: Cost of a unit of loss. (Default: 1.)
     :param epsilon: Errors up to it cost nothing, in units of the targets. (Default: 0.1.)
-    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, a function from the standardized rows and the targets
-        `(x, y)` to a kernel, or a kernel of this package that is built already, which sees X as it is
+    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`. Or a function from the standardized rows and the targets
+        `(x, y)` to a kernel. Or a kernel of this package that is built already, which sees X as it is
         (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
@@ -460,7 +458,6 @@ def _dual(kind: type, num_rows: int, max_iter: int, seed: int, **parameters: Any
 
 
 def _line_of_dual(features: csr_matrix, machine: SVC | SVR) -> _Line:
-    """Return the linear function of the features that a machine on the Gram matrix has found."""
     coefficients = (machine.dual_coef_ @ features[machine.support_]).ravel()
     return _Line(coefficients, float(machine.intercept_[0]), int(np.max(machine.n_iter_)))
 
@@ -471,5 +468,4 @@ def _typical_length(features: csr_matrix) -> float:
 
 
 def _with_column(features: csr_matrix, value: float) -> csr_matrix:
-    """Append a constant column to the features."""
     return hstack([features, csr_matrix(np.full((features.shape[0], 1), value))], format="csr")

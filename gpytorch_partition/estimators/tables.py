@@ -79,7 +79,6 @@ class ReadsTables:
 
     @property
     def _shown(self) -> str:
-        """Name of the estimator, with its kernel where that has a name."""
         kernel = getattr(self, "kernel", None)
         return type(self).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
 
@@ -172,7 +171,6 @@ class ReadsNumbers(ReadsTables):
 
 
 def _check_rows(X: Any) -> None:
-    """Refuse a row or column of a data frame, and a path."""
     if isinstance(X, str | os.PathLike):
         raise ValueError(
             f"expected an array or a table of rows, got the path {os.fspath(X)!r}: PartitionGPRegressor().fit_chunks("

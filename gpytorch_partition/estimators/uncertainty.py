@@ -93,7 +93,7 @@ def _variances_and_scales(likelihood: Any, x: Tensor, std: np.ndarray, unit: flo
 
 def judged(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
     """
-    Return the scores of the predictive distributions at new observations, in one pass.
+    Return the predictive distributions of new observations, with scores of the observations, in one pass.
 
     The distributions are Gaussian; where the model has found outliers, the noise is Student-t.
 
@@ -146,7 +146,7 @@ def _weights_above_0(sample_weight: Any, num_rows: int) -> np.ndarray | None:
 def _heavy_tailed(
     y: np.ndarray, mean: np.ndarray, function: np.ndarray, noise: np.ndarray, heavy: StudentTNoise
 ) -> Judgement:
-    """Return the scores of Gaussian functions with these means and variances and Student-t noise (`N` each)."""
+    """Return the distributions of Gaussian functions with these means and variances and Student-t noise (`N` each)."""
     errors, scales, df = y - mean, noise * float((heavy.df - 2) / heavy.df), float(heavy.df)
     lower, upper = student_quantiles(mean, function, scales, df, np.array([0.05, 0.95])).T
     first, second, third = map(torch.from_numpy, (errors, function, scales))

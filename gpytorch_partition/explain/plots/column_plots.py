@@ -144,7 +144,6 @@ def _draw_curve(ax: Any, grid: np.ndarray, found: Any, ends: Any, label: str) ->
 
 
 def _left_out(found: Any) -> str:
-    """Return a note of how many of the rows' categories are drawn, if some are not."""
     drawn, counts = set(found.grid.tolist()), Counter(found.values.tolist())
     others = max((count for value, count in counts.items() if value not in drawn), default=0)
     if not others:
@@ -164,7 +163,6 @@ def _as_dates(values: np.ndarray) -> np.ndarray:
 
 
 def _name_places(ax: Any, names: list[str]) -> None:
-    """Name categories below their places, slanted where names would overlap."""
     names = [each if len(each) <= _LONGEST_NAME else f"{each[:18]}…{each[-(_LONGEST_NAME - 19) :]}" for each in names]
     is_slanted = sum(map(len, names)) > _LEGIBLE
     slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}

@@ -250,7 +250,6 @@ def _judged_by(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
 
 
 def _called(model: Any, y: Any) -> str:
-    """Return the name of the targets: that of a Series, or the model's `target_name_`."""
     names = (getattr(y, "name", None), getattr(model, "target_name_", None))
     return name(next((each for each in names if isinstance(each, str) and each), "target"))
 
@@ -258,7 +257,6 @@ def _called(model: Any, y: Any) -> str:
 def _inside_and_outside(
     rows: np.ndarray, missed: np.ndarray, outside: float, color: str, inside: str
 ) -> list[tuple[np.ndarray, str, str]]:
-    """Return the rows inside and outside their intervals, with their colors and labels."""
     labels = f"{inside}: {percent(1 - outside)}", f"outside: {percent(outside)}"
     return [(rows[~missed[rows]], color, labels[0]), (rows[missed[rows]], "black", labels[1])]
 
