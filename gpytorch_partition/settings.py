@@ -108,8 +108,8 @@ class preconditioner_rank(_local_value):  # noqa: N801
     solve, 50 to 100 was fastest.
 
     A rank of l costs l products with the kernel and O(N l^2) once, and O(N l) in every iteration and right-hand side.
-    It holds l numbers per row, three times as many during the set-up. Solves for 128 or more posterior samples use a rank
-    of 4 l, up to 2 GiB.
+    It holds l numbers per row, three times as many during the set-up. Solves for 128 or more posterior samples use a
+    rank of 4 l, up to 2 GiB.
 
     Example:
         >>> with preconditioner_rank(50):

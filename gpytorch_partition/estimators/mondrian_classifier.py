@@ -49,12 +49,12 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     Use it for a linear machine whose kernel width is chosen by error, above all where rows arrive in batches.
 
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
-    standardized columns (logistic regression, or a support vector machine). A pass costs m per row. The
-    lifetime :math:`\lambda`, one over the width of the kernel, minimizes the error of held-out rows, with one set of
-    trees for all lifetimes (Balog et al. 2016, section 4). Each lifetime has its own model: one that remembers the
-    cells of shorter lifetimes (:func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`) predicts better in cells
-    without rows, and would choose too long a lifetime. The model of the best lifetime is trained on all rows, and
-    trained further as rows arrive (:meth:`partial_fit`, section 5).
+    standardized columns (logistic regression, or a support vector machine). A pass costs m per row. The lifetime
+    :math:`\lambda`, one over the width of the kernel, minimizes the error of held-out rows, with one set of trees for
+    all lifetimes (Balog et al. 2016, section 4). Each lifetime has its own model. A model that remembers the cells of
+    shorter lifetimes (:func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`) predicts better in cells without rows,
+    and would choose too long a lifetime for one that does not. The model of the best lifetime is trained on all rows,
+    and trained further as rows arrive (:meth:`partial_fit`, section 5).
 
     It suits classes with boundaries along and across columns, and many rows. It is not invariant to rotations, and on
     dozens of columns of which few matter, supervised trees are better. Columns with heavy tails slowly make cells of

@@ -540,8 +540,8 @@ class PartitionGPRegressor(
         """
         Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
-        These are noise, scales, trees, and seconds of the fit's stages. Costs two products with each part at 5,000 rows at
-        most, and the solve of the first prediction.
+        These are noise, scales, trees, and seconds of the fit's stages. Costs two products with each part at 5,000 rows
+        at most, and the solve of the first prediction.
 
         :return: The numbers, readable when printed.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
