@@ -23,7 +23,7 @@ from gpytorch_partition.tables import TableEncoder
 from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS
 
 FEWEST_TRAINING_ROWS = 20
-# Names of columns that count the rows, if they do, as pandas writes its index.
+# Names of columns that may count the rows, such as the index of pandas.
 _COUNTERS = re.compile(r"unnamed: 0|index|row|nr\.?|no\.?|.*id", re.IGNORECASE)
 _REMEDIES = Remedies(
     words="leave these cells empty, whose rows are left out then",
@@ -125,7 +125,7 @@ class _Columns:
         apart = {*roles.dropped, roles.id, roles.groups} - {roles.time}
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the table of columns says it
+                warnings.simplefilter("ignore")  # the table of columns reports it
                 self.values = self.reader.fit_read(frame[[name for name in frame if name not in apart]])
         except (TypeError, ValueError) as error:
             raise CommandError(f"{path}: {error}") from error

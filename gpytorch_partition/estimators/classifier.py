@@ -54,10 +54,10 @@ from gpytorch_partition.training.predictive_density import Fold, dense_covarianc
 NAMES = ("auto", *KERNELS)
 
 _FEWEST_ROWS = 20  # fewer choose nothing
-_MOST_CHOOSING_ROWS = 1_000  # rows that weights and link are chosen by
-_FOLDS, _FEW_ROWS, _FOLDS_OF_FEW = 3, 300, 5  # up to so many rows there are more folds
-# Kernels of more rows have finer clusters, and can be trusted more. From twice as many rows as choose on, the scale of
-# the weights, and the link, come from held-out rows of a model of most of them.
+_MOST_CHOOSING_ROWS = 1_000  # rows that choose weights and link
+_FOLDS, _FEW_ROWS, _FOLDS_OF_FEW = 3, 300, 5  # more folds up to _FEW_ROWS rows
+# Kernels of more rows have finer clusters, and can be trusted more. From 2 * _MOST_CHOOSING_ROWS rows on, the scale of
+# the weights, and the link, come from held-out rows of a model of most rows.
 _MOST_RESCALING_ROWS, _MOST_HELD_OUT = 20_000, 2_000
 _FACTORS = (1.0, 3.0, 9.0, 27.0)  # of the weights, tried until one is worse
 _OPTIONS = Options(most_inducing_points=1_000)  # for each of two smooth parts: twice as many take four times as long

@@ -33,7 +33,7 @@ from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 
-#: What the parameter `kernel` of an estimator may be.
+#: The type of the parameter `kernel` of estimators.
 KernelLike: TypeAlias = Any  # a name, a function (x, y) -> kernel, a class of kernels, a kernel, or a tree ensemble
 
 

@@ -36,9 +36,9 @@ from gpytorch_partition.progress import doing
 
 _ENTRIES = 2**26  # entries of features made at once in predictions: a GiB
 _MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
-_FOLDS = 5  # of the rows whose held-out decision values sigmoids are fitted to
+_FOLDS = 5  # for held-out decision values, to which sigmoids are fitted
 _ROUNDS = 20  # of the search for the intercept, at most; mostly 3 to 5 are needed
-_JUMP = 10.0  # how far the secant may go, in steps of the method without it
+_JUMP = 10.0  # longest step of the secant, in steps of the method without it
 
 # liblinear has one random generator in the process, without the interpreter's lock: descents at once would draw from
 # each other's seeds. A child process that is forked meanwhile has a lock of its own.
@@ -57,7 +57,7 @@ class _Rows(NamedTuple):
     """Training rows as machines see them."""
 
     features: csr_matrix  # N x p
-    gram: np.ndarray | None  # N x N products of features, the kernel; of few rows
+    gram: np.ndarray | None  # N x N products of features, the kernel; None for many rows
 
     def select(self, chosen: np.ndarray) -> _Rows:
         if len(chosen) == self.features.shape[0]:
@@ -418,7 +418,7 @@ def _regression_line(
             machine.fit(rows, targets - center)
         return _Line(machine.coef_[:-1], center + bias * machine.coef_[-1], int(machine.n_iter_))
 
-    # Its tolerance is of the sum of all violations, relative to that at the start.
+    # Its tolerance is that of the sum of all violations, relative to the sum at the start.
     return _with_free_intercept(around, float(np.median(targets)), 0.1 * tol, tol * unit)
 
 

@@ -29,7 +29,7 @@ from gpytorch_partition.likelihoods import FITCGaussianLikelihood
 # Far from all rows, forests and centers predict as at the nearest rows; covariances through inducing points vanish.
 _BLIND = (RandomForestKernel, FastClusterKernel, ClusteringKernel, LandmarkKernel)
 _VANISHING = (MondrianKernel, GammaMondrianKernel, RandomBinningKernel)
-# In 20 random splits of 17 sets into 9 to 1 these gave a warning in more than one only where columns have outliers.
+# In 20 random 9 to 1 splits of each of 17 sets, more than one split warned only where columns have outliers.
 _MARGIN = 0.25  # of a column's range; a row beyond is outside
 _FAR = 1.0  # of a column's range; beyond, a single row counts
 _MOST_OUTSIDE = 0.01  # share of the rows that may be outside without being far; of 20 or more, one in any case

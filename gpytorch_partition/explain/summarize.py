@@ -18,7 +18,7 @@ from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.settings import iterative
 
-_MOST_ROWS = 5_000  # training rows, evenly spread, that shares of variances are computed on
+_MOST_ROWS = 5_000  # training rows, evenly spread, for shares of variances
 _OUTLIER = 0.25  # of the usual weight, below which a row is an outlier
 _SKEWED = 1.0  # skewness above which logarithms are advised
 

@@ -81,7 +81,7 @@ class _Summary:
     num_columns: int  #: Number of given columns; the model may have more, as a date becomes several.
     parts: tuple[PartSummary, ...]
     seconds: dict[str, float]  #: Seconds of the stages of the fit, by name.
-    constant_columns: tuple[str, ...] = ()  #: Names of columns that are the same in all training rows, or empty.
+    constant_columns: tuple[str, ...] = ()  #: Names of columns that are constant in training, or empty.
 
     def facts(self) -> dict[str, str]:
         """Return all facts except the parts as texts, by name."""
@@ -127,20 +127,20 @@ class ModelSummary(_Summary):
     """
 
     target_std: float
-    function_std: float  #: Of the posterior mean.
-    prior_std: float  #: Of the function, as the prior expects it.
-    noise_std: float  #: Of the noise; where it varies, its root mean square.
-    noise_range: tuple[float, float] | None = None  #: Its least and largest; None where it is constant.
-    #: In nats, of the standardized targets; None where weights were chosen otherwise.
+    function_std: float  #: Standard deviation of the posterior mean.
+    prior_std: float  #: Standard deviation of the function that the prior expects.
+    noise_std: float  #: Standard deviation of the noise; of a varying one the root mean square.
+    noise_range: tuple[float, float] | None = None  #: Least and largest deviation of the noise; None if constant.
+    #: In nats, of the standardized targets; None for models that are chosen by folds.
     log_marginal_likelihood: float | None
     #: Mean over held-out rows, in nats, of standardized targets, printed as NLPD; None where no rows were held out.
     log_predictive_density: float | None
     at_bounds: dict[str, Any]  #: Hyperparameters at a bound.
-    #: The least and the largest weight of a row; None where all weigh 1, and with Student-t noise.
+    #: The least and the largest weight of a row; None if all are 1, and with Student-t noise.
     row_weights: tuple[float, float] | None = None
     left_out: tuple[str, ...] = ()  #: Steps and parts that the default model leaves out for the budget of its time.
-    degrees_of_freedom: float | None = None  #: Of Student-t noise; None where noise is Gaussian.
-    num_outliers: int = 0  #: Rows that Student-t noise gives less than a quarter of the usual weight.
+    degrees_of_freedom: float | None = None  #: Those of Student-t noise; None for Gaussian noise.
+    num_outliers: int = 0  #: Number of rows with less than a quarter of the usual weight in Student-t noise.
     is_skewed: bool = False  #: Whether all targets are above 0, and far less skewed in logarithms.
     #: The side of the predictions, "above" or "below", on which nearly all outliers lie, so that no row is discounted.
     long_tail: str | None = None
@@ -206,9 +206,9 @@ class ClassSummary(_Summary):
     """
 
     frequencies: dict[Any, float]  #: The weighted share of each class among the training rows.
-    log_loss: float  #: Mean over held-out rows, in nats; infinite where none chose.
-    width: float  #: Of the link from means to probabilities; small widths make it the identity.
-    power: float  #: Of the link; above 1, probabilities are farther from the frequencies than the means are.
+    log_loss: float  #: Mean over held-out rows, in nats; infinite without such rows.
+    width: float  #: Width of the link from means to probabilities; small ones make it the identity.
+    power: float  #: Power of the link; above 1 it moves probabilities away from the frequencies.
 
     def _facts(self) -> dict[str, str]:
         shown = sorted(self.frequencies.items(), key=lambda item: -item[1])

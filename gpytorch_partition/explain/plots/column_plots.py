@@ -173,6 +173,6 @@ def _name_places(ax: Any, names: list[str]) -> None:
 def _shorten_dates(ax: Any) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(minticks=3, maxticks=8)  # of fewer units than three it takes the next smaller one
+    locator = AutoDateLocator(minticks=3, maxticks=8)  # with fewer than three ticks it takes the next smaller unit
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
