@@ -38,7 +38,7 @@ class Moments:
 
     @property
     def _is_chosen(self: Any) -> bool:
-        """Whether the model is the default one."""
+        """Whether the model was chosen by folds, as the default one."""
         return description_of(self.model_)["parts"] is not None
 
     @property

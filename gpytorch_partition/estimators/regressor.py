@@ -187,12 +187,14 @@ class PartitionGPRegressor(
     - `target_covariance_`: for several targets the `T x T` covariance B of their functions, in their units.
     - `target_name_`: for one target the name of its Series, for the axes of plots; None without a name.
     - `target_names_`: for several targets the names of the data frame, or y0, y1 and so on.
-    - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"`.
-    - `log_predictive_density_`: for `"auto"`, the mean log density of held-out rows, in nats, of standardized targets;
-        where rough parts were taken, of random rows and neighbors, which are easier to predict. None for others.
+    - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"` and ensembles.
+    - `log_predictive_density_`: for `"auto"` and ensembles, the mean log density of held-out rows, in nats, of
+        standardized targets; where rough parts were taken, of random rows and neighbors, which are easier to predict.
+        None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
     - `seconds_`: seconds of each stage of the fit, by name; with a budget those of all models that were fitted.
-    - `options_`, `left_out_`: the options of `"auto"` (None for others), and what it left out for the budget.
+    - `options_`, `left_out_`: the options of `"auto"` or an ensemble (None for others), and the list of steps and parts
+        that the budget left out.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
