@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = new_parser().parse_args(arguments)
     with warnings.catch_warnings(), verbosity(0 if options.quiet else None), _log_as_notes(options.quiet):
         warnings.showwarning = _show_warning
-        warnings.simplefilter("ignore", MisreadColumnWarning)  # what columns are, files and options have said
+        warnings.simplefilter("ignore", MisreadColumnWarning)  # columns are as files and options define them
         try:
             options.run(options)
             sys.stdout.flush()
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _log_as_notes(is_quiet: bool) -> Iterator[None]:
-    """What the package logs of work that takes minutes, as notes of this program, unless it is to be quiet."""
+    """Print the package's log as notes, unless the command is quiet."""
     handler = logging.NullHandler() if is_quiet else logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("gpytorch_partition: note: %(message)s"))
     handler.setLevel(logging.WARNING)
@@ -64,7 +64,6 @@ def _failure(error: Exception) -> int:
 
 
 def _show_warning(message: Any, *_: Any, **__: Any) -> None:
-    """Print a warning on one line, without its place in the code."""
     print(f"gpytorch_partition: warning: {message}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Fits that succeed whole or change nothing, whatever error or interruption (Ctrl-C, a time limit) ends them."""
+"""Fits that succeed completely or change nothing, after any error or interruption (Ctrl-C, a time limit)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Self = TypeVar("Self")
 
 def all_or_nothing(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[Self, P], T]:
     """
-    Decorate a method that learns: the object has all of what it has learned, or none of it.
+    Decorate a method that learns, so that it changes its object completely or not at all.
 
-    The method is called on another object of the class with the same attributes, whose attributes are taken over in
-    one assignment when it returns. It must assign attributes, not change their values in place; a value that it changes
-    (an index that grows, weights that go on learning) is to be copied first.
+    The method is called on another object of the class with the same attributes. When it returns, its attributes become
+    those of the object in one assignment. It must assign attributes, not change their values in place: copy a value
+    that changes (an index that grows, weights that are trained further) first.
 
-    :param method: The method; if it returns its object, the caller is given the one that it knows.
+    :param method: The method; if it returns its object, the caller gets the original object.
 
     Example:
         >>> class Mean:
@@ -57,7 +57,7 @@ def unchanged_by_errors(*modules: torch.nn.Module) -> Iterator[None]:
     """
     Restore the parameters of modules, and whether PyTorch records gradients, if an error is raised inside.
 
-    An interruption is an error too. It may come as :func:`torch.no_grad` begins to leave, which then never does.
+    An interruption is an error too. It may come when :func:`torch.no_grad` is about to exit, which then never happens.
 
     :param modules: Modules of PyTorch, whose parameters are copied at the beginning.
 

@@ -1,20 +1,19 @@
-"""Where a warning points to: the line of the user's that called this package."""
+"""The stack level of warnings, which point to the user's line that called this package."""
 
 from __future__ import annotations
 
 import sys
 
-# Packages whose lines a user has not written: this one, and those that call it on behalf of a user.
+# This package, and those that call it on behalf of a user.
 _OF_LIBRARIES = {"gpytorch_partition", "sklearn", "joblib", "torch", "gpytorch", "linear_operator", "botorch"}
 
 
 def level_of_caller() -> int:
     """
-    The `stacklevel` by which :func:`warnings.warn`, in the function that asks, points to the first line outside this
-    package and those that it is called by (scikit-learn's cross-validations, decorators of torch).
+    Return the `stacklevel` by which :func:`warnings.warn` points to the user's line.
 
-    A warning that points there says whose call it is about, and is shown once for each such line, as Python's filters
-    have it, not once for all.
+    The line is the first one outside this package and those that call it (scikit-learn's cross-validations, decorators
+    of torch). Python's filters show a warning once for each such line. Call it in the function that warns.
 
     Example:
         >>> exec("print(level_of_caller())", {"__name__": "a_script", "level_of_caller": level_of_caller})

@@ -1,4 +1,4 @@
-"""Short texts for what objects hold: in the reprs of kernels and partitions, and in summaries."""
+"""Short texts for the reprs of kernels and partitions, and for summaries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_LISTED = 6
 
 def counted(number: int, name: str) -> str:
     """
-    A number of things.
+    Return a number of things as text.
 
     Example:
         >>> counted(1, "tree"), counted(12000, "leaf")
@@ -23,7 +23,7 @@ def counted(number: int, name: str) -> str:
 
 def ranged(values: Iterable[Any]) -> str:
     """
-    The range of some numbers, of one or more.
+    Return the range of one or more numbers as text.
 
     Example:
         >>> ranged([3, 5, 4]), ranged([2, 2])
@@ -36,7 +36,7 @@ def ranged(values: Iterable[Any]) -> str:
 
 def listed(values: Sequence[Any]) -> str:
     """
-    The first numbers of some, in brackets.
+    Return the first six numbers in brackets, and the number of others.
 
     Example:
         >>> listed([0.123456, 2]), listed(range(9))
@@ -49,10 +49,10 @@ def listed(values: Sequence[Any]) -> str:
 
 def module_repr(name: str, extra: str, children: Iterator[tuple[str, Any]]) -> str:
     """
-    The repr of a module in PyTorch's form.
+    Return the repr of a module in PyTorch's form.
 
-    :param name: Its name.
-    :param extra: What it holds.
+    :param name: Name of the module.
+    :param extra: Description of the module.
     :param children: The modules to show inside, by name.
 
     Example:

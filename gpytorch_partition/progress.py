@@ -27,7 +27,7 @@ def progress(items: Iterable[Item], description: str, total: int | None = None) 
     """
     Return `items` behind a bar of tqdm, which appears after two seconds, and only on a terminal.
 
-    :param items: What to iterate over.
+    :param items: Items to iterate over.
     :param description: Label of the bar.
     :param total: Number of items, where `items` has no length.
 
@@ -45,9 +45,9 @@ def _is_off() -> bool | None:
 @contextmanager
 def doing(name: str) -> Iterator[None]:
     """
-    Show on a terminal, from two seconds on, what is being done; stages inside replace all but the first words.
+    Show the name of work on a terminal, from two seconds on; stages inside replace all but the first words.
 
-    :param name: What is being done.
+    :param name: Name of the work.
 
     Example:
         >>> with doing("adding"):
@@ -70,10 +70,10 @@ def doing(name: str) -> Iterator[None]:
 @contextmanager
 def stage(name: str, level: int = 1) -> Iterator[None]:
     """
-    Show what a fit is doing, and count its seconds for :func:`recorded_stages`.
+    Show the stage of a fit, and count its seconds for :func:`recorded_stages`.
 
-    :param name: What summaries call the stage.
-    :param level: 2 for a step of a stage, which is not counted and told from `verbose=2` on. (Default: 1.)
+    :param name: Name of the stage in summaries.
+    :param level: 2 for a step of a stage, which is not counted, and is reported from `verbose=2` on. (Default: 1.)
     """
     start, found = monotonic(), _SECONDS.get()
     with doing(name):
@@ -106,10 +106,10 @@ def recorded_stages() -> Iterator[dict[str, float]]:
 @contextmanager
 def verbosity(verbose: bool | int | None) -> Iterator[None]:
     """
-    Set how much is said of the work inside, in this thread; what is quiet stays quiet inside.
+    Set the verbosity of the work inside, in this thread; 0 outside stays 0.
 
-    :param verbose: None for lines and bars on terminals; 0 or False for nothing; 1 or True for the seconds of stages,
-        2 for those of steps too, where there is no terminal.
+    :param verbose: None for lines and bars on terminals; 0 or False for nothing. Without a terminal, 1 or True is for
+        the seconds of stages, 2 for those of steps too.
 
     Example:
         >>> with verbosity(0), verbosity(1):
@@ -125,10 +125,10 @@ def verbosity(verbose: bool | int | None) -> Iterator[None]:
 
 def tell(message: str, level: int = 1) -> None:
     """
-    Write a message to the log at level INFO, or to standard error where no log is set up; nothing on a terminal.
+    Write a message to the log at level INFO, or to standard error without such a log; on a terminal write nothing.
 
     :param message: The message.
-    :param level: Least `verbose` at which it is told.
+    :param level: Least `verbose` for the message.
     """
     if (_VERBOSE.get() or 0) < level or sys.stderr.isatty():
         return

@@ -1,19 +1,19 @@
 """
-Solver settings, as context managers in the manner of `gpytorch.settings`, which several threads may be inside at once.
+Solver settings: thread-safe context managers in the manner of `gpytorch.settings`.
 
-GPyTorch's own settings belong to the process: a context saves the value when it is made and restores it when it is
-left, so that two threads which overlap in the same one see each other's values, and may leave one of them behind for
-ever. Nothing here can change that. What is safe:
+GPyTorch's own settings belong to the process. A context saves the value when it is made and restores it when it is
+left: threads that overlap in the same one see each other's values, and may leave one of them behind for ever. Safe in
+several threads are:
 
 - Settings of this package with a value (:class:`preconditioner`, :class:`probe_seed`, ...) are local to the thread (and
   to the asyncio task) that enters them. A new thread begins with the defaults, as do those in which PyTorch computes
   gradients on a GPU; `contextvars.copy_context().run(...)` takes the settings of its parent along.
 - :class:`iterative` and :class:`no_debug`, which set GPyTorch's, are counted: the first thread to enter sets them, the
   last one to leave restores them. Meanwhile they hold in all threads.
-- Estimators and models of this package count what GPyTorch enters by itself as they evaluate kernels and predict
-  (:class:`eager_kernels`, :class:`predictions`).
+- Estimators and models of this package count the settings that GPyTorch enters when kernels are evaluated and rows
+  predicted (:class:`eager_kernels`, :class:`predictions`).
 
-What is not: contexts of `gpytorch.settings` and `linear_operator.settings` in threads that overlap, your own and those
+Contexts of `gpytorch.settings` and `linear_operator.settings` are unsafe in threads that overlap: your own, and those
 that GPyTorch enters in models of other classes. Enter them once, around all threads.
 """
 
@@ -43,7 +43,7 @@ class _local_value(_value_context):  # noqa: N801
 
     @classmethod
     def value(cls) -> Any:
-        """The value of the innermost context around the call, or the default."""
+        """Return the value of the innermost context around the call, or the default."""
         entered = cls._entered.get()
         return entered[-1][1] if entered else cls._global_value
 
@@ -60,7 +60,7 @@ class _local_value(_value_context):  # noqa: N801
         self._leave(own[-1:])
 
     def __del__(self) -> None:
-        self._leave(list(getattr(self, "_marks", ())))  # as of :class:`_counted`
+        self._leave(list(getattr(self, "_marks", ())))  # as in :class:`_counted`
 
     def _leave(self, marks: list[object]) -> None:
         for mark in marks:
@@ -70,17 +70,17 @@ class _local_value(_value_context):  # noqa: N801
 
 class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTorch's settings)
     """
-    Which preconditioner conjugate gradients use from linear_operator's `min_preconditioning_size` rows on, 2,000 by
-    default (Default: `"nystrom"`).
+    The preconditioner of conjugate gradients (Default: `"nystrom"`).
 
-    Use it to do without one where it does not pay, as with the leaves of a forest, or to compare them.
+    Use it to set `"none"` where a preconditioner does not pay, as with the leaves of a forest. Preconditioners are for
+    solves from linear_operator's `min_preconditioning_size` rows on, 2,000 by default.
 
     - `"nystrom"`: a randomized Nystrom factor; has a log determinant, so training uses it too.
     - `"partition"`: the average of the partitions' own inverses (Davies & Ghahramani 2014, eq. 9 and 10,
       corrected); for solves on flat partitions only, training runs without one.
     - `"none"`.
 
-    See :mod:`gpytorch_partition.operators.preconditioners` for what each costs and gains.
+    See :mod:`gpytorch_partition.operators.preconditioners` for their costs and gains.
 
     :param value: One of these.
     :raises ValueError: If it is none of them. With `"partition"`, solves with trees (`heights="all"`) and with sums of
@@ -102,14 +102,14 @@ class preconditioner(_local_value):  # noqa: N801 (named in lower case, as GPyTo
 
 class preconditioner_rank(_local_value):  # noqa: N801
     """
-    Rank of the Nystrom preconditioner (Default: 100).
+    The rank of the Nystrom preconditioner (Default: 100).
 
-    Use it with less where memory is short, and with more where one set-up serves many solves; for a single solve, 50 to
-    100 was fastest.
+    Use it to lower the rank where memory is short, or to raise it where one set-up serves many solves. For a single
+    solve, 50 to 100 was fastest.
 
-    A rank of l costs l products with the kernel and O(N l^2) once, O(N l) in every iteration and right-hand side, and
-    l numbers held per row, three times as many during the set-up. Where 128 or more posterior samples are solved for,
-    for variances or because they were asked for, a rank of 4 l is used, up to 2 GiB.
+    A rank of l costs l products with the kernel and O(N l^2) once, and O(N l) in every iteration and right-hand side.
+    It holds l numbers per row, three times as many during the set-up. Solves for 128 or more posterior samples use a
+    rank of 4 l, up to 2 GiB.
 
     Example:
         >>> with preconditioner_rank(50):
@@ -122,9 +122,9 @@ class preconditioner_rank(_local_value):  # noqa: N801
 
 class probe_seed(_local_value):  # noqa: N801
     """
-    Seed of the probe vectors of log determinants, of the Nystrom sketch and of samples for variances (Default: 0).
+    The seed of probe vectors for log determinants, of the Nystrom sketch and of samples for variances (Default: 0).
 
-    Use it to see how far a fit or a variance depends on what was drawn: compare those of a few seeds.
+    Use it to compare a few seeds, which shows how much a fit or a variance depends on chance.
 
     One seed gives the same probes at every call, which makes the marginal likelihood a smooth deterministic function
     of the hyperparameters (as L-BFGS needs) without reading the global random state. Any integer is allowed.
@@ -140,15 +140,15 @@ class probe_seed(_local_value):  # noqa: N801
 
 class variance_tolerance(_local_value):  # noqa: N801
     """
-    Relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
+    The relative accuracy of predictive variances found by conjugate gradients (Default: 0.01).
 
-    Use it where intervals must be more exact than 1 % of the latent variance, or may be less exact and faster.
+    Use it for intervals more exact than 1 % of the latent variance, or for faster ones.
 
     Each test point's solve runs until its latent variance is certain to be within this fraction of the exact one;
     variances are never too small. A pathwise sample's solve runs until the variance of its error, averaged over the
-    training rows by their precision, is at most about this fraction of the sample's own variance. What float32 or
-    conjugate gradients do not reach at a tiny noise is computed in float64, by a factor for up to 6,000 rows or
-    clusters. A smaller tolerance costs more iterations, O(N m) each for a test point or a sample.
+    training rows by their precision, is at most about this fraction of the sample's own variance. Where the noise is
+    too small for float32 or conjugate gradients, solves are in float64, by a factor for up to 6,000 rows or clusters.
+    A smaller tolerance costs more iterations, O(N m) each for a test point or a sample.
 
     :param value: Above 0 and below 1.
     :raises ValueError: If it is not.
@@ -169,10 +169,9 @@ class variance_tolerance(_local_value):  # noqa: N801
 
 class num_variance_samples(_local_value):  # noqa: N801
     r"""
-    Number of pathwise samples that predictive variances are estimated from (Default: 512).
+    The number of pathwise samples for estimates of predictive variances (Default: 512).
 
-    Use it where variances of very many points must be more exact (four times as many samples halve the error), or may
-    be less exact and faster.
+    Use it for more exact variances of very many points, or for faster ones; four times as many samples halve the error.
 
     Each costs one solve, for any number of points. A variance (without the noise) is within :math:`\sqrt{2 / n}` of
     the exact one, a standard deviation within half of that (one standard error): 3.1 % for 512 samples.
@@ -195,9 +194,9 @@ class num_variance_samples(_local_value):  # noqa: N801
 
 class predictive_variances(_local_value):  # noqa: N801
     """
-    How predictive variances are computed above `max_cholesky_size` training rows (Default: `"auto"`).
+    The method of predictive variances above `max_cholesky_size` training rows (Default: `"auto"`).
 
-    Use it where estimates from samples will not do, or to compare the methods.
+    Use it where estimates from samples are too inexact, or to compare the methods.
 
     - `"feature_space"`: exact, from co-occurrence counts of clusters
       (:class:`~gpytorch_partition.inference.feature_space.feature_space.FeatureSpace`); for one partition kernel with
@@ -228,10 +227,10 @@ if hasattr(os, "register_at_fork"):  # where a thread may hold the lock as the p
 
 
 class _counted:  # noqa: N801
-    """Values of GPyTorch's settings that the first to enter sets and the last to leave restores, in any thread."""
+    """Values of GPyTorch's settings that the first thread to enter sets and the last one to leave restores."""
 
-    _marks: ClassVar[set[object]]  # one for each time that somebody is inside
-    _before: ClassVar[dict[Any, Any]]  # what the settings are outside; empty where nobody is inside
+    _marks: ClassVar[set[object]]  # one for each context that is entered
+    _before: ClassVar[dict[Any, Any]]  # values outside; empty while no context is entered
 
     def __init_subclass__(cls) -> None:
         cls._marks, cls._before = set(), {}
@@ -242,7 +241,6 @@ class _counted:  # noqa: N801
 
     @classmethod
     def _values(cls) -> dict[Any, Any]:
-        """The values inside, by setting."""
         raise NotImplementedError
 
     def __enter__(self) -> Any:
@@ -288,7 +286,7 @@ class _counted:  # noqa: N801
 
     @classmethod
     def _hiding(cls, setting: Any) -> type[_counted] | None:
-        """The kind that somebody is inside and whose value hides that of this one."""
+        """Return a later kind that is entered and sets `setting` too."""
         return next((kind for kind in _KINDS[_KINDS.index(cls) + 1 :] if setting in kind._before), None)
 
 
@@ -298,10 +296,10 @@ def _attribute(setting: Any) -> str:
 
 class iterative(_counted):  # noqa: N801
     r"""
-    Dense algebra up to 2,000 rows (GPyTorch: 800), and above it iterative solvers, also where BoTorch is imported.
+    A context of dense algebra up to 2,000 rows (GPyTorch: 800), and iterative solvers above, also with BoTorch.
 
-    Use it around training loops and predictions of your own models, above all where BoTorch is imported; fits and
-    estimators of this package are inside by themselves.
+    Use it around training loops and predictions of your own models, above all where BoTorch is imported. Fits and
+    estimators of this package enter it themselves.
 
     BoTorch, once imported, turns iterative solvers off and raises `max_cholesky_size` to 4,096. Inside this context:
 
@@ -311,12 +309,11 @@ class iterative(_counted):  # noqa: N801
       (:mod:`gpytorch_partition.operators.accuracy`);
     - joint covariances of more than 512 training and test rows stay lazy, whatever BoTorch has set.
 
-    These settings of GPyTorch are global to the process, not local to a thread. Threads that train at once may all
-    enter this context: the first sets the values and the last restores those from before, and meanwhile they hold in
-    threads outside as well. GPyTorch's own contexts are not counted: give them around all threads.
+    These settings of GPyTorch are global to the process. Threads that train at once may all enter this context: the
+    first sets the values and the last restores the old ones; meanwhile they hold in threads outside as well. GPyTorch's
+    own contexts are not counted: enter them around all threads.
 
-    Settings given inside the context override these, also inside functions that enter the context again: entering it
-    inside itself changes nothing.
+    Settings given inside the context override these. Entering it inside itself changes nothing.
 
     Example:
         >>> import gpytorch, linear_operator
@@ -341,9 +338,9 @@ class iterative(_counted):  # noqa: N801
 
 class no_debug(_counted):  # noqa: N801
     """
-    `gpytorch.settings.debug(False)`, counted as :class:`iterative` is.
+    A context of `gpytorch.settings.debug(False)`, counted as :class:`iterative` is.
 
-    Use it around code that predicts at training inputs on purpose, which GPyTorch warns of.
+    Use it around predictions at training inputs, of which GPyTorch warns.
 
     Example:
         >>> with no_debug():
@@ -358,10 +355,10 @@ class no_debug(_counted):  # noqa: N801
 
 class eager_kernels(_counted):  # noqa: N801
     """
-    `gpytorch.settings.lazily_evaluate_kernels(False)`, counted as :class:`iterative` is.
+    A context of `gpytorch.settings.lazily_evaluate_kernels(False)`, counted as :class:`iterative` is.
 
-    Use it around what evaluates kernels, at once or later: GPyTorch enters this setting for each of them, and restores
-    what it finds as it does.
+    Use it around code that evaluates kernels, at once or later. GPyTorch enters this setting for each kernel, and
+    restores the value that it found.
 
     Example:
         >>> import torch
@@ -377,9 +374,10 @@ class eager_kernels(_counted):  # noqa: N801
 
 class predictions(_counted):  # noqa: N801
     """
-    `cg_tolerance(eval_cg_tolerance.value())`, which GPyTorch enters for each prediction, counted as :class:`iterative`.
+    A context of `cg_tolerance(eval_cg_tolerance.value())`, counted as :class:`iterative` is.
 
-    Use it around predictions. Threads that train meanwhile read :meth:`tolerance_outside`.
+    Use it around predictions, for each of which GPyTorch enters this tolerance. Threads that train meanwhile read
+    :meth:`tolerance_outside`.
 
     Example:
         >>> with iterative(), predictions():
@@ -393,7 +391,7 @@ class predictions(_counted):  # noqa: N801
 
     @classmethod
     def tolerance_outside(cls) -> float:
-        """The `cg_tolerance` that holds where nothing is predicted."""
+        """Return the `cg_tolerance` outside predictions."""
         setting = linear_operator.settings.cg_tolerance
         with _LOCK:
             return cls._before.get(setting, setting.value())

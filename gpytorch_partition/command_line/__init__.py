@@ -1,7 +1,7 @@
 """
-The command line, `python -m gpytorch_partition`: one module per command, and modules that they share.
+The command line, `python -m gpytorch_partition`: one module per command, and shared modules.
 
-:func:`load_model` brings a model that the command `fit` wrote back into Python.
+:func:`load_model` returns a model of the command `fit` in Python.
 """
 
 from gpytorch_partition.command_line.model_file import SavedModel as SavedModel

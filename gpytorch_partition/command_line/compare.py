@@ -42,7 +42,7 @@ TITLES = {
     "random_forest": "random forest",
     "rbf_ard": "RBF-ARD GP",
 }
-FOLDER = "compare"  # where results go unless the user says
+FOLDER = "compare"  # default for results
 _FILES = ("table.csv", "predictions.csv", "plot.png")  # that are written
 
 
@@ -52,7 +52,7 @@ Model = Callable[[TrainingData, TrainingData], Judgement]  # of rows to learn fr
 
 def compare(options: Namespace) -> None:
     """
-    Fit, predict, score, print and write, as `python -m gpytorch_partition compare --help` describes.
+    Fit models, score them, print and write results, as in `python -m gpytorch_partition compare --help`.
 
     :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
     :raises CommandError: If the data cannot be used, too few rows are left to train on, or nothing can be written.
@@ -99,7 +99,6 @@ def _data(options: Namespace) -> TrainingData:
 
 
 def _models(train: TrainingData, options: Namespace) -> dict[str, Model]:
-    """The models to compare, by name."""
     models: dict[str, Model] = {kernel: _fitted_by(kernel, train, options) for kernel in options.kernels}
     if options.no_references:
         return models
@@ -127,9 +126,9 @@ def _fitted_by(kernel: str, train: TrainingData, options: Namespace) -> Model:
 
 def _run(name: str, model: Callable[[], Judgement], label: str) -> tuple[Judgement | None, float]:
     """
-    A model's predictions, timed; its warnings begin with the model's title.
+    Return a model's predictions, or None with a warning if it fails, as others may have taken an hour; and seconds.
 
-    A model that fails is left out with a warning: others may have taken an hour.
+    Its warnings begin with the model's title.
     """
     found: Judgement | None = None
     with warnings.catch_warnings(record=True) as caught, doing(label):
@@ -147,8 +146,9 @@ def _run(name: str, model: Callable[[], Judgement], label: str) -> tuple[Judgeme
 
 def _scores(name: str, found: Judgement, train: TrainingData, test: TrainingData) -> Line:
     """
-    RMSE, CRPS and the score of 90 % intervals in units of the target, NLPD in nats per row, coverage as a share, each
-    with its standard error over the test rows.
+    Return scores with their standard errors over the test rows.
+
+    RMSE, CRPS and interval scores are in units of the target, NLPD in nats per row, coverage is a share.
     """
     squared, error = mean_and_error((test.y - found.mean) ** 2, test.weights)
     rmse = math.sqrt(squared)
@@ -182,7 +182,7 @@ def _print_line(line: Line) -> None:
 
 
 def _written(number: float, digits: int) -> str:
-    """A number as people write it: 44,712, not 4.471e+04."""
+    """Return a number without exponent where it is readable: 44,712, not 4.471e+04."""
     return f"{number:,.0f}" if 1e4 <= number < 1e8 else f"{number:.{digits}g}"
 
 

@@ -1,4 +1,4 @@
-"""Errors that the user of a command can correct: a message on standard error and exit status 2; and notes there."""
+"""Errors that the user of a command can correct, with exit status 2, and notes on standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST = 200  # characters of a text that is listed
 
 
 class CommandError(Exception):
-    """An error of the user's input; the message says what is wrong, and in which file."""
+    """An error of the user's input, with its file and reason as the message."""
 
 
 def raise_problems(path: Path, problems: Sequence[str]) -> None:
@@ -19,8 +19,8 @@ def raise_problems(path: Path, problems: Sequence[str]) -> None:
     Raise one error for all problems of a file, if there are any.
 
     :param path: The file.
-    :param problems: What is wrong, and what to do about it.
-    :raises CommandError: If there is a problem; a single one on one line, more as a list.
+    :param problems: Problems with their remedies.
+    :raises CommandError: If there is a problem: a single one on one line, several as a list.
     """
     if len(problems) == 1:
         raise CommandError(f"{path}: {problems[0]}")
@@ -30,7 +30,7 @@ def raise_problems(path: Path, problems: Sequence[str]) -> None:
 
 def listed(things: Iterable[object]) -> str:
     """
-    Return at most 20 things, separated by commas, and how many more there are.
+    Return at most 20 things as text, separated by commas, and the number of others.
 
     Example:
         >>> listed(["a", "b"]), listed(range(30))[-14:]
@@ -45,8 +45,8 @@ def say(notes: Iterable[str], quiet: bool) -> None:
     """
     Print notes on standard error, a line each.
 
-    :param notes: What was read how, and what was left out.
-    :param quiet: Print nothing.
+    :param notes: The notes.
+    :param quiet: Whether to print nothing.
     """
     for note in () if quiet else notes:
         print(f"gpytorch_partition: note: {note}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The command `explain`: what a saved model consists of, which columns matter, and what each of them does."""
+"""The command `explain`, which prints the parts of a saved model, and the importance and effect of columns."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gpytorch_partition.command_line.table_files import Dialect
 from gpytorch_partition.explain.importance import Importance
 from gpytorch_partition.progress import doing
 
-_MOST_ROWS = 1_000  # of a file, by which columns are permuted and averages taken
+_MOST_ROWS = 1_000  # of a file, for permutations and averages
 _MOST_CURVES = 6
 _GRID = 20  # values of a column
 _FILES = ("importance.png", "partial_dependence.png")  # that are written
 
 
 class Rows(NamedTuple):
-    """Rows to explain a model by (`N`), and their targets: NaN where there is none, None without a column of them."""
+    """Rows to explain a model by (`N`), and their targets: NaN where missing, None without a target column."""
 
     X: dict[str, np.ndarray]
     y: np.ndarray | None
@@ -31,10 +31,10 @@ class Rows(NamedTuple):
 
 def explain(options: Namespace) -> None:
     """
-    Print, and draw where it is asked for, as `python -m gpytorch_partition explain --help` describes.
+    Print and draw explanations of a model file, as in `python -m gpytorch_partition explain --help`.
 
     :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
-    :raises CommandError: If the model or the rows cannot be used, or the pictures cannot be drawn or written.
+    :raises CommandError: If the model or the rows cannot be used, or the plots cannot be drawn or written.
     """
     folder = None if options.plot is None else Path(options.plot)
     if folder is not None:
@@ -69,7 +69,7 @@ def _rows(model: SavedModel, options: Namespace) -> Rows:
 
 
 def _importance(model: SavedModel, rows: Rows | None) -> Importance:
-    """By structure, and by permutation of rows with a target, if there are two or more."""
+    """Return importances by structure, and by permutation if two rows or more have a target."""
     known = np.array([]) if rows is None or rows.y is None else np.flatnonzero(~np.isnan(rows.y))
     if rows is None or rows.y is None or len(known) < 2:
         return model.regressor.importance()
@@ -99,7 +99,6 @@ def _figure_of_importance(importance: Importance) -> Any:
 
 
 def _figure_of_curves(model: SavedModel, rows: Rows, importance: Importance) -> Any:
-    """Partial dependence on the columns that matter most, a panel each."""
     from matplotlib.figure import Figure
 
     chosen = importance.foremost(_MOST_CURVES)

@@ -1,4 +1,4 @@
-"""The command `fit`: fits a model to one column of a table, and writes it to a file."""
+"""The command `fit`, which fits a model to one column of a table, and writes it to a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpytorch_partition.estimators import PartitionGPRegressor
 
 def fit(options: Namespace) -> None:
     """
-    Fit and save, as `python -m gpytorch_partition fit --help` describes.
+    Fit a model and save it, as in `python -m gpytorch_partition fit --help`.
 
     :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
     :raises CommandError: If the data cannot be used, or the model file cannot be written.
@@ -36,7 +36,7 @@ def fit(options: Namespace) -> None:
         budget=options.budget,
         categorical_features=data.categorical,
     )
-    from pandas import Series  # whose name plots and summaries tell
+    from pandas import Series  # its name appears in plots and summaries
 
     start = time.perf_counter()
     regressor.fit(data.table, Series(data.y, name=data.target), data.weights, **data.blocks)
@@ -53,7 +53,7 @@ def fit(options: Namespace) -> None:
 
 def left_out(regressor: PartitionGPRegressor) -> list[str]:
     """
-    Return what a fitted model leaves out for its budget, as a note, if it does.
+    Return a note of the steps and parts that a model leaves out for its budget; no note if there are none.
 
     :param regressor: The model.
     """

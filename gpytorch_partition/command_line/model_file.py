@@ -1,4 +1,4 @@
-"""Model files of the command line: a fitted regressor, and the reader of its columns."""
+"""Model files of the command line, with a fitted regressor and the reader of its columns."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ logger, _KIND = logging.getLogger(__name__), "model file"
 
 class SavedModel(NamedTuple):
     """
-    A fitted regressor, and what its columns were called and held.
+    A fitted regressor, with the names and the reader of its columns.
 
-    Use it to go on in Python with a model of the command line: :func:`load_model` returns it, :meth:`read` reads rows.
+    Use it for a model of the command line in Python: :func:`load_model` returns it, :meth:`read` reads rows.
 
-    :param regressor: The regressor, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` describes it.
-    :param reader: What its columns and the target held, and in which notation.
-    :param columns: Names of its columns, in the order in which it takes them.
+    :param regressor: The :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
+    :param reader: Kinds and notation of its columns and the target.
+    :param columns: Names of its columns, in its order.
     :param target: Name of the column that it predicts.
     :param id: Name of the column that names rows; None if none was given.
     """
@@ -38,11 +38,12 @@ class SavedModel(NamedTuple):
 
     def read(self, path: str | Path) -> Table:
         """
-        Return the rows of a file as the regressor takes them: columns found by name, and read as those that it was
-        fitted to, as the command `predict` does. What was taken for missing cells goes to the log (level INFO).
+        Return the rows of a file as the regressor takes them, as the command `predict` does.
 
-        :param path: A file, in which the target need not be.
-        :raises CommandError: If the file cannot be read; or with all that is wrong in it.
+        Columns are found by name and read as in the fit. The log (level INFO) reports cells taken for missing.
+
+        :param path: A file, with or without the target.
+        :raises CommandError: If the file cannot be read; or with all its problems.
         """
         rows = read_new_rows(Path(path), self.reader, self.columns)
         for note in rows.notes:
@@ -52,11 +53,11 @@ class SavedModel(NamedTuple):
 
 def save_model(path: Path, model: SavedModel) -> None:
     """
-    Write a model file, which replaces another when it is whole.
+    Write a model file, which replaces an existing one once it is complete.
 
     :param path: The file.
-    :param model: What to write.
-    :raises CommandError: If it cannot be written; then what was there stays.
+    :param model: The model.
+    :raises CommandError: If it cannot be written; an existing file then stays.
     :raises TypeError: If the kernel of the regressor came from a function.
     """
     content = {**model._asdict(), "regressor": model.regressor.to_state(), "reader": model.reader.to_state()}

@@ -1,4 +1,4 @@
-"""Rows to predict: the columns that a model was fitted to, found by name and read as they were then."""
+"""Readers of rows to predict: columns are found by name and read as in the fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpytorch_partition.tables.cells import TEXT
 
 
 class NewRows(NamedTuple):
-    """Columns of `N` rows by name, the texts of the column that names them, and what was taken for missing cells."""
+    """Columns of `N` rows by name, the rows' ids, and notes of cells taken for missing."""
 
     table: Table
     num_rows: int
@@ -36,14 +36,13 @@ def read_new_rows(
     Return the columns of a file that a model needs; others are ignored.
 
     :param path: The file, as for :func:`~gpytorch_partition.command_line.table_files.read_frame`.
-    :param reader: What the columns held when the model was fitted.
+    :param reader: Reader of the columns, from the fit.
     :param columns: The model's columns.
-    :param dialect: How the file is written; numbers are in the notation of the fit.
+    :param dialect: Notation of the file; numbers are in the notation of the fit.
     :param optional: Columns that are read as well, where the file has them.
     :param id_column: The column that names the rows.
-    :param is_id_required: Whether it must be there.
-    :raises CommandError: If the file cannot be read; or with all that is wrong: missing columns, columns of another
-        kind.
+    :param is_id_required: Whether the file must have the id column.
+    :raises CommandError: If the file cannot be read; or with all problems: missing columns, columns of another kind.
     """
     frame = read_frame(path, dialect, id_column)
     problems = []
@@ -65,7 +64,7 @@ def read_new_rows(
 
 
 def _warn_of_unknown(reader: TableEncoder, table: Table) -> None:
-    """Warn of columns none of whose categories the model knows: they may be other ones, or written otherwise."""
+    """Warn of columns without any known category: they may be other ones, or written differently."""
     names = reader.get_feature_names_out()
     for place, levels in reader.categories_.items():
         given = {*table.get(names[place], ())} - {None}

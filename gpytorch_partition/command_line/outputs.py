@@ -1,4 +1,4 @@
-"""Tables and pictures that commands write, which replace others when they are whole, and checks before any work."""
+"""Writers of tables and plots, which replace files once they are complete, and checks before any work."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ INSTALL = 'pip install "gpytorch_partition[plot]"'
 
 
 def has_matplotlib() -> bool:
-    """Return whether pictures can be drawn."""
+    """Return whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def save_figure(path: Path, figure: Any) -> None:
     """
-    Write a picture as a PNG file, which replaces another when it is whole.
+    Write a figure as a PNG file, which replaces an existing one once it is complete.
 
-    :raises CommandError: If it cannot be written; then what was there stays.
+    :raises CommandError: If it cannot be written; an existing file then stays.
     """
     with cannot_write(path), replacing(path) as file:
         figure.savefig(file, format="png")
@@ -35,9 +35,9 @@ def save_figure(path: Path, figure: Any) -> None:
 
 def save_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """
-    Write a CSV file, which replaces another when it is whole; as :func:`write_table`.
+    Write a CSV file as :func:`write_table`, which replaces an existing one once it is complete.
 
-    :raises CommandError: If it cannot be written; then what was there stays.
+    :raises CommandError: If it cannot be written; an existing file then stays.
     """
     with cannot_write(path), replacing(path, "w", newline="", encoding="utf-8") as file:
         write_table(cast(TextIO, file), columns, rows)
@@ -61,7 +61,7 @@ def write_table(file: TextIO, columns: Sequence[str], rows: Iterable[Sequence[An
 @contextmanager
 def cannot_write(path: Path) -> Iterator[None]:
     """
-    Tell what goes wrong while a file is written as an error of the user's.
+    Turn errors while a file is written into errors for the user.
 
     :raises CommandError: In place of an :class:`OSError`, a full disk for example.
     """
@@ -78,9 +78,9 @@ def check_writable(path: Path, *inputs: str | None) -> None:
     Raise an error for a file that cannot be written, before any work is done for it.
 
     :param path: The file to write.
-    :param inputs: Files that are read, or None: none of them is written.
-    :raises CommandError: If the folder is missing or not writable, or the path is a folder, or one of the inputs, by
-        another name too.
+    :param inputs: Files that are read, or None; they must not be overwritten.
+    :raises CommandError: If the folder is missing or not writable, or the path is a folder, or one of the inputs, also
+        by another name.
     """
     if path.is_dir():
         raise CommandError(f"cannot write {path}: it is a folder")
@@ -99,10 +99,10 @@ def check_folder(path: Path, option: str, is_named: bool) -> None:
     """
     Raise an error for a folder for output that cannot be used, before any work is done for it.
 
-    :param path: The folder, which need not be there.
-    :param option: The option by which it can be named.
-    :param is_named: Whether the user has; else nothing may be in it.
-    :raises CommandError: If it can neither be written to nor made, or holds something.
+    :param path: The folder, which need not exist.
+    :param option: The option that names it.
+    :param is_named: Whether the user has named it; otherwise it must be empty.
+    :raises CommandError: If it can neither be written to nor made, or must be empty and is not.
     """
     place = next(place for place in (path, *path.absolute().parents) if place.exists())
     if not place.is_dir():

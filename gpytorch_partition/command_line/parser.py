@@ -27,7 +27,7 @@ _LEFT_OUT = (
 
 def new_parser() -> ArgumentParser:
     """
-    The parser; the function of the command is the parsed option `run`.
+    Return the parser; its option `run` is the function of the command.
 
     Example:
         >>> options = new_parser().parse_args(["predict", "model.pt", "rows.csv"])
@@ -122,7 +122,6 @@ def _add_explain(commands: Any) -> None:
 
 
 def _add_fitting(command: ArgumentParser) -> None:
-    """What columns are for, how numbers are written, and how much work is done."""
     add = command.add_argument
     for option, told in (("--drop", "columns to leave out"), ("--categorical", "numbers that are categories")):
         add(option, nargs="+", action="extend", default=[], metavar="COLUMN", help=told)
@@ -149,7 +148,6 @@ def _add_fitting(command: ArgumentParser) -> None:
 
 
 def _add_reading(command: ArgumentParser, run: Callable[[Namespace], None]) -> None:
-    """How text files are written, and whether notes are."""
     add = command.add_argument
     add("--sep", metavar="TEXT", help="what is between cells of a text file (default: comma, semicolon, tab or bar)")
     add("--encoding", metavar="NAME", help="of a text file (default: UTF-8, else Windows-1252)")
@@ -194,7 +192,7 @@ def _share(text: str) -> float:
 
 
 def _number(text: str) -> float:
-    """The number that a text is; 0 if it is none."""
+    """Return the number in a text; 0 if it is none."""
     try:
         return float(text)
     except ValueError:

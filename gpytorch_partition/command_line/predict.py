@@ -1,4 +1,4 @@
-"""The command `predict`: predictions of a saved model for the rows of a file."""
+"""The command `predict`, which writes predictions of a saved model for the rows of a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpytorch_partition.command_line.table_files import Dialect
 
 def predict(options: Namespace) -> None:
     """
-    Load, predict and write, as `python -m gpytorch_partition predict --help` describes.
+    Write predictions of a model file, as in `python -m gpytorch_partition predict --help`.
 
     :param options: The command line, parsed by :func:`~gpytorch_partition.command_line.parser.new_parser`.
     :raises CommandError: If the model or the rows cannot be used, or the output cannot be written.

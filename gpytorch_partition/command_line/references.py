@@ -1,4 +1,4 @@
-"""The models that `compare` shows beside this package's: a random forest, and an RBF-ARD Gaussian process."""
+"""The reference models of `compare`: a random forest, and an RBF-ARD Gaussian process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ MOST_ROWS_FOR_RBF = 3_000
 
 def random_forest(train: TrainingData, test: TrainingData, num_trees: int, seed: int) -> Judgement:
     """
-    Judge a random forest of scikit-learn; its standard deviation is that of its out-of-bag errors, the same for every
-    row, or divided by the root of the row's weight.
+    Return the scores of a random forest of scikit-learn.
+
+    Its standard deviation is that of its out-of-bag errors, divided by the root of the row's weight.
     """
     encoder, weights = TableEncoder(train.categorical), train.weights
     x = torch.from_numpy(encoder.fit_transform(train.table))
@@ -42,12 +43,12 @@ def random_forest(train: TrainingData, test: TrainingData, num_trees: int, seed:
 
 
 def _deviation(errors: np.ndarray, weights: np.ndarray | None) -> float:
-    """Return the standard deviation of errors at a weight of 1, if their variances are divided by weights."""
+    """Return the standard deviation of errors at weight 1; weights divide their variances."""
     return float(np.sqrt(np.mean(errors**2 if weights is None else weights * errors**2)))
 
 
 def rbf_ard(train: TrainingData, test: TrainingData) -> Judgement:
-    """Judge an exact GP with a squared exponential kernel and a lengthscale per column, by Cholesky factorization."""
+    """Return the scores of an exact GP with an RBF kernel and a lengthscale per column, by Cholesky factorization."""
     dense = linear_operator.settings.max_cholesky_size(MOST_ROWS_FOR_RBF)
     with settings.iterative(), dense, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*trained by L-BFGS")  # it has lengthscales: nothing to correct

@@ -1,4 +1,4 @@
-"""Rows to learn from and rows to predict: the split by which `compare` judges all models."""
+"""The split of rows into training and test rows for all models of `compare`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FEWEST_TRAINING_ROWS = 10
 
 def split_rows(data: TrainingData, test_size: float, seed: int) -> tuple[TrainingData, TrainingData]:
     """
-    A random split; where there are groups, whole ones are to be predicted, and where there are times, the latest rows.
+    Return training and test rows of a random split; with groups, whole ones are test rows, with times, the latest.
 
     :param data: The rows.
-    :param test_size: The share of rows to predict.
-    :param seed: Of the split.
-    :raises CommandError: If fewer than 10 rows are left to learn from.
+    :param test_size: The share of test rows.
+    :param seed: Seed of the split.
+    :raises CommandError: If fewer than 10 training rows are left.
     """
     train, test = _numbers(data, test_size, seed)
     if len(train) < _FEWEST_TRAINING_ROWS:
@@ -30,7 +30,6 @@ def split_rows(data: TrainingData, test_size: float, seed: int) -> tuple[Trainin
 
 
 def _numbers(data: TrainingData, test_size: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the rows to learn from, and of those to predict."""
     rows = np.arange(len(data.y))
     if "groups" in data.blocks:
         splits = GroupShuffleSplit(1, test_size=test_size, random_state=seed)

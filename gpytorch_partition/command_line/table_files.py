@@ -20,14 +20,14 @@ from gpytorch_partition.tables.notations import MARKS
 
 _DELIMITERS = (",", ";", "\t", "|")
 _ENCODINGS = ("utf-8-sig", "cp1252")
-_ROWS_TRIED = 100  # by which the delimiter is found
+_ROWS_TRIED = 100  # for finding the delimiter
 _DAMAGED = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, BadZipFile, RuntimeError, LookupError)
 _NUMBER = re.compile(r"\s*[-+]?\d+[.,]?\d*(e[-+]?\d+)?\s*", re.IGNORECASE)
 _MARKS = sorted({written for mark in MARKS for written in (mark, mark.upper(), mark.title(), "NaN", "NaT")})
 
 
 class Dialect(NamedTuple):
-    """How a text file is written, as options of a command say it; None is for what is found in the file."""
+    """The notation of a text file in the options of a command; None is detected in the file."""
 
     sep: str | None = None  # between cells
     decimal: str | None = None
@@ -37,7 +37,7 @@ class Dialect(NamedTuple):
 
     @classmethod
     def of_options(cls, options: Namespace) -> Dialect:
-        """Return the dialect that options of a command say."""
+        """Return the dialect in the options of a command."""
         return cls(**{name: getattr(options, name, None) for name in cls._fields})
 
 
@@ -47,9 +47,9 @@ def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None =
 
     :param path: A parquet file (`.parquet`, `.pq`), an Excel workbook (`.xlsx`), or a text file, which may be
         compressed (`.gz`, `.bz2`, `.xz`, `.zip`).
-    :param dialect: How it is written.
-    :param id_column: The column whose cells stay as they are.
-    :raises CommandError: If it cannot be read, has no rows, or names two columns alike.
+    :param dialect: Notation of the file.
+    :param id_column: The column whose cells are not changed.
+    :raises CommandError: If it cannot be read, has no rows, or has two columns of one name.
     """
     _need(path, "pandas")
     if path.is_dir():
@@ -67,7 +67,7 @@ def read_frame(path: Path, dialect: Dialect = Dialect(), id_column: str | None =
 
 
 def _with_holes(frame: Any, id_column: str | None) -> Any:
-    """Rows of texts, without empty ones and the header once more, and without cells that stand for missing ones."""
+    """Drop empty rows and repeated headers, and replace marks of missing cells by None."""
     frame.columns = [str(name) for name in frame.columns]
     stripped = frame.apply(lambda column: column if column.name == id_column else column.str.strip())
     is_row = ~((stripped == "") | (stripped == frame.columns)).all(axis=1)
@@ -82,7 +82,7 @@ def _need(path: Path, *modules: str) -> None:
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """Tell what is wrong with a file as an error of the user's."""
+    """Turn errors while a file is read into errors for the user."""
     from pandas.errors import ParserWarning  # that cells of long lines are left out
 
     try:
@@ -96,7 +96,7 @@ def _told(path: Path) -> Iterator[None]:
 
 
 def _of_parquet(path: Path) -> Any:
-    """Columns of their own types; true and false are texts, as in other files."""
+    """Read columns with their own types; true and false become texts, as in other files."""
     _need(path, "pandas", "pyarrow")
     import pandas
 
@@ -144,7 +144,7 @@ def _decoded(path: Path, dialect: Dialect, encoding: str) -> Any:
 
 
 def _num_cells(read: Any, header: int) -> int:
-    """Return how many cells a delimiter makes of the first lines that have no more cells than the header."""
+    """Return the number of cells by a delimiter in the first lines that have at most as many as the header."""
     frame = read(header=None, skiprows=header, nrows=_ROWS_TRIED, on_bad_lines="skip")
     return int((frame != "").to_numpy().sum())
 

@@ -1,4 +1,4 @@
-"""Rows to learn from: what the columns of a file are for, which of them and which rows are left out, and why."""
+"""Readers of training data: the roles of a file's columns, and columns and rows that are left out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpytorch_partition.tables import TableEncoder
 from gpytorch_partition.tables.cells import DATES, LEFT_OUT, LEVELS, NUMBERS
 
 FEWEST_TRAINING_ROWS = 20
-# Names of columns that count the rows, if they do, as pandas writes its index.
+# Names of columns that may count the rows, such as the index of pandas.
 _COUNTERS = re.compile(r"unnamed: 0|index|row|nr\.?|no\.?|.*id", re.IGNORECASE)
 _REMEDIES = Remedies(
     words="leave these cells empty, whose rows are left out then",
@@ -34,7 +34,7 @@ Table = dict[str, np.ndarray]  # columns by name, N numbers, dates or levels (No
 
 
 class Roles(NamedTuple):
-    """Columns by name as a user assigns them."""
+    """The columns that a user assigns to roles, by name."""
 
     target: str
     id: str | None = None
@@ -46,13 +46,13 @@ class Roles(NamedTuple):
 
     @classmethod
     def of_options(cls, options: Namespace) -> Roles:
-        """Return the roles that options of a command say."""
+        """Return the roles in the options of a command."""
         blocks = options.groups, options.time
         return cls(options.target, options.id, options.drop, options.categorical, options.weight, *blocks)
 
 
 class TrainingData(NamedTuple):
-    """Rows to learn from; those without a target are left out."""
+    """Training rows, without those that lack a target."""
 
     table: Table  # of features
     y: np.ndarray  # N
@@ -67,7 +67,7 @@ class TrainingData(NamedTuple):
     categorical: Sequence[str] | None = None  # names of the features that are categories
 
     def at(self, rows: np.ndarray) -> TrainingData:
-        """Return some of the rows, given by their numbers."""
+        """Return the rows of these numbers."""
         return self._replace(
             table={name: values[rows] for name, values in self.table.items()},
             y=self.y[rows],
@@ -80,16 +80,16 @@ class TrainingData(NamedTuple):
 
 def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -> TrainingData:  # noqa: B008 (a tuple)
     """
-    Return the rows of a file that can be learned from, with their targets apart.
+    Return the training rows of a file, with features and targets apart.
 
-    All other columns are features but those that are dropped, the id, the weight, the groups, columns of as many
-    distinct texts as rows, such that count the rows, and constant ones; what each was read as is noted.
+    All other columns are features, except the dropped ones, id, weight, groups, columns of as many distinct texts as
+    rows, columns that count the rows, and constant ones. Notes report the reading of each column.
 
     :param path: The file, as for :func:`~gpytorch_partition.command_line.table_files.read_frame`.
-    :param roles: What the columns are for.
-    :param dialect: How the file is written.
-    :raises CommandError: If the file cannot be read; or with all that is wrong: names that are not there, a target that
-        is not of numbers or constant, fewer than 20 rows, infinite numbers, weights that are none.
+    :param roles: Roles of the columns.
+    :param dialect: Notation of the file.
+    :raises CommandError: If the file cannot be read; or with all problems: unknown names, a target that is not numeric
+        or is constant, fewer than 20 rows, infinite numbers, unusable weights.
     """
     with doing(f"reading {path}"):
         frame = read_frame(path, dialect, roles.id)
@@ -117,7 +117,7 @@ def read_training_data(path: Path, roles: Roles, dialect: Dialect = Dialect()) -
 
 
 class _Columns:
-    """The columns of a file as they are read, and what they are for."""
+    """The columns of a file as they are read, with their roles."""
 
     def __init__(self, path: Path, frame: Any, roles: Roles, dialect: Dialect) -> None:
         self.frame, self.roles = frame, roles
@@ -125,7 +125,7 @@ class _Columns:
         apart = {*roles.dropped, roles.id, roles.groups} - {roles.time}
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the table of columns says it
+                warnings.simplefilter("ignore")  # the table of columns reports it
                 self.values = self.reader.fit_read(frame[[name for name in frame if name not in apart]])
         except (TypeError, ValueError) as error:
             raise CommandError(f"{path}: {error}") from error
@@ -134,7 +134,7 @@ class _Columns:
         self.candidates = [name for name in self.values if name not in others]
 
     def rows_that_count(self, path: Path) -> np.ndarray:
-        """Return the numbers of the rows with a target and a weight above 0; raise an error for all that is wrong."""
+        """Return the numbers of the rows with a target and a weight above 0; raise one error for all problems."""
         known, weight = ~_missing(self.values[self.roles.target]), self.roles.weight
         problems = [*self._wrong_target(known), *self._wrong_weights(known)]
         if weight is not None and not problems:
@@ -147,14 +147,14 @@ class _Columns:
         return np.flatnonzero(known)
 
     def without_copies(self, rows: np.ndarray) -> np.ndarray:
-        """Return those of some rows that are no copies of others, where copies matter."""
+        """Return the rows that are no copies of others, where copies matter."""
         reasons, y = self.reasons(rows), self.values[self.roles.target]
         cells = [_codes(self.values[name][rows]) for name in self.candidates if name not in reasons]
         kept = rows_without_copies(np.column_stack(cells), y[rows]) if cells else None
         return rows if kept is None else rows[kept]
 
     def reasons(self, rows: Any = slice(None)) -> dict[str, str]:
-        """Return why columns tell nothing about other rows, for those that do not."""
+        """Return the reasons against columns that tell nothing about other rows, by name."""
         readings, is_left_out = self.reader.readings_, {name: self.kinds[name] in LEFT_OUT for name in self.candidates}
         found = {
             name: readings[name] if is_left_out[name] else _reason_against(name, self.values[name][rows])
@@ -163,7 +163,6 @@ class _Columns:
         return {name: reason for name, reason in found.items() if reason}
 
     def features(self, path: Path) -> Table:
-        """Return the columns to learn from."""
         reasons = self.reasons()
         if not (found := {name: self.values[name] for name in self.candidates if name not in reasons}):
             told = [f"column {name!r}: {reason}" for name, reason in reasons.items()]
@@ -171,13 +170,12 @@ class _Columns:
         return found
 
     def blocks(self) -> dict[str, np.ndarray]:
-        """Return what estimators are given of the column of groups, whose cells are names, or of times."""
+        """Return the groups (as texts) or times for `fit`, by the name of its parameter."""
         if self.roles.groups is not None:
             return {"groups": texts_of(self.frame[self.roles.groups]).to_numpy(dtype=object)}
         return {} if self.roles.time is None else {"time": self.values[self.roles.time]}
 
     def notes_of_rows(self, counted: np.ndarray, kept: np.ndarray) -> list[str]:
-        """Return which rows are left out."""
         known, is_light = ~_missing(self.values[self.roles.target]), np.ones(len(self.frame), dtype=bool)
         is_light[counted] = False
         told = {
@@ -189,7 +187,7 @@ class _Columns:
         return [*notes, *([told_of_copies(num_copies, len(counted))] if num_copies else [])]
 
     def told(self) -> str:
-        """Return a table of what each column was read as."""
+        """Return a table of the readings of all columns."""
         roles = self.roles
         told = {**dict.fromkeys(self.frame, "left out: dropped"), **self.reader.readings_, **self.reasons()}
         uses = {roles.target: "the target", roles.weight: "the weight", roles.time: "the time", roles.id: "the id"}
@@ -238,11 +236,11 @@ class _Columns:
 
 def missing_names(names: Sequence[str], frame: Any, told: str = "") -> str:
     """
-    Return what is wrong with names that a file does not have, and which of its own are nearly the same.
+    Return an error message for names that a file lacks, with its own similar names.
 
     :param names: The names.
     :param frame: The file's columns.
-    :param told: What is to be said of the names. (Default: nothing.)
+    :param told: A remark on the names. (Default: none.)
     """
     own = {name.casefold(): name for name in frame}
     close = [own[match] for name in names for match in get_close_matches(name.casefold(), own, n=1)]
@@ -297,7 +295,7 @@ def _reason_against(name: str, values: np.ndarray) -> str:
 
 
 def _codes(values: np.ndarray) -> np.ndarray:
-    """Return a number for each cell, the same for the same cells, and NaN where one is missing (`N`)."""
+    """Return a number for each cell (`N`), equal for equal cells, and NaN for missing ones."""
     if values.dtype != object:
         return np.where(_missing(values), np.nan, values.astype(np.float64))
     codes: dict[Any, float] = {None: np.nan}

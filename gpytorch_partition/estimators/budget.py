@@ -1,4 +1,4 @@
-"""A fit of the default model within a budget of seconds, and the words for it."""
+"""Fits of the default model within a budget of seconds, and reports of them."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def fit_in_time(
     """
     Fit the default model of an estimator within its budget, and set `options_` and `left_out_`.
 
-    :param estimator: With `budget` (None: the model with all its parts) and `random_state`, from which each attempt
-        draws the same, so that the one that is kept can be had again by its options.
-    :param fit: Fits the estimator by some options.
+    :param estimator: The estimator, with `budget` (None: the model with all its parts) and `random_state`. Each attempt
+        draws the same from it, so that the last one's options fit the same model again.
+    :param fit: Function that fits the estimator by some options.
     :param shape: Numbers of training rows and of their columns (infinity for tables).
-    :param options: Those of the largest model.
-    :param clock: Tells the time, in seconds. (Default: the machine's.)
+    :param options: Options of the largest model.
+    :param clock: Function that returns the time in seconds. (Default: the machine's.)
 
-    Warns (:class:`~sklearn.exceptions.ConvergenceWarning`) where the smallest model took more than 1.2 budgets.
+    A fit of more than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`.
     """
     start, random = clock(), estimator.random_state
     state = random.get_state() if isinstance(random, np.random.RandomState) else None

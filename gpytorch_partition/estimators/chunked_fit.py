@@ -1,4 +1,4 @@
-"""A fit to more rows than fit in memory: a sample that kernels are grown on, and counts of all rows."""
+"""Fits to more rows than fit in memory: a sample grows the kernel, and all rows are counted."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from gpytorch_partition.tables.row_sample import RowSample
 _ROWS_COUNTED_AT_ONCE = 2**17
 _NUMBERS_COUNTED_AT_ONCE = 2**24
 _FEWEST_ROWS = 500
-_LEAST_NOISE = 1.001e-4  # of standardized targets: at the bound
+_LEAST_NOISE = 1.001e-4  # of standardized targets; less is at the bound
 
 
 class FitsChunks:
-    """Mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`: fits to rows that are read in chunks."""
+    """A mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor` for rows that are read in chunks."""
 
     model_: Any
     options_: Any
@@ -39,23 +39,24 @@ class FitsChunks:
         r"""
         Fit to more rows than fit in memory, such as a parquet folder or memory-mapped arrays.
 
-        Rows are read twice. The first pass draws a uniform sample, on which the columns are learned (their units, and
-        levels of text), and the kernel is grown. The second pass counts all other rows by cluster
-        (:class:`~gpytorch_partition.models.FeatureSpaceGP`), and scale, noise and mean maximize their marginal
-        likelihood: trees fit the noise of the targets that they are grown on. The sample is counted at last, so that
-        means and deviations are those of an exact GP on all rows. Nothing depends on where chunks end, to the last bit.
+        Rows are read twice. The first pass draws a uniform sample, which determines the columns (their units, and
+        levels of text) and the kernel. The second pass counts all other rows by cluster
+        (:class:`~gpytorch_partition.models.FeatureSpaceGP`). Scale, noise and mean maximize the marginal likelihood of
+        these other rows, as trees fit the noise of the targets that they are grown on. Finally the sample is counted,
+        so that means and deviations are those of an exact GP on all rows. The ends of chunks change no bit of the
+        result.
 
-        Clusters must be few, as all pairs of them are counted: a few thousand, instead of the hundreds of thousands of
-        a forest in memory. `"auto"` is therefore another model than that of :meth:`fit`: the leaves of 100 boosted
-        trees of 32 leaves (with a smaller sample a leaf for 400 of its rows), with effects and uncertainty from all
-        rows. `"forest"` and tree ensembles are cut at the depth that leaves at most 3,200 clusters, as `left_out_`
-        says; `"fast_cluster"` gets coarser; a :class:`~gpytorch_partition.PartitionKernel` that is built, or a function
-        that builds one, may have up to 8,192. `"mondrian"`, kernels of GPyTorch, weights, several targets and budgets
-        are refused. Where rows fit in memory, :meth:`fit` may predict better: docs/many_rows.md has numbers.
+        All pairs of clusters are counted: there must be few, some thousands, not the hundreds of thousands of a forest
+        in memory. `"auto"` is therefore another model than that of :meth:`fit`: the leaves of 100 boosted trees of 32
+        leaves (with a smaller sample a leaf for 400 of its rows), with effects and uncertainty from all rows.
+        `"forest"` and tree ensembles are cut at the depth that leaves at most 3,200 clusters, which `left_out_`
+        reports. `"fast_cluster"` gets coarser. A :class:`~gpytorch_partition.PartitionKernel` that is built, or a
+        function that builds one, may have up to 8,192 clusters. `"mondrian"`, kernels of GPyTorch, weights, several
+        targets and budgets are refused. Where rows fit in memory, :meth:`fit` may predict better (docs/many_rows.md).
 
-        Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Held
-        are the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a GiB for 3,200
-        clusters), however many rows there are. It computes in float64.
+        Costs two readings, the labels and :math:`O(N m^2)` for m partitions, and :math:`O(p^3)` for p clusters. Memory
+        for any number of rows is the sample, a chunk, 131,072 rows (fewer wide ones) and some :math:`12 p^2` numbers (a
+        GiB for 3,200 clusters). It computes in float64.
 
         :param chunks: A path of a parquet file, or of a folder of such; a pair of arrays, such as
             `(np.load("x.npy", mmap_mode="r"), np.load("y.npy", mmap_mode="r"))`; a list, or another iterable that can
@@ -64,15 +65,14 @@ class FitsChunks:
         :param target: The name of the column of parquet files that is the target; the others are the columns of X.
             (Default: None, for all other chunks.)
         :param sample_rows: Rows of the sample, half of all rows at most; they stay in the model. (Default: 100,000.)
-        :return: The regressor itself, which predicts, explains and is saved as others; `summary()` is of the sample
-            where it is of rows, `nearest_rows` finds rows of the sample, `importance` and `partial_dependence` are
-            refused.
+        :return: The regressor itself. Its `summary()` describes rows of the sample, and `nearest_rows` finds them;
+            `importance` and `partial_dependence` are refused.
         :raises TypeError: If chunks are none of these, such as a generator, which can be read once only, or the target
             is no name, as in `fit_chunks(X, y)`.
-        :raises ValueError: If a chunk, whose number is told, or a parameter cannot be used, or there are fewer than 500
-            rows.
+        :raises ValueError: If a chunk (the error has its number) or a parameter cannot be used, or there are fewer than
+            500 rows.
         :raises ImportError: If parquet files are to be read without pandas and pyarrow.
-        :raises RuntimeError: If the second pass reads other rows than the first, by their number, targets and order.
+        :raises RuntimeError: If the second pass reads other rows than the first, by number, targets or order.
 
         Example:
             >>> from gpytorch_partition.estimators import PartitionGPRegressor
@@ -115,7 +115,6 @@ class FitsChunks:
 
     @property
     def _is_counted(self) -> bool:
-        """Say whether the model is one of rows in chunks, which were counted and not kept."""
         return isinstance(getattr(self, "model_", None), CountedGP)
 
     def _refuse_counted(self, name: str, instead: str) -> None:
@@ -127,7 +126,7 @@ class FitsChunks:
         return RowSample(size, random).of(map(self._with_usable_numbers, bar))
 
     def _with_usable_numbers(self: Any, chunk: Chunk) -> Chunk:
-        """The chunk, if its numbers can be used: of a sample, errors could not name it."""
+        """Return the chunk if its numbers can be used; errors of the later sample could not name it."""
         knows_holes = self._finiteness is not True
         for name, values in number_columns(chunk.x):
             expected, are_bad = f"expected numbers up to {LARGEST:g}", np.abs(values) > LARGEST
@@ -145,7 +144,7 @@ class FitsChunks:
         return f"{kernel} expected no missing cells (give 'auto' or 'forest', which know them)"
 
     def _learned_columns(self: Any, sample: RowSample) -> tuple[Tensor, Tensor, Tensor]:
-        """What the columns of the sample are; its rows and targets standardized, and the targets as they are."""
+        """Set the columns; return the sample's standardized rows and targets, and the targets as they are."""
         X, y = self._read_target(sample.x, sample.y)
         check_magnitudes(X, "X")
         check_magnitudes(y, "y")
@@ -154,7 +153,7 @@ class FitsChunks:
         return self._columns.apply_array(X), self._unit.apply_array(y), torch.from_numpy(y)
 
     def _count(self: Any, space: FeatureSpaceGP, source: ChunkSource, sample: RowSample) -> Tensor:
-        """Count the rows that are not in the sample: the least and largest values of each column (`2 x D`)."""
+        """Count the rows outside the sample; return the least and largest values of each column (`2 x D`)."""
         extremes = torch.empty(0)
         bar = progress(source, "counting rows", source.num_chunks)
         others = (self._others(sample, chunk) for chunk in bar)
@@ -165,7 +164,6 @@ class FitsChunks:
         return extremes
 
     def _others(self: Any, sample: RowSample, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        """The rows of a chunk that are not in the sample, and their targets, as the model sees them."""
         rows = sample.others(chunk)
         x, y = self._standardized(chunk)
         return x[rows], y[rows]
@@ -182,7 +180,6 @@ class FitsChunks:
         return self._columns.apply_array(X), self._unit.apply_array(y.astype(np.float64))
 
     def _keep(self: Any, found: Any, model: CountedGP) -> None:
-        """Set what a fit sets."""
         self._set_model(model)
         self.log_marginal_likelihood_value_, self.n_iter_ = found.log_likelihood, 0
         self.at_bounds_ = {"noise": found.noise} if found.noise <= _LEAST_NOISE else {}
@@ -190,7 +187,7 @@ class FitsChunks:
 
 def in_blocks(chunks: Iterable[tuple[Tensor, Tensor]], size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """
-    The same rows in blocks of one size, the last one smaller: sums of blocks round the same however rows came.
+    Yield the rows of chunks in blocks of one size, the last one smaller, so that sums round the same for any chunks.
 
     :param chunks: Rows (`n x D`) and targets (`n`).
     :param size: Rows of a block.
@@ -219,7 +216,7 @@ def _joined(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def _extremes(blocks: Iterable[Tensor]) -> Tensor:
-    """The least and largest values of each column (`2 x D`), NaN where all are missing."""
+    """Return the least and largest values of each column (`2 x D`), NaN where all are missing."""
     x = torch.cat([block for block in blocks if len(block)])
     low, high = x.nan_to_num(nan=torch.inf).amin(0), x.nan_to_num(nan=-torch.inf).amax(0)
     return torch.stack([low, high]).where(low <= high, torch.nan)
@@ -234,7 +231,6 @@ def _check_enough(num_rows: int) -> None:
 
 
 def _check_for_chunks(regressor: Any) -> None:
-    """Refuse parameters that have no meaning for chunks."""
     check_countable(regressor.kernel)
     for name, meaningless in (("budget", None), ("options", None)):
         if getattr(regressor, name) is not meaningless:

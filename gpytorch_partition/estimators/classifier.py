@@ -1,4 +1,4 @@
-"""`PartitionGPClassifier`: probabilities of classes by a Gaussian process, with the scikit-learn API."""
+"""Gaussian process classification with the scikit-learn API: `PartitionGPClassifier`."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ from gpytorch_partition.training.predictive_density import Fold, dense_covarianc
 NAMES = ("auto", *KERNELS)
 
 _FEWEST_ROWS = 20  # fewer choose nothing
-_MOST_CHOOSING_ROWS = 1_000  # rows that weights and link are chosen by
-_FOLDS, _FEW_ROWS, _FOLDS_OF_FEW = 3, 300, 5  # up to so many rows there are more folds
-# Kernels of more rows have finer clusters, and can be trusted more. From twice as many rows as choose on, the scale of
-# the weights, and the link, come from held-out rows of a model of most of them.
+_MOST_CHOOSING_ROWS = 1_000  # rows that choose weights and link
+_FOLDS, _FEW_ROWS, _FOLDS_OF_FEW = 3, 300, 5  # more folds up to _FEW_ROWS rows
+# Kernels of more rows have finer clusters, and can be trusted more. From 2 * _MOST_CHOOSING_ROWS rows on, the scale of
+# the weights, and the link, come from held-out rows of a model of most rows.
 _MOST_RESCALING_ROWS, _MOST_HELD_OUT = 20_000, 2_000
 _FACTORS = (1.0, 3.0, 9.0, 27.0)  # of the weights, tried until one is worse
 _OPTIONS = Options(most_inducing_points=1_000)  # for each of two smooth parts: twice as many take four times as long
@@ -70,18 +70,17 @@ class _Rows(NamedTuple):
     """Rows as the kernel sees them, and their classes."""
 
     x: Tensor  # N x D
-    new_x: Tensor  # N x D, as others predict them
+    new_x: Tensor  # N x D, with views as for new rows
     indicators: Tensor  # N x q zeros and ones: of all classes, or of the second of two
     weights: RowWeights | None = None  # None where all are 1
     blocks: Blocks | None = None  # None where single rows are held out
 
     @property
     def targets(self) -> Tensor:
-        """What supervised kernels are grown on: `N` zeros and ones for two classes, else `N x C`."""
+        """Targets of supervised kernels: `N` zeros and ones for two classes, else `N x C`."""
         return self.indicators[:, 0] if self.indicators.shape[1] == 1 else self.indicators
 
     def select(self, numbers: Tensor) -> _Rows:
-        """Some of the rows."""
         weights = None if self.weights is None else self.weights.of_rows(numbers)
         blocks = None if self.blocks is None else self.blocks.of_rows(numbers)
         return _Rows(self.x[numbers], self.new_x[numbers], self.indicators[numbers], weights, blocks)
@@ -94,61 +93,62 @@ class _Rows(NamedTuple):
 
 class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, KernelMachine):
     r"""
-    Calibrated probabilities of classes by Gaussian process regression on their indicators, linear in the rows.
+    A classifier with calibrated probabilities, by Gaussian process regression on indicators, linear in the rows.
 
     Use it where probabilities matter: at its defaults it had the least log loss on six of eight sets, on average .41
     nats, where CatBoost had .43 and a random forest, LightGBM and logistic regression .54 to .56
     (`python -m benchmarks gp_classification`).
 
     Indicators of the classes, less their frequencies, are the targets of a Gaussian process with covariance
-    :math:`\sum_i s_i K_i + I`, one for all classes, so that all of them are columns of a single solve: C classes cost
-    what a product with C columns costs (Rasmussen & Williams 2006, section 6.5, on least-squares classification). A
-    link with two parameters, between the identity and a softmax (:class:`~gpytorch_partition.training.log_loss
-    .ClassLink`), makes probabilities of the means. The weights :math:`s_i` and the link are those with the least log
-    loss of held-out rows, by folds of up to 1,000 rows; each fold grows kernels of its own without its held-out rows,
-    as forests have seen the classes of theirs. From 2,000 rows on, a common factor of the weights and the link come
-    from up to 2,000 held-out rows of a model of up to 18,000 others, since kernels of more rows can be trusted more
-    (8,000 rows of protein in five classes: log loss .98 instead of 1.01). Where the covariances with the training rows
-    vanish, as for `"mondrian"` far from all rows, probabilities are the classes' frequencies; forests and nearest
-    centers answer there as at the nearest rows, and the linear part of `"auto"` goes on.
+    :math:`\sum_i s_i K_i + I`. All classes share it and are columns of a single solve, whose products have C columns
+    (Rasmussen & Williams 2006, section 6.5, on least-squares classification). A link with two parameters, between the
+    identity and a softmax (:class:`~gpytorch_partition.training.log_loss.ClassLink`), turns means into probabilities.
+
+    The weights :math:`s_i` and the link minimize the log loss of held-out rows, by folds of up to 1,000 rows. Each fold
+    grows its own kernels without its held-out rows, as forests have seen the classes of their rows. Kernels of
+    more rows can be trusted more: from 2,000 rows on, a model of up to 18,000 rows and up to 2,000 held-out ones choose
+    the link and a common factor of the weights (8,000 rows of protein in five classes: log loss .98 instead of 1.01).
+    Where the covariances with the training rows vanish, as for `"mondrian"` far from all rows, probabilities are the
+    classes' frequencies. Forests and nearest centers predict there as at the nearest rows, and the linear part of
+    `"auto"` extrapolates.
 
     Two alternatives were tried with the same kernels: the mode of a softmax likelihood (Laplace; ibid., section 3.5) by
     Newton's method, and regression on the logarithms of Dirichlet variables with a noise for each class and row (Milios
     et al. 2018), both sharpened by a factor that the folds chose. On banana, spambase and digits the log losses were
-    .222, .139 and .039 for the first, .221, .141 and .043 for the second, and .219, .145 and .030 for this one; they
-    took 2 to 16 times as long.
+    .222, .139 and .039 for the first, .221, .141 and .043 for the second, and .219, .145 and .030 for this one. The
+    alternatives took 2 to 16 times as long.
 
-    Costs three to five sets of dense covariances of up to 1,000 rows with some 30 Cholesky factors each; then building
-    the kernel on all rows and a solve for C columns: dense up to 2,000 rows, above by preconditioned conjugate
-    gradients, whose iterations cost one product. Rescaling costs up to four more solves, of up to 18,000 rows. With
-    `"auto"` 1,500 rows take 5 seconds on one core, 8,000 rows of 9 columns and 5 classes 30. A prediction costs the
-    labels of a row and :math:`O(m C)`, with `"auto"` :math:`O(k^2)` for k inducing points beside that. Memory: 8 bytes
-    for each row and tree (200), and for each row and inducing point (2,000, of two smooth parts).
+    A fit costs three to five sets of dense covariances of up to 1,000 rows with some 30 Cholesky factors each, the
+    kernel of all rows and a solve for C columns: dense up to 2,000 rows, above by preconditioned conjugate gradients,
+    whose iterations cost one product. Rescaling costs up to four more solves, of up to 18,000 rows. With `"auto"` 1,500
+    rows take 5 seconds on one core, 8,000 rows of 9 columns and 5 classes 30. A prediction costs the labels of a row
+    and :math:`O(m C)`, with `"auto"` also :math:`O(k^2)` for k inducing points. Memory: 8 bytes for each row and tree
+    (200), and for each row and inducing point (2,000, of two smooth parts).
 
-    :param kernel: `"auto"`, a sum of forests of the classes' indicators, trees that do not look at them, Matern-3/2
-        kernels of two widths through up to 1,000 inducing points and a linear kernel, which see one-hot columns, shares
-        of classes and medians where rows have categories or holes; `"forest"`, `"fast_cluster"`, `"mondrian"`; a
-        function from the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x C`) to a
-        kernel of this package, which is called in each fold too; or a kernel of this package that is built already,
-        which sees X as it is, and is only scaled (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`); or a
-        tree ensemble, fitted or not, which sees X as it is as well: clones of it, fitted to the rows that a fold keeps,
-        choose, and a fitted one is then the kernel of all rows. It is one of classes or, for two classes, of numbers
-        (zeros and ones). Classes of kernels are built as :func:`~gpytorch_partition.estimators.given_kernels
-        .name_or_function` says. (Default: `"auto"`.)
+    :param kernel: `"auto"`, a sum of forests of the classes' indicators, unsupervised trees, Matern-3/2 kernels of two
+        widths through up to 1,000 inducing points and a linear kernel; the latter see one-hot columns, shares of
+        classes and medians where rows have categories or missing cells. Or `"forest"`, `"fast_cluster"`, `"mondrian"`.
+        Or a function from the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x C`)
+        to a kernel of this package, which is called in each fold too. Or a kernel of this package that is built
+        already, which sees X as it is, and is only scaled
+        (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). Or a tree ensemble, fitted or not, which sees
+        X as it is as well: clones of it, fitted in each fold, choose, and a fitted one is then the kernel of all rows.
+        It is a classifier or, for two classes, a regressor (of zeros and ones). Or a class of kernels, as in
+        :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. (Default: `"auto"`.)
     :param num_partitions: Number m of partitions of a named kernel; `"auto"` has its own. (Default: 200.)
     :param random_state: Seed of folds and partitions: with the same integer, probabilities are the same to the last
         bit.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
-    :param verbose: What is said while it works, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` says.
+    :param verbose: Progress reports, as in :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
     Fitted attributes:
 
     - `classes_`: the `C` classes.
     - `kernel_`: the weighted kernel; `outputscales_`: the weights by name, in variances of the noise (`"kernel"` for
         others than `"auto"`).
-    - `link_`: the link. `log_loss_`: mean log loss of held-out rows, in nats, which have chosen; infinite for fewer
-        than 20 rows, which choose nothing.
-    - `seconds_`: how long the stages of the fit took, by name.
+    - `link_`: the link. `log_loss_`: mean log loss of the held-out rows that chose, in nats; infinite for fewer than 20
+        rows, which choose nothing.
+    - `seconds_`: seconds of each stage of the fit, by name.
     - `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -185,23 +185,22 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         (:func:`~gpytorch_partition.inputs.copies.rows_without_copies`).
 
         :param X: `N x D` rows, finite; `"auto"` and `"forest"` take NaN for a missing value. Or a table with text,
-            categories, dates and holes, as :class:`~gpytorch_partition.estimators.PartitionGPRegressor` takes it.
+            categories, dates and missing cells, as for :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
         :param y: `N` classes, two or more: numbers, text or booleans.
-        :param sample_weight: `N` weights of the rows from 0, of which only ratios matter: how much of the noise, of the
-            log losses that choose, and of the classes' frequencies is theirs. Probabilities are those of a population
-            in which rows are as common as their weights say: with weights that balance classes, of one in which these
-            are as common. Rows of weight 0 are left out. (Default: None, 1.)
+        :param sample_weight: `N` weights of the rows from 0, of which only ratios matter. They divide the noise, and
+            weight the log losses that choose and the classes' frequencies. Probabilities are those of a population in
+            which rows are as common as their weights: with weights that balance classes, all classes are equally
+            common. Rows of weight 0 are left out. (Default: None, 1.)
         :param groups: `N` labels of groups (patients, shops), for new rows of *new* groups: rows of a group are held
             out together. (Default: None, single rows are held out.)
         :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only. At
-            most one of it and `groups` is given. (Default: None.)
+            most one of `groups` and `time` is given. (Default: None.)
         :return: The classifier itself.
-        :raises ValueError: If the data or a parameter cannot be used, weights are negative, NaN, all 0 or not one for
-            each row, groups or times are missing or fewer than two, or there is one class only.
+        :raises ValueError: If the data or a parameter cannot be used; if weights are negative, NaN, all 0 or not one
+            for each row; if groups or times are missing or fewer than two; if there is one class only.
         :raises TypeError: If the kernel is of another kind, or X is sparse.
 
-        An :class:`~gpytorch_partition.OverconfidenceWarning` says that a kernel that was
-        given has seen targets.
+        An :class:`~gpytorch_partition.OverconfidenceWarning` reports that a given kernel has seen targets.
         """
         self._check_parameters()
         weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y))
@@ -241,7 +240,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
 
     def decision_function(self, X: Any) -> np.ndarray:
         """
-        Logarithms of the odds of the second of two classes (`N2`), or of the probabilities of all (`N2 x C`).
+        Return the log odds of the second of two classes (`N2`), or the log probabilities of all (`N2 x C`).
 
         :param X: `N2 x D` rows, as in :meth:`fit`.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
@@ -250,21 +249,21 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         return found[:, 1] - found[:, 0] if len(self.classes_) == 2 else found
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable classes (`N2`) of rows (`N2 x D`); of equally probable ones, up to rounding, the first."""
+        """Return the most probable classes (`N2`) of rows (`N2 x D`); of ties, up to rounding, the first."""
         found = self.predict_log_proba(X)
         return self.classes_[(found >= found.max(1, keepdims=True) - _ROUNDING).argmax(1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes (`N2 x C`), in the order of `classes_`, of rows (`N2 x D`)."""
+        """Return the probabilities of the classes (`N2 x C`), in the order of `classes_`, of rows (`N2 x D`)."""
         return np.exp(self.predict_log_proba(X))
 
     @torch.no_grad()
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """
-        Logarithms of the probabilities of the classes (`N2 x C`) of rows (`N2 x D`).
+        Return the log probabilities of the classes (`N2 x C`) of rows (`N2 x D`).
 
-        :raises ValueError: If X cannot be used; with `"auto"`, if rows of an array miss values where those of
-            :meth:`fit` did not (in tables, medians take their place).
+        :raises ValueError: If X cannot be used; with `"auto"`, if rows of an array miss values and no row of
+            :meth:`fit` did (in tables, medians replace them).
         """
         x = self._new_rows(X)
         self._warn_of_new_holes(x, self._train_x)
@@ -277,10 +276,10 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
 
     def summary(self) -> ClassSummary:
         """
-        Return the parts of the kernel with their shares of the prior and of the explained variance, the classes, the
-        log loss of held-out rows, and seconds of the fit's stages.
+        Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
-        Costs a product with each part for the classes, at 5,000 rows at most.
+        These are the classes, the log loss of held-out rows, and seconds of the fit's stages. Costs a product with each
+        part for the classes, at 5,000 rows at most.
 
         :return: The numbers, readable when printed.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
@@ -307,11 +306,11 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         self, X: Any = None, y: Any = None, *, n_repeats: int = 5, random_state: Any = 0, n_jobs: int | None = None
     ) -> Importance:
         """
-        Return how much each column matters, by the structure of the model's parts, and by permutation as a check.
+        Return the importance of each column, by the structure of the model's parts, and by permutation as a check.
 
         Parameters, result and errors are those of
-        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`. By structure it is of the posterior means
-        of the indicators of all classes together, by permutation it is how much the log loss rises.
+        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`. Importance by structure is that of the
+        posterior means of all classes' indicators together, importance by permutation the rise of the log loss.
 
         Example:
             >>> X = np.random.RandomState(0).rand(200, 2)
@@ -328,11 +327,11 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         self, X: Any, column: int | str, *, grid: Any = None, grid_resolution: int = 30, target: Any = None
     ) -> PartialDependence:
         """
-        Return how the probability of a class depends on one column, averaged over the other columns of some rows.
+        Return the probability of a class by values of one column, averaged over the other columns of some rows.
 
         Other parameters and errors are those of
-        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence`. There are no intervals: a
-        probability has no posterior variance here. Costs a prediction of all rows for each value of the grid.
+        :meth:`gpytorch_partition.estimators.PartitionGPRegressor.partial_dependence`. There are no intervals, as
+        probabilities have no posterior variance here. Costs a prediction of all rows for each value of the grid.
 
         :param target: The class. (Default: None, the second of two.)
         :raises ValueError: Also if there is no such class, or there are more than two and none is given.
@@ -354,7 +353,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
 
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         """
-        Return the training rows that the model holds for most like new ones, by its own kernel.
+        Return the training rows that are most similar to new ones by the kernel of the model.
 
         Parameters, result and errors are those of
         :meth:`gpytorch_partition.estimators.PartitionGPRegressor.nearest_rows`.
@@ -365,7 +364,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
     # Inside.
 
     def _functions(self) -> KernelExpansion:
-        """Return the functions of the indicators; parts have the names of their weights, if each has a weight."""
+        """Return the functions of the indicators; parts are named as their weights, if each has one."""
         check_is_fitted(self, "kernel_")
         found, names = KernelExpansion(self.kernel_, self._train_x, self._weights), tuple(self.outputscales_)
         return replace(found, names=names) if len(names) == len(found.parts) > 1 else found
@@ -389,7 +388,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
             )
 
     def _complete(self, x: Tensor) -> Tensor:
-        """Rows that parts without a view can be given."""
+        """Return rows without missing values, where parts cannot take them."""
         if not self._is_auto or self._has_view or not bool(x.isnan().any()):
             return x
         if self.encoder_ is not None:
@@ -404,7 +403,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         return isinstance(self.kernel, str) and self.kernel == "auto"
 
     def _parts(self, rows: _Rows, random: np.random.RandomState, *, is_last: bool = False) -> dict[str, Kernel]:
-        """Kernels of unit scale by name, built on some rows, to be weighed; an ensemble that is fitted is the last."""
+        """Return kernels of unit scale by name; `is_last` keeps an ensemble that is fitted, for the last model."""
         if is_ensemble(self.kernel):
             targets = targets_of_ensemble(self.kernel, rows.indicators, self.classes_)
             kernel = kernel_of_ensemble(self.kernel, rows.x, targets, random, grows=not is_last)
@@ -424,7 +423,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
         return {"kernel": kernel}
 
     def _chosen(self, rows: _Rows, numbers: np.ndarray, frequencies: Tensor, random: np.random.RandomState) -> ClassFit:
-        """Weights and link by folds of some rows, in each of which classes have their shares, or by groups or times."""
+        """Choose weights and link by folds, stratified by class or split by groups or times."""
         most = len(numbers) if rows.blocks is None else _MOST_CHOOSING_ROWS
         order = random_rows(len(numbers), most, random, rows.blocks)
         order = order[np.argsort(numbers[order], kind="stable")]
@@ -447,7 +446,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
 
     @torch.no_grad()
     def _rescaled(self, rows: _Rows, chosen: ClassFit, random: np.random.RandomState) -> ClassFit:
-        """A common factor of the weights, and the link, by the log loss of held-out rows of a model of most rows."""
+        """Choose the link and a common factor of the weights by held-out rows of a model of most rows."""
         order = torch.from_numpy(random.permutation(len(rows.x))[:_MOST_RESCALING_ROWS])
         size = min(len(order) // 10, _MOST_HELD_OUT)
         held_out, kept = rows.select(order[:size]), rows.select(order[size:])
@@ -470,7 +469,6 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
     def _build_model(
         self, rows: _Rows, chosen: ClassFit, random: np.random.RandomState, *, is_last: bool = False
     ) -> None:
-        """The weighted kernel, built on rows."""
         parts, weights = self._parts(rows, random, is_last=is_last), chosen.outputscales.tolist()
         scaled = [_scaled(part, weight) for part, weight in zip(parts.values(), weights)]
         self.outputscales_, self._train_x = dict(zip(parts, weights)), rows.x
@@ -479,7 +477,7 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
 
     @torch.no_grad()
     def _solve(self, rows: _Rows, chosen: ClassFit, noise: float) -> None:
-        """The weights of the training rows for all classes at once."""
+        """Solve for the training rows' weights (`N x q`)."""
         centred = rows.indicators - chosen.link.frequencies[-rows.indicators.shape[1] :]
         with settings.iterative():
             variance = torch.full((1,), noise, dtype=rows.x.dtype)
@@ -488,17 +486,17 @@ class PartitionGPClassifier(LeavesOutCopies, ToldOfRange, ClassifierMixin, Kerne
             self._weights, self._tables = noisy.solve(centred), EffectTables()
 
     def _covariance(self, x: Tensor) -> LinearOperator:
-        """Covariances of points and training rows."""
+        """Return the `N2 x N` covariances of points and training rows."""
         return to_linear_operator(self.kernel_(x, self._train_x)).evaluate_kernel()
 
     def _excess(self, x: Tensor) -> Tensor:
-        """How much more often than usual the classes are expected at points (`N2 x q`)."""
+        """Return the posterior means of the indicators less the classes' frequencies (`N2 x q`)."""
         terms = enumerate(structured_terms(self._covariance(x)))
         return reduce(add, (term.row_values(self._tables.of(place, term, self._weights)) for place, term in terms))
 
 
 def _in_turns(num_rows: int, num_folds: int) -> list[Split]:
-    """Folds that hold out every so manieth of rows, which are sorted by classes."""
+    """Return folds that hold out every `num_folds`-th row: stratified, as rows are sorted by class."""
     numbers = np.arange(num_rows)
     turns = [numbers % num_folds == number for number in range(num_folds)]
     return [(numbers[~is_held_out], numbers[is_held_out]) for is_held_out in turns]

@@ -1,4 +1,4 @@
-"""What estimators do with rows that are copies of others, and with what belongs to the rows that count."""
+"""Removal of rows that are copies of others, for estimators."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gpytorch_partition.presets.folds import Blocks
 
 
 class LeavesOutCopies:
-    """Mixin for estimators that choose noise, or a link, by rows that others predict."""
+    """A mixin for estimators that choose noise, or a link, by held-out rows."""
 
     _counted_rows: np.ndarray | None = None  # numbers of the rows that count; None for all
 
     def _without_copies(
         self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None, *, are_classes: bool = False
     ) -> tuple[np.ndarray, np.ndarray, RowWeights | None]:
-        """Rows, targets and weights, each row once where copies would pass for rows without noise."""
+        """Return rows, targets and weights without copies, where these would pass for rows without noise."""
         rows = rows_without_copies(X, y, are_classes=are_classes)
         if rows is None:
             return X, y, weights
@@ -26,7 +26,6 @@ class LeavesOutCopies:
         return X[rows], y[rows], None if weights is None else weights.of_rows(rows)
 
     def _counted_blocks(self, blocks: Blocks | None) -> Blocks | None:
-        """Groups or times of the rows that count."""
         if blocks is not None:
             blocks = blocks if self._counted_rows is None else blocks.of_rows(self._counted_rows)
             blocks.check()

@@ -1,4 +1,4 @@
-"""Kernels whose clusters are so few that all pairs of them are counted, grown on a sample of the rows."""
+"""Kernels with few enough clusters to count all pairs, grown on a sample of the rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_CLUSTERS = 3_200  # of kernels that are built here: counts of 82 MB, a fit 
 _MOST_GIVEN = 8_192  # of kernels that are given: counts of half a GiB, minutes
 # Boosted trees of "auto". With 100,000 rows 50 to 400 trees with 3,200 leaves in all are within .01 nats.
 _NUM_TREES, _NUM_LEAVES = 100, 32
-# More leaves for few rows cover less: at 3,000 rows 32 leaves 84 % by intervals of 90 %, 4 leaves 90 %.
+# With few rows, more leaves cover less: at 3,000 rows 90 % intervals hold 84 % with 32 leaves, 90 % with 4.
 _ROWS_PER_LEAF, _FEWEST_LEAVES = 400, 4
 _MOST_LEVELS = 255  # that boosting splits into sets
 
@@ -33,7 +33,7 @@ def check_countable(kernel: Any) -> None:
     Refuse, before any work, a parameter `kernel` whose rows cannot be counted.
 
     :param kernel: The parameter.
-    :raises ValueError: With what to give instead.
+    :raises ValueError: With alternatives.
     """
     if name_of(kernel) == "mondrian":
         raise ValueError(
@@ -59,11 +59,11 @@ def counted_kernel(
     categories: Mapping[int, int],
 ) -> tuple[PartitionKernel, tuple[str, ...]]:
     """
-    A kernel with a few thousand clusters, and what was left out to keep them few, in words.
+    Return a kernel with a few thousand clusters, and descriptions of what was left out to keep them few.
 
     - `"auto"`: the leaves of 100 boosted trees with 32 leaves each, or a leaf for 400 rows, but 4 at least.
     - `"forest"` and tree ensembles: their trees, cut at the depth that leaves at most 3,200 clusters.
-    - `"fast_cluster"`: the height that makes at most so many.
+    - `"fast_cluster"`: the height that makes at most 3,200 clusters.
     - A :class:`~gpytorch_partition.PartitionKernel`, or a function or class that builds one: as it is, up to 8,192.
 
     :param kernel: The parameter of the estimator.
@@ -73,7 +73,7 @@ def counted_kernel(
     :param random_state: Seed.
     :param n_jobs: Trees grown at once, where they can be.
     :param categories: The number of levels of each column that holds codes.
-    :raises ValueError: If the kernel cannot be counted, or the rows hold what it does not know.
+    :raises ValueError: If the kernel cannot be counted, or the rows hold categories or NaN that it cannot take.
     """
     name = name_of(kernel)
     if name == "auto":
@@ -97,7 +97,7 @@ _REMEDY = "give 'auto', 'forest', 'fast_cluster', a tree ensemble or a Partition
 def _boosted(
     x: Tensor, y: Tensor, categories: Mapping[int, int], random_state: Any
 ) -> tuple[RandomForestKernel, tuple[str, ...]]:
-    """The leaves of boosted trees, which split categories into sets and know missing values."""
+    """Return the leaves of boosted trees, which split categories into sets and take missing values."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     sets = [column for column, levels in categories.items() if levels <= _MOST_LEVELS]
@@ -127,7 +127,7 @@ def _clustered(x: Tensor, categories: Mapping[int, int], num_partitions: int, ra
 
 
 def _cut(kernel: RandomForestKernel) -> tuple[RandomForestKernel, tuple[str, ...]]:
-    """The same trees down to the depth that leaves few enough clusters."""
+    """Cut trees at the depth that leaves few enough clusters."""
     forest = kernel.partition
     assert isinstance(forest, ForestPartition)
     if (leaves := int(forest.cluster_counts.sum())) <= MOST_CLUSTERS:

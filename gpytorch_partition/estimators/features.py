@@ -1,4 +1,4 @@
-"""`PartitionFeatures`: sparse features of a partition kernel for any linear model, with the scikit-learn API."""
+"""Sparse features of a partition kernel for any linear model, with the scikit-learn API: `PartitionFeatures`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from gpytorch_partition.models.cluster_features import ClusterFeatures
 
 class PartitionFeatures(TransformerMixin, KernelMachine):
     r"""
-    Sparse features whose products are a partition kernel: with them any linear model is a kernel machine.
+    A transformer to sparse features whose products are a partition kernel.
 
-    Use it when a linear model of scikit-learn shall become a kernel machine, in a pipeline.
+    Use it before a linear model of scikit-learn, in a pipeline. The model then is a kernel machine at a cost linear in
+    the number of rows: `LogisticRegression` is kernel logistic regression, and `SGDClassifier` and `Ridge` likewise.
 
-    A row has an entry for each cluster that it is in, or, for the default forest, whose levels all count, for each node
-    on its paths: the square root of what the cluster or node weighs in the kernel. It is put before a linear model that
-    takes sparse rows (`LogisticRegression`, `SGDClassifier`, `Ridge`), which then is a kernel logistic regression, and
-    so on, at a cost linear in the number of rows.
+    A row has an entry for each of its clusters, or, for the default forest, whose levels all count, for each node on
+    its paths. The entry is the square root of the weight of the cluster or node in the kernel.
 
-    :math:`\Phi \Phi^\top` is the kernel exactly among training rows, and between these and new rows.
-    :class:`~gpytorch_partition.models.ClusterFeatures` says what holds between new rows, and what rows cost: m entries
-    for flat partitions, m times the depth of a leaf for the default forest, of 12 bytes each.
+    :math:`\Phi \Phi^\top` is the kernel exactly among training rows, and between these and new rows; for pairs of new
+    rows see :class:`~gpytorch_partition.models.ClusterFeatures`. A row has m entries for flat partitions, m times the
+    depth of a leaf for the default forest, of 12 bytes each.
 
     :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), a function from the
         standardized rows and the targets `(x, y)` to a kernel, or a kernel of this package that is built already, which
@@ -84,7 +83,7 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
 
     def transform(self, X: Any) -> csr_matrix:
         """
-        The features of rows.
+        Return the features of rows.
 
         :param X: `N2 x D` rows, as in :meth:`fit`.
         :return: `N2 x p`, float64.
@@ -96,8 +95,10 @@ class PartitionFeatures(TransformerMixin, KernelMachine):
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """
-        A name for each column: `partition3_cluster7` is the seventh of the clusters, or nodes, of partition 3 that hold
-        training rows, counted from 0. Terms of sums and loadings are named too.
+        Return a name for each column, such as `partition3_cluster7`.
+
+        This one is cluster 7, or node 7, of those of partition 3 that hold training rows, both counted from 0. Terms of
+        sums and loadings are named too.
 
         :param input_features: None, or the names of the columns of X, which are checked.
         """

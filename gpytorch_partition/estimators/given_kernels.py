@@ -1,4 +1,4 @@
-"""Kernels that users give an estimator as something else than a name: classes, kernels of GPyTorch, tree ensembles."""
+"""Kernels given to estimators other than by name: classes, kernels of GPyTorch, tree ensembles."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ NAMED: dict[type, str] = {
     FastClusterKernel: "fast_cluster",
     MondrianKernel: "mondrian",
 }
-OF_STATE = "ensemble"  # what a state calls the kernel of an ensemble, which a load cannot fit again
+OF_STATE = "ensemble"  # name in states for the kernel of an ensemble, which a load cannot fit again
 MOST_DENSE_ROWS = 2_000  # with more, a kernel without a structure would need an N x N matrix
 
-# What constructors of this package call the rows and targets that they are built on, and their numbers of partitions.
+# Names of parameters in this package's constructors: rows, targets and numbers of partitions.
 _ROWS, _TARGETS, _COUNTS = "train_x", "train_y", ("num_partitions", "num_trees")
 _TABLES = (
     "expected columns of numbers, as the ensemble or the kernel was built on, got a table with text, categories or "
@@ -55,7 +55,7 @@ _TABLES = (
 
 _NOT_ALONE = "expected a class of kernels that are built on rows, or without arguments"
 
-# GPyTorch's kernels that are as scikit-learn's of these names.
+# Names of scikit-learn's kernels, and of the same kernels in GPyTorch.
 _OF_GPYTORCH = {
     "RBF": "RBFKernel",
     "Matern": "MaternKernel",
@@ -67,7 +67,7 @@ _OF_GPYTORCH = {
 
 def is_data_free(kernel: Any) -> bool:
     """
-    Whether a kernel is one of GPyTorch alone, which is built on no rows, so that its columns may be standardized.
+    Return whether a kernel is one of GPyTorch alone, built on no rows, so that columns may be standardized.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -80,31 +80,31 @@ def is_data_free(kernel: Any) -> bool:
 
 
 def name_of(kernel: Any) -> str | None:
-    """The name that a parameter `kernel` is or stands for, if there is one."""
+    """Return the name that a parameter `kernel` is or stands for, or None."""
     if isinstance(kernel, type):
         return NAMED.get(kernel)
     return kernel if isinstance(kernel, str) else None
 
 
 def sees_raw_columns(kernel: Any) -> bool:
-    """Whether a parameter `kernel` knows columns as they are: a kernel that is built already, or a tree ensemble."""
+    """Return whether a parameter `kernel` sees columns as they are: a kernel built already, or a tree ensemble."""
     return (isinstance(kernel, Kernel) and not is_data_free(kernel)) or is_ensemble(kernel)
 
 
 def name_or_function(kernel: Any, **options: Any) -> Any:
     """
-    The name or function `(x, y) -> kernel` that a class, or an instance of GPyTorch's kernels, stands for.
+    Return the name or function `(x, y) -> kernel` that a class, or an instance of GPyTorch's kernels, stands for.
 
     - :class:`~gpytorch_partition.RandomForestKernel`, :class:`~gpytorch_partition.FastClusterKernel` and
-      :class:`~gpytorch_partition.MondrianKernel` are their names.
+      :class:`~gpytorch_partition.MondrianKernel` stand for their names.
     - Another class of this package that takes `train_x` (and `train_y`) is built on the standardized rows (and
       targets), with the estimator's `num_partitions`, `random_state` and `n_jobs` where it has such parameters.
     - A class of GPyTorch is built without arguments, with a lengthscale for each column if it has lengthscales.
     - An instance of GPyTorch is copied, and trained from its own values.
 
-    :param kernel: The parameter; what is anything else is returned.
+    :param kernel: The parameter; anything else is returned.
     :param options: `num_partitions`, `random_state` and `n_jobs` of the estimator.
-    :raises TypeError: If a class is none of kernels, or needs arguments.
+    :raises TypeError: If a class is no class of kernels, or needs arguments.
     """
     if isinstance(kernel, type):
         return name_of(kernel) or _function_of_class(kernel, options)
@@ -119,7 +119,7 @@ def check_dense_size(kernel: Kernel, x: Tensor) -> None:
 
     :param kernel: The kernel.
     :param x: `N x D` rows.
-    :raises ValueError: If it does, with what to give instead.
+    :raises ValueError: If it does, with an alternative.
     """
     if len(x) <= MOST_DENSE_ROWS:
         return
@@ -139,7 +139,7 @@ def check_dense_size(kernel: Kernel, x: Tensor) -> None:
 
 
 def _has_dense_factor(operator: LinearOperator) -> bool:
-    """Whether a covariance of n and n - 1 points is, up to factors, a matrix of numbers."""
+    """Return whether a covariance of n and n - 1 points is a dense matrix or has such a factor."""
     if isinstance(operator, DenseLinearOperator):
         return operator.shape[-2] == operator.shape[-1] + 1
     return any(_has_dense_factor(part) for part in operator._args if isinstance(part, LinearOperator))
@@ -149,9 +149,9 @@ def kernel_of_ensemble(
     ensemble: Any, x: Tensor, y: Any, random_state: Any, *, grows: bool = False
 ) -> RandomForestKernel:
     """
-    The kernel of an ensemble, at all heights of its trees.
+    Return the kernel of an ensemble, at all heights of its trees.
 
-    :param ensemble: The ensemble; one that is not fitted stays so, and a clone is fitted.
+    :param ensemble: The ensemble; of an unfitted one a clone is fitted.
     :param x: `N x D` rows as it takes them.
     :param y: `N` targets for a clone: a tensor or an array.
     :param random_state: Seeds clones of scikit-learn that have no seed.
@@ -173,7 +173,7 @@ def kernel_of_ensemble(
 
 def check_given(kernel: Any, names: tuple[str, ...]) -> None:
     """
-    Refuse what no kernel of a regression can be made of, before any work.
+    Refuse parameters that make no kernel of a regression, before any work.
 
     :param kernel: The parameter.
     :param names: The names that the estimator knows.
@@ -203,10 +203,10 @@ def check_given(kernel: Any, names: tuple[str, ...]) -> None:
 
 def check_callable(kernel: Any) -> None:
     """
-    Refuse kernels of scikit-learn, and functions that are not of rows and targets.
+    Refuse kernels of scikit-learn, and functions that do not take rows and targets.
 
     :param kernel: A kernel, a class or a function.
-    :raises TypeError: With what to give instead.
+    :raises TypeError: With an alternative.
 
     Example:
         >>> check_callable(lambda x: x)  # doctest: +ELLIPSIS
@@ -218,7 +218,7 @@ def check_callable(kernel: Any) -> None:
     _refuse_of_scikit_learn(type(kernel))
     try:
         parameters = signature(kernel)
-    except ValueError:  # some that are written in C do not tell
+    except ValueError:  # some functions written in C have no signature
         return
     try:
         parameters.bind(None, None)
@@ -231,10 +231,10 @@ def check_callable(kernel: Any) -> None:
 
 def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
     """
-    Refuse kernels of GPyTorch that are of another number of columns.
+    Refuse kernels of GPyTorch for another number of columns.
 
     :param kernel: The kernel.
-    :param num_columns: Number of columns that it is given.
+    :param num_columns: Number of columns of the rows.
     :raises ValueError: If it has another number of lengthscales, chooses columns that are not there, or is a cosine of
         several columns, which is no covariance.
 
@@ -274,11 +274,11 @@ def check_columns_seen(kernel: Kernel, num_columns: int) -> None:
 
 def check_columns(ensemble: Any, estimator: Any) -> None:
     """
-    Refuse tables that an ensemble cannot be given, or that have other columns than those it was fitted to.
+    Refuse tables for an ensemble with text, categories or dates, or other columns than those it was fitted to.
 
     :param ensemble: The ensemble.
-    :param estimator: What has read the rows.
-    :raises ValueError: With what to do.
+    :param estimator: The estimator that has read the rows.
+    :raises ValueError: With a remedy.
     """
     encoder = estimator.encoder_
     if encoder is not None and list(encoder.get_feature_names_out()) != list(encoder.feature_names_in_):
@@ -295,9 +295,9 @@ def check_columns(ensemble: Any, estimator: Any) -> None:
 
 def state_name(kernel: Any) -> str:
     """
-    What a state calls the kernel.
+    Return the name of a kernel in states of estimators.
 
-    :raises TypeError: If no plain value can stand for it.
+    :raises TypeError: If it has none, as a function.
     """
     if is_ensemble(kernel):
         return OF_STATE
@@ -312,13 +312,13 @@ def state_name(kernel: Any) -> str:
 
 def targets_of_ensemble(ensemble: Any, indicators: Tensor, classes: np.ndarray) -> np.ndarray:
     """
-    What an ensemble is fitted to, to tell classes.
+    Return the targets that an ensemble is fitted to for classification.
 
     :param ensemble: The ensemble.
     :param indicators: `N x 1` or `N x C` zeros and ones.
     :param classes: The `C` classes.
-    :return: `N` classes, for XGBoost and LightGBM's own interface their numbers, or zeros and ones for regressions.
-    :raises TypeError: If it is one of numbers, and there are more than two classes.
+    :return: `N` classes; their numbers for XGBoost and LightGBM's own interface; zeros and ones for regressors.
+    :raises TypeError: If it is a regressor, and there are more than two classes.
     """
     numbers = (indicators[:, 0] if indicators.shape[1] == 1 else indicators.argmax(1)).long().numpy()
     if not hasattr(ensemble, "get_params") or library_of(ensemble) == "xgboost":
@@ -358,7 +358,7 @@ def _function_of_class(kind: type, options: dict[str, Any]) -> Callable[[Tensor,
 
 
 def _built(kind: type, arguments: dict[str, Any]) -> Kernel:
-    """A kernel of a class, which may want an argument that it has a default for: a clusterer, a number of mixtures."""
+    """Build a kernel of a class, or refuse it: some need arguments that have a default (None)."""
     try:
         return kind(**arguments)
     except (TypeError, RuntimeError) as error:

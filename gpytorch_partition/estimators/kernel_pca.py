@@ -1,4 +1,4 @@
-"""`PartitionKernelPCA`: principal components in the feature space of a partition kernel, with the scikit-learn API."""
+"""Principal components in the feature space of a partition kernel, with the scikit-learn API: `PartitionKernelPCA`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from gpytorch_partition.progress import doing
 
 class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelMachine):
     r"""
-    Kernel principal component analysis with a partition kernel, at a cost linear in the number of rows.
+    A kernel principal component analysis with a partition kernel, at a cost linear in the number of rows.
 
-    Use it when rows are to be drawn or compressed by what they are alike in, supervised (a forest) or not.
+    Use it to draw or compress rows by their similarity, supervised (a forest) or not.
 
-    Principal components of the rows in the kernel's feature space, centred there: the leading eigenvectors of
-    :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller 1998). One looks at the first two to see
-    what rows the kernel takes for alike, or gives some to a linear model. Davies & Ghahramani 2014 (figures 2 and 6)
-    show it for their kernels.
+    Principal components of the rows in the kernel's feature space, centred there, are the leading eigenvectors of
+    :math:`H K H`, :math:`H = I - 1 1^\top / N` (Schoelkopf, Smola & Mueller 1998). The first two show which rows the
+    kernel takes for similar (Davies & Ghahramani 2014, figures 2 and 6); more are features for a linear model.
 
     It agrees with scikit-learn's :class:`sklearn.decomposition.KernelPCA` on the precomputed kernel, signs included,
-    and never forms it: eigenvectors come from block Lanczos on products with the kernel. Each product costs
-    :math:`O(N m k)`, mostly some tens of them are needed, and work space is some 8 (k + 6) numbers per row. New points
-    cost a product with the kernel between them and the training rows, :math:`O((N + N_2) m k)`.
+    and never forms it: eigenvectors come from block Lanczos on products with the kernel, mostly some tens of them. Each
+    product costs :math:`O(N m k)`, and work space is some 8 (k + 6) numbers per row. New points cost a product with the
+    kernel between them and the training rows, :math:`O((N + N_2) m k)`.
 
     :param n_components: Number k of components, at most N. (Default: 2.)
     :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), a function from the
@@ -104,7 +103,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
 
     def transform(self, X: Any) -> np.ndarray:
         """
-        Scores of rows: their coordinates along the components.
+        Return the scores of rows, their coordinates along the components.
 
         :param X: `N2 x D` rows, as in :meth:`fit`.
         :return: `N2 x k`.
@@ -114,7 +113,7 @@ class PartitionKernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Kern
         return self._truncation.features(x).numpy()
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """The scores (`N x k`) of the rows that the machine is fitted on (:meth:`fit`), without another product."""
+        """Fit, and return the scores of the rows (`N x k`), without another product."""
         self.fit(X, y)
         return self.eigenvectors_ * np.sqrt(np.maximum(self.eigenvalues_, 0))
 

@@ -1,4 +1,4 @@
-"""What estimators make of their parameter `kernel`: a name, a function or a kernel that is built already."""
+"""Kernels of estimators by their parameter `kernel`: a name, a function or a kernel that is built already."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from gpytorch_partition.tables import NumberView, needs_view, view_in_folds
 
 KERNELS = {"forest": RandomForestKernel, "fast_cluster": FastClusterKernel, "mondrian": MondrianKernel}
 
-#: What the parameter `kernel` of an estimator may be.
+#: The type of the parameter `kernel` of estimators.
 KernelLike: TypeAlias = Any  # a name, a function (x, y) -> kernel, a class of kernels, a kernel, or a tree ensemble
 
 
 def is_built(kernel: Any) -> bool:
-    """Whether a parameter `kernel` is a kernel itself, which sees rows as they are: they are then not standardized."""
+    """Return whether a parameter `kernel` is a kernel itself, for which rows are not standardized."""
     return isinstance(kernel, Kernel)
 
 
@@ -54,15 +54,16 @@ def resolved_kernel(
     sample_weight: Tensor | None = None,
 ) -> Kernel:
     """
-    The kernel that an estimator computes with: every estimator whose `kernel` may be built already uses this.
+    Return the kernel of an estimator, built on rows unless it is built already.
 
-    :param kernel: A name of `KERNELS` or a function `(x, y) -> kernel`, which build one on these rows; or a kernel of
+    :param kernel: A name of `KERNELS` or a function `(x, y) -> kernel`, which build one on these rows. Or a kernel of
         this package, which is used as it is: a :class:`~gpytorch_partition.PartitionKernel` of any kind, a
         :class:`~gpytorch_partition.LocalLinearKernel` or :class:`~gpytorch_partition.LandmarkKernel`, a sum of such
         kernels, or a :class:`gpytorch.kernels.ScaleKernel` or :class:`~gpytorch_partition.StandardizedKernel` around
-        them. Its parameters are not trained. Or a class of kernels, built as :func:`~gpytorch_partition.estimators
-        .given_kernels.name_or_function` says; or a tree ensemble as :meth:`~gpytorch_partition.RandomForestKernel
-        .from_forest` reads them: a fitted one is used as it is, of another a clone is fitted to the rows and targets.
+        them. Its parameters are not trained. Or a class of kernels, as in
+        :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`. Or a tree ensemble, as in
+        :meth:`~gpytorch_partition.RandomForestKernel.from_forest`: a fitted one is used as it is, of another a clone is
+        fitted to the rows and targets.
     :param x: `N x D` rows: standardized ones, unless the kernel is built already (:func:`is_built`) or an ensemble.
     :param y: `N` targets or `N x k` indicators of classes; None where there are none, which `"forest"` refuses.
     :param num_partitions: Number of trees or clusterings of a named kernel. (Default: 200.)
@@ -70,8 +71,8 @@ def resolved_kernel(
     :param n_jobs: Trees of a named kernel that are grown at once. (Default: None, one.)
     :param categories: The number of levels of each column that holds codes, by its number. A forest splits them into
         sets; other kernels are built on a :class:`~gpytorch_partition.tables.NumberView`. (Default: none.)
-    :param sample_weight: `N` weights of the rows, with which `"forest"` is grown, and medians and mean targets of views
-        are taken. (Default: None, 1.)
+    :param sample_weight: `N` weights of the rows for `"forest"`, and for medians and mean targets of views.
+        (Default: None, 1.)
     :raises ValueError: If the name is unknown, targets are missing, the kernel has a batch shape, several outputs or no
         rows, or the rows cannot be used.
     :raises TypeError: If it is anything else, or a kernel that is not linear in the number of rows.
@@ -110,13 +111,13 @@ def new_kernel(
     sample_weight: Tensor | None = None,
 ) -> Kernel:
     """
-    A kernel built on rows, by name or by a function, which may return any kernel of GPyTorch.
+    Build a kernel on rows, by name or by a function, which may return any kernel of GPyTorch.
 
     :param kernel: A name of `KERNELS`, or a function `(x, y) -> kernel`; the other parameters are those of
         :func:`resolved_kernel`.
-    :param sample_weight: `N` weights of the rows, with which `"forest"` is grown. (Default: None, 1.)
-    :raises ValueError: If `"forest"` is given no targets, the rows cannot be used, or the kernel is of another number
-        of columns, of several outputs, or of codes.
+    :param sample_weight: `N` weights of the rows for `"forest"`. (Default: None, 1.)
+    :raises ValueError: If `"forest"` is given no targets, the rows cannot be used, or the kernel is one for another
+        number of columns, several outputs, or codes.
     :raises TypeError: If the function returns anything but a kernel.
     """
     categories = categories or {}
@@ -143,12 +144,12 @@ def new_kernel(
         columns = tuple(categories)
         return RandomForestKernel(x, y, num_partitions, categories=columns, sample_weight=sample_weight, **options)
     if kernel == "fast_cluster":
-        # Finer clusters, as many rows without targets would make them, predict worse.
+        # Rows without targets do not count: they would make clusters finer, which predict worse.
         height = default_height(len(x) if y is None else len(y))
         return FastClusterKernel(x, num_partitions, height=height, random_state=random_state)
     lifetime = 1.0 if bool((x == x[0]).all()) else None  # without distances there is no scale to go by
     kernel = MondrianKernel(x, num_partitions, lifetime=lifetime, random_state=random_state)
-    kernel.has_usual_lifetime = False  # who chose the name has chosen it
+    kernel.has_usual_lifetime = False  # the name chooses it
     return kernel
 
 
@@ -163,17 +164,16 @@ def kernel_and_rows(
     **options: Any,
 ) -> tuple[Kernel, Tensor]:
     """
-    A kernel for a Gaussian process that is trained by marginal likelihood, and the rows that this is to hold.
+    Return a kernel for a Gaussian process that is trained by marginal likelihood, and the rows that it holds.
 
-    Rows of a table whose categories become mean targets say which fold they are in, so that a row's own target is no
-    part of what the kernel sees of it (:meth:`~gpytorch_partition.tables.NumberView.in_folds`); new rows stay as they
-    are. All other rows are held as they are.
+    Where categories become mean targets, training rows hold the number of their fold, so that the kernel sees mean
+    targets of other folds (:meth:`~gpytorch_partition.tables.NumberView.in_folds`). All other rows are unchanged.
 
     :param kernel: A name of `KERNELS`, or a function, as for :func:`new_kernel`.
     :param x: `N x D` training rows.
     :param y: `N` (or `N x k`) targets.
     :param points: `(N + M) x D` rows that the kernel is built on, the training rows first.
-    :param categories: As the other options, those of :func:`resolved_kernel`.
+    :param categories: Numbers of levels, as the other options those of :func:`resolved_kernel`.
     """
     options = {**options, "random_state": random_state}
     if kernel == "forest" or not needs_view(points, categories):
@@ -185,12 +185,12 @@ def kernel_and_rows(
 
 def check_name(kernel: Any, names: tuple[str, ...]) -> None:
     """
-    Refuse what is neither a name nor a class or function.
+    Refuse a parameter that is neither a name nor a class or function.
 
     :param kernel: The parameter.
     :param names: The names that the estimator knows.
     :raises ValueError: If it is neither.
-    :raises TypeError: If it is a kernel of scikit-learn, or a function of something else than rows and targets.
+    :raises TypeError: If it is a kernel of scikit-learn, or a function that does not take rows and targets.
     """
     if callable(kernel):
         check_callable(kernel)

@@ -1,4 +1,4 @@
-"""`LAGORanker`: a rare class ranked first, by kernels on its rows that are as wide as the background leaves room."""
+"""A ranker for a rare class, by kernels on its rows with locally adjusted widths: `LAGORanker`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_SCORE = -1e30
 
 
 class _LeftOut(NamedTuple):
-    """What changes when a row is scored by the others: a kernel is gone, and those it is a neighbor of are wider."""
+    """Changes of the kernels when a row is left out: its own is removed, and those it is a neighbor of are wider."""
 
     gone: np.ndarray  # `N`: the kernel without which a row is scored
     rows: np.ndarray  # the neighbors, sorted, with their kernels and new squared distances
@@ -36,7 +36,7 @@ class _LeftOut(NamedTuple):
     squares: np.ndarray
 
     def applied(self, squares: np.ndarray, block: slice) -> np.ndarray:
-        """Squared distances of a block of rows, changed in place."""
+        """Change the squared distances of a block of rows in place."""
         some = slice(*np.searchsorted(self.rows, [block.start, block.stop]))
         squares[self.rows[some] - block.start, self.kernels[some]] = self.squares[some]
         squares[np.arange(len(squares)), self.gone[block]] = np.inf
@@ -45,13 +45,11 @@ class _LeftOut(NamedTuple):
 
 class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
-    Ranks the rows of a rare class ahead of the background (LAGO, the locally adjusted Go-kernel density estimator).
+    A ranker of rare rows ahead of the background (LAGO, the locally adjusted Go-kernel density estimator).
 
-    Use it when few rows are of the class that is sought, and what is wanted is who comes first.
-
-    For problems in which a few rows in a hundred or a thousand are of interest (active compounds, frauds, defects) and
-    the question is which new rows to look at first. A kernel lies on each of the `n` rare rows, as wide as the K
-    nearest rows of the background are away, weighted by its volume. The score (Zhu 2008, eq. 22),
+    Use it when a few rows in a hundred or a thousand are of interest (active compounds, frauds, defects), to decide
+    which new rows to look at first. Each of the `n` rare rows has a kernel, weighted by its volume, whose width is the
+    mean distance to the K nearest rows of the background. The score (Zhu 2008, eq. 22),
 
     .. math:: f(x) = \sum_{i = 1}^n |R_i| \, \phi(x; x_i, \alpha R_i)
         \propto \sum_{i = 1}^n k(\| R_i^{-1} (x - x_i) \| / \alpha),
@@ -60,30 +58,29 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     volumes. :math:`R_i` is the mean distance to the K neighbors (`"spherical"`, sLAGO, eq. 24), or a diagonal matrix
     of the mean distances in each column (`"elliptical"`, eLAGO, eq. 25, the first version: Zhu, Su & Chipman 2006).
 
-    Columns are standardized inside. K and :math:`\alpha` are chosen by the average precision of cross-validated scores,
-    in as many folds as there are rare rows: a rare row is scored without its own kernel, a background row without that
-    of its fold, so that all have equally many, and by the radii that the kernels have without it. This costs no refit.
-    The same scores set the `threshold_` of :meth:`predict`, above which there are as many training rows as are rare.
+    Columns are standardized inside. K and :math:`\alpha` maximize the average precision of cross-validated scores, with
+    a fold for each rare row. A rare row is scored without its own kernel, a background row without that of its fold, so
+    that all have equally many kernels; radii are those without the row. This costs no refit. These scores also set the
+    `threshold_` of :meth:`predict`: as many training rows are above it as are rare.
 
     Training takes a neighbor search for the rare rows (a tree up to 15 columns, about :math:`O(N \log N)`;
     :math:`O(N n D)` above) and :math:`O(N n)` kernel values for each pair of K and :math:`\alpha`; scores take
-    :math:`O(n D)` a row. It holds a number a row for each :math:`\alpha`, and a block of distances of 2 MiB. A million
+    :math:`O(n D)` a row. A fit holds a number per row and :math:`\alpha`, and a block of distances of 2 MiB. A million
     rows of 6 columns, 300 of them rare, took 59 s (`"elliptical"`: 102 s) on a busy core.
 
-    Where the K neighbors agree with a rare row (in a column), their mean distance is zero. The smallest positive one
-    of the other rare rows (in that column) takes its place, or one standard deviation where there is none.
+    Where the K neighbors equal a rare row (in a column), their mean distance is zero. The smallest positive one of the
+    other rare rows (in that column) replaces it, or one standard deviation where there is none.
 
     :param shape: `"spherical"` or `"elliptical"`. The former is seldom worse where the rare class is small (Zhu 2008,
         4.2.3). (Default: `"spherical"`.)
-    :param n_neighbors: K, or several to choose from; at most all background rows but one are taken. It matters little
-        (4.2.4). (Default: 5.)
+    :param n_neighbors: K, or several to choose from, at most the number of background rows less one. Results depend
+        little on it (4.2.4). (Default: 5.)
     :param alpha: Factor of all radii, several to choose from, or `"auto"`: powers of :math:`\sqrt 2` from 1/16 to 32.
-        It matters much. (Default: `"auto"`.)
-    :param kernel: Of the scaled distance u: `"gaussian"`, exp(-u^2 / 2); `"triangular"`, 1 - u up to 1; `"uniform"`, 1
-        up to 1. The latter two leave all rows beyond every radius tied in the last place. They are balls and
-        ellipsoids; products of a kernel in each column would be the same for the Gaussian only.
-        (Default: `"gaussian"`.)
-    :param rare_class: The label to be ranked first. (Default: None, that of fewer rows; of equally many, the last.)
+        Results depend much on it. (Default: `"auto"`.)
+    :param kernel: Function of the scaled distance u: `"gaussian"`, exp(-u^2 / 2); `"triangular"`, 1 - u up to 1;
+        `"uniform"`, 1 up to 1. The latter two have balls or ellipsoids as supports, and rows outside all of them tie in
+        the last place. (Default: `"gaussian"`.)
+    :param rare_class: The label to be ranked first. (Default: None, the rarer one; of equally many, the last.)
     :param n_jobs: Threads of the neighbor search. (Default: None, one.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
@@ -91,8 +88,8 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     Fitted attributes:
 
     - `n_neighbors_`, `alpha_`: the values chosen; of equally good ones the smaller K and the larger :math:`\alpha`.
-    - `average_precision_`: cross-validated, with these.
-    - `average_precisions_`: of each pair, `len(n_neighbors) x len(alpha)`, the latter in descending order.
+    - `average_precision_`: the cross-validated average precision of these.
+    - `average_precisions_`: the same for each pair, `len(n_neighbors) x len(alpha)`, the latter in descending order.
     - `centers_`, `radii_`: `n x D` rare rows, and their `n x 1` or `n x D` radii, in standard deviations.
     - `rare_class_`, `classes_`, `threshold_`, `n_features_in_`, `feature_names_in_`.
 
@@ -152,10 +149,10 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     def score_samples(self, X: Any) -> np.ndarray:
         """
-        How much each row looks like the rare class: the logarithm of the mean kernel value, -1e30 for that of zero.
+        Return the log of each row's mean kernel value, its similarity to the rare class; -1e30 for that of zero.
 
         :param X: `N x D` rows.
-        :return: `N` numbers; the larger, the sooner the row is to be looked at.
+        :return: `N` numbers; rows with large ones rank first.
         :raises ValueError: If X cannot be used.
         :raises TypeError: If X is sparse.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
@@ -166,9 +163,9 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """
-        :meth:`score_samples` less the threshold, with the sign of scikit-learn: positive for `classes_[1]`.
+        Return :meth:`score_samples` less the threshold, with the sign of scikit-learn: positive for `classes_[1]`.
 
-        So where the rare class is `classes_[0]`, rare rows have small values.
+        Where the rare class is `classes_[0]`, rare rows have small values.
 
         :param X: `N x D` rows; errors are those of :meth:`score_samples`.
         :return: `N` numbers.
@@ -178,7 +175,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """
-        The rare class for rows above `threshold_`, about as large a share as in training.
+        Return the rare class for rows above `threshold_`, about as large a share as in training.
 
         :param X: `N x D` rows; errors are those of :meth:`score_samples`.
         :return: `N` labels.
@@ -188,7 +185,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """
-        Average precision of the ranking, for the rare class: 1 where all its rows come first.
+        Return the average precision of the ranking, for the rare class: 1 where all its rows come first.
 
         :param X: `N x D` rows; errors are those of :meth:`score_samples`.
         :param y: `N` labels.
@@ -216,7 +213,6 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return sorted(int(number) for number in numbers), sorted(alphas, reverse=True)
 
     def _checked_classes(self, y: np.ndarray) -> np.ndarray:
-        """Which rows are rare."""
         check_classification_targets(y)
         self.classes_, counts = np.unique(y, return_counts=True)
         if len(self.classes_) > 2:
@@ -233,7 +229,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     # Radii, and cross-validated scores.
 
     def _choose(self, x: np.ndarray, is_rare: np.ndarray, numbers: list[int], alphas: list[float]) -> None:
-        """The pair of K and alpha with the best average precision, and what follows from it."""
+        """Choose K and alpha by average precision, and set radii and threshold."""
         neighbors, gaps = self._neighbors(x[~is_rare], max(numbers))
         neighbors = np.flatnonzero(~is_rare)[neighbors]
         folds = np.where(is_rare, np.cumsum(is_rare) - 1, np.cumsum(~is_rare) % is_rare.sum())
@@ -253,7 +249,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
                 self.radii_, self.threshold_ = radii, _threshold(scores[best], is_rare.sum())
 
     def _neighbors(self, background: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """One neighbor more than asked for of each rare row, and its distances from them: `n x (K + 1) x 1` or `D`."""
+        """Return K + 1 neighbors of each rare row, and their distances: `n x (K + 1) x 1` or `D`."""
         search = NearestNeighbors(n_neighbors=number + 1, n_jobs=self.n_jobs).fit(background)
         distances, neighbors = search.kneighbors(self.centers_)
         if self.shape == "spherical":
@@ -263,7 +259,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
     def _log_scores(
         self, x: np.ndarray, radii: np.ndarray, alphas: list[float], left_out: _LeftOut | None = None
     ) -> np.ndarray:
-        """Logarithms of mean kernel values, `len(alphas) x N`: of all kernels, or of those that a fold leaves."""
+        """Return log mean kernel values (`len(alphas) x N`) of all kernels, or of those in training of a fold."""
         scores = np.empty((len(alphas), len(x)))
         log_sum = _KERNELS[self.kernel]
         with np.errstate(divide="ignore", over="ignore"):
@@ -275,7 +271,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return np.maximum(scores - np.log(len(radii) - (left_out is not None)), _NO_SCORE)
 
     def _blocks(self, x: np.ndarray, radii: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Squared scaled distances of some rows at a time from all centers."""
+        """Yield the squared scaled distances of blocks of rows from all centers."""
         size = max(1, _BLOCK_NUMEL // len(radii))
         for start in range(0, len(x), size):
             block = slice(start, min(start + size, len(x)))
@@ -284,7 +280,7 @@ class LAGORanker(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
 def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.ndarray:
     """
-    Squared distances of rows (`N x D`) from centers (`n x D`) in units of the centers' radii (`n x 1` or `n x D`).
+    Return squared distances of rows (`N x D`) from centers (`n x D`), in units of radii (`n x 1` or `n x D`).
 
     :return: `N x n`; :math:`O(N n D)` time.
 
@@ -304,7 +300,7 @@ def scaled_squares(x: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> np.
 
 def smallest_positive(radii: np.ndarray) -> np.ndarray:
     """
-    The smallest positive radius of each column; 1 where there is none.
+    Return the smallest positive radius of each column; 1 where there is none.
 
     Example:
         >>> smallest_positive(np.array([[0.0, 0.0], [0.5, 0.0], [2.0, 0.0]]))
@@ -316,7 +312,7 @@ def smallest_positive(radii: np.ndarray) -> np.ndarray:
 
 def check_counts(is_rare: np.ndarray) -> None:
     """
-    Refuse labels of too few rows for scores without one of them.
+    Refuse too few rows of a class to leave one out.
 
     :param is_rare: `N` booleans.
     :raises ValueError: If fewer than two rows are rare, or fewer than two are not.
@@ -327,7 +323,6 @@ def check_counts(is_rare: np.ndarray) -> None:
 
 
 def _candidates(value: Any, name: str, expected: str) -> list[float]:
-    """One number, or several to choose from."""
     error = ValueError(f"expected {name} to be {expected}, one or several, got {value!r}")
     try:
         numbers = np.atleast_1d(np.asarray(value, dtype=float))
@@ -342,7 +337,7 @@ def _candidates(value: Any, name: str, expected: str) -> list[float]:
 
 def _left_out(gaps: np.ndarray, neighbors: np.ndarray, folds: np.ndarray, least: np.ndarray) -> _LeftOut:
     """
-    Distances of neighbors (`n x K` row numbers) by the radii without them, where the next neighbor moves up.
+    Return the kernels' changes when neighbors (`n x K` row numbers) are left out, and the next neighbor replaces them.
 
     Gaps are `n x (K + 1) x 1` or `D`.
     """
@@ -356,7 +351,7 @@ def _left_out(gaps: np.ndarray, neighbors: np.ndarray, folds: np.ndarray, least:
 
 
 def _threshold(scores: np.ndarray, number: int) -> float:
-    """Halfway between the last score of so many largest ones and the next."""
+    """Return the midpoint of the `number`-th largest score and the next one."""
     above, below = -np.partition(-scores, [number - 1, number])[number - 1 : number + 1]
     return float((above + below) / 2)
 

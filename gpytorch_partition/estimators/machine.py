@@ -1,4 +1,4 @@
-"""What kernel machines with the scikit-learn API share: how rows become those of a kernel."""
+"""The base class of kernel machines with the scikit-learn API, and checks of parameters and targets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROUNDED = 100  # spacings of float64
 
 class KernelMachine(ReadsTables, BaseEstimator):
     """
-    Base class of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
+    A base class of estimators with the parameters `kernel`, `num_partitions`, `random_state` and `n_jobs`.
 
     Rows are standardized unless the kernel is built already, and held in float64. A machine calls :meth:`_checked` and
     :meth:`_build` in `fit`, and :meth:`_new_rows` for other rows; the kernel is in `kernel_`.
@@ -41,14 +41,13 @@ class KernelMachine(ReadsTables, BaseEstimator):
     _columns: Standardization | None
 
     def _checked(self, X: Any, y: Any = "no_validation", reset: bool = True, **options: Any) -> Any:
-        """Rows (`N x D`, float64) that scikit-learn accepts, and targets where there are any."""
         return self._read(X, y, reset=reset, ensure_all_finite=self._finiteness, **options)
 
     def _build(self, rows: np.ndarray, targets: Tensor | None) -> Tensor:
         """
-        Build the kernel on checked rows: the rows (`N x D`) as the kernel sees them.
+        Build the kernel on checked rows; return the rows (`N x D`) as the kernel sees them.
 
-        :param targets: `N` numbers or `N x k` indicators, where there are any.
+        :param targets: `N` numbers or `N x k` indicators, or None.
         """
         check_count(self.num_partitions, "num_partitions")
         check_n_jobs(self.n_jobs)
@@ -65,7 +64,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
         return x
 
     def _training_rows(self, rows: np.ndarray) -> Tensor:
-        """Checked rows (`N x D`) that the kernel is built on, as it sees them."""
+        """Set the standardization by checked rows; return them as the kernel sees them."""
         check_magnitudes(rows, "X")
         self._columns = (
             None if sees_raw_columns(self.kernel) else Standardization.of_array(rows).without(self._categories)
@@ -73,7 +72,6 @@ class KernelMachine(ReadsTables, BaseEstimator):
         return self._seen_by_kernel(rows)
 
     def _new_rows(self, X: Any) -> Tensor:
-        """Checked rows (`N x D`) as the kernel sees them."""
         check_is_fitted(self)
         return self._seen_by_kernel(self._checked(X, reset=False))
 
@@ -84,12 +82,11 @@ class KernelMachine(ReadsTables, BaseEstimator):
 
     @property
     def _takes_missing_values(self) -> bool:
-        """Trees know missing values; a kernel that is built already judges for itself."""
+        """Whether NaN is accepted: trees take missing values; a kernel that is built already checks rows itself."""
         return sees_raw_columns(self.kernel) or name_of(self.kernel) in ("auto", "forest")
 
     @property
     def _finiteness(self) -> bool | str:
-        """What scikit-learn is to check."""
         return "allow-nan" if self._takes_missing_values else True
 
     def __sklearn_tags__(self) -> Any:
@@ -100,7 +97,7 @@ class KernelMachine(ReadsTables, BaseEstimator):
 
 def check_count(number: Any, name: str) -> None:
     """
-    Refuse what is no whole number from 1.
+    Refuse anything but whole numbers from 1.
 
     :raises ValueError: If it is none.
     """
@@ -110,7 +107,7 @@ def check_count(number: Any, name: str) -> None:
 
 def check_n_jobs(n_jobs: Any) -> None:
     """
-    Refuse what is no number of jobs.
+    Refuse anything but numbers of jobs.
 
     :raises ValueError: If it is neither None nor a whole number other than 0.
     """
@@ -120,7 +117,7 @@ def check_n_jobs(n_jobs: Any) -> None:
 
 def check_verbose(verbose: Any) -> None:
     """
-    Refuse what does not say how much is to be told.
+    Refuse anything but levels of verbosity.
 
     :raises ValueError: If it is neither None, a flag, nor a whole number from 0.
     """
@@ -130,7 +127,7 @@ def check_verbose(verbose: Any) -> None:
 
 def check_flag(flag: Any, name: str) -> None:
     """
-    Refuse what is neither True nor False, as text, which always counts as True.
+    Refuse anything but True and False, such as text, which always counts as True.
 
     :raises ValueError: If it is anything else.
     """
@@ -140,7 +137,7 @@ def check_flag(flag: Any, name: str) -> None:
 
 def check_positive(number: Any, name: str) -> None:
     """
-    Refuse what is no positive, finite number.
+    Refuse anything but positive, finite numbers.
 
     :raises ValueError: If it is none.
     """
@@ -149,7 +146,7 @@ def check_positive(number: Any, name: str) -> None:
 
 
 def warn_of_rounding(y: np.ndarray) -> None:
-    """Warn of targets (`N` or `N x T`, NaN where missing) that differ by no more than float64 rounds them."""
+    """Warn of targets (`N` or `N x T`, NaN where missing) that differ by about the rounding of float64."""
     spread, size = np.nanmax(y, 0) - np.nanmin(y, 0), np.nanmax(np.abs(y), 0)
     if bool(np.any((spread > 0) & (spread <= _ROUNDED * np.finfo(np.float64).eps * size))):
         warnings.warn(
@@ -162,7 +159,7 @@ def warn_of_rounding(y: np.ndarray) -> None:
 
 def optional_targets(y: Any, num_rows: int) -> Tensor | None:
     """
-    What an unsupervised machine gives a supervised kernel.
+    Return the targets that an unsupervised machine gives a supervised kernel.
 
     :param y: None, or `N` numbers, `N` labels of classes of any other kind, or `N x k` numbers.
     :param num_rows: N.
@@ -184,7 +181,7 @@ def optional_targets(y: Any, num_rows: int) -> Tensor | None:
 
 
 def class_indicators(classes: np.ndarray) -> Tensor:
-    """The targets that forests of classes are grown on: `N` zeros and ones, or `N x k` for k > 2 classes."""
+    """Return the targets for forests of classes: `N` zeros and ones, or `N x k` for k > 2 classes."""
     numbers = torch.from_numpy(classes)
     num_classes = int(numbers.max()) + 1
     return torch.nn.functional.one_hot(numbers).double() if num_classes > 2 else numbers.double()
@@ -195,7 +192,7 @@ def check_magnitudes(values: np.ndarray, name: str) -> None:
     Refuse numbers whose squares leave the range of floating point numbers.
 
     :param values: `N` or `N x D` finite numbers, or NaN.
-    :param name: What they are, for the error.
+    :param name: Name of the numbers in the error.
     :raises ValueError: If one is beyond 1e100, or all differ by less than 1e-100 but are not the same.
     """
     values = np.where(np.isnan(values), 0.0, values)

@@ -1,4 +1,4 @@
-"""What a fitted regressor predicts for rows: means, variances, covariances and quantiles in units of the targets."""
+"""Predictions of a fitted regressor: means, variances, covariances and quantiles in units of the targets."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from gpytorch_partition.tables import NumberView
 
 # Codes of rows predicted at once (a GiB): standard deviations may take the same solves for each block.
 _CODES_AT_ONCE = 2**28
-# What the default model holds for a row, in numbers of the size of a code: trees, and inducing points in float64.
+# Memory of the default model for a row, in numbers of the size of a code: trees, and inducing points in float64.
 _AUTO_NUMBERS = 4_500
-# Its variances come from a quarter of the samples: those of the function, without the noise, are right to 12.5 %.
+# Its variances come from a quarter of the samples: those of the function, without the noise, have errors of 12.5 %.
 _FEWER_SAMPLES = 4
 
 
 class Moments:
-    """Mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`: predictions for rows that were checked."""
+    """A mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor` that predicts checked rows."""
 
     model_: Any
     likelihood_: Any
 
     @property
     def _is_chosen(self: Any) -> bool:
-        """Whether the model is the default one, not one of a single kernel."""
+        """Whether the model was chosen by folds, as the default one."""
         return description_of(self.model_)["parts"] is not None
 
     @property
     def _knows_missing_cells(self: Any) -> bool:
-        """Whether the model has forests only, or a view; one of complete rows is given medians for new holes."""
+        """Whether the model has forests only, or a view; others get medians for missing cells."""
         if any(isinstance(module, NumberView) for module in self.model_.modules()):
             return True
         return all(isinstance(kernel, RandomForestKernel) for kernel in innermost_kernels(self.model_.covar_module))
@@ -54,24 +54,22 @@ class Moments:
         return self._unit.scale.numpy() if self._has_several else self._unit.scale.item()
 
     def _points(self: Any, rows: np.ndarray) -> Tensor:
-        """Rows (`N x D`) as the model takes them."""
         train_x = self.model_.train_inputs[0]
         x = self._columns.apply_array(rows).to(train_x.dtype)
         self._warn_of_new_holes(x, train_x)
         return self._filled(x)
 
     def _filled(self: Any, x: Tensor) -> Tensor:
-        """Standardized rows, without holes where the model knows none."""
+        """Return standardized rows, with medians for missing cells where the model cannot take these."""
         if not self._knows_missing_cells:
             return torch.where(x.isnan(), self.model_.train_inputs[0].median(0).values, x)
         return x
 
     def _predictive(self: Any, rows: np.ndarray, include_noise: bool) -> Any:
-        """The distribution of new observations, or of the function, in standardized units, lazily."""
         return predictive(self.model_, self._points(rows), include_noise=include_noise)
 
     def _moments(self: Any, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations (or nothing) in units of the targets, block by block."""
+        """Return means and standard deviations (or nothing) in units of the targets."""
         size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
         starts = range(0, len(rows), size)
         with verbosity(self.verbose), doing(f"predicting {len(rows):,} rows"):
@@ -85,7 +83,7 @@ class Moments:
 
     @torch.no_grad()
     def _unknown_cells(self: Any, rows: np.ndarray, with_std: bool, include_noise: bool) -> UnknownCells | None:
-        """What the rows with holes may be; None if there are none."""
+        """Return the completions of rows with missing cells; None without such rows."""
         if not np.isnan(rows).any():
             return None
         train_x = decode_missing(self.model_.train_inputs[0])
@@ -97,11 +95,11 @@ class Moments:
         )
 
     def _noise_of(self: Any, x: Tensor) -> np.ndarray:
-        """Variances of the noise in squared units of the targets, of standardized rows."""
+        """Return variances of the noise of standardized rows, in squared units of the targets."""
         return noise_variances(self.likelihood_, self._filled(x)).double().numpy() * self._y_scale**2
 
     def _means_of(self: Any, x: Tensor) -> np.ndarray:
-        """Means in units of the targets, of standardized rows."""
+        """Return means of standardized rows, in units of the targets."""
         size = max(1, _CODES_AT_ONCE // (_AUTO_NUMBERS if self._is_chosen else self.num_partitions))
         blocks = self._filled(x).split(size)
         with settings.iterative(), settings.no_debug():
@@ -110,14 +108,12 @@ class Moments:
     def _quantiles(
         self: Any, rows: np.ndarray, mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray, include_noise: bool
     ) -> np.ndarray:
-        """Quantiles (`N x q`) of rows with these means and standard deviations."""
         if not include_noise or student_t_noise(self.likelihood_) is None:
             return gaussian_quantiles(mean, std, probabilities)
         return heavy_quantiles(self.likelihood_, self._points(rows), mean, std, self._y_scale, probabilities)
 
     @torch.no_grad()
     def _moments_of(self: Any, rows: np.ndarray, with_std: bool, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations (or nothing) in units of the targets."""
         # Without debugging GPyTorch does not warn that the rows may be the training rows.
         with settings.iterative(), settings.no_debug(), self._samples_of_variances(include_noise):
             if self._has_several:
@@ -128,14 +124,13 @@ class Moments:
         return mean, np.sqrt(variance) * self._y_scale
 
     def _samples_of_variances(self: Any, include_noise: bool) -> settings.num_variance_samples:
-        """Samples for variances: fewer where solves are slower, if most of the variance is noise."""
+        """Set the number of samples for variances: fewer where solves are slower and noise is included."""
         number = settings.num_variance_samples.value()
         has_fewer = (self._is_chosen or self._has_several) and include_noise
         return settings.num_variance_samples(max(2, number // _FEWER_SAMPLES) if has_fewer else number)
 
     @torch.no_grad()
     def _joint_moments(self: Any, rows: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Means and covariance in units of the targets."""
         with settings.iterative(), settings.no_debug():
             if self._has_several:
                 return self._joint_moments_of_targets(rows, include_noise)

@@ -1,4 +1,4 @@
-"""`MondrianClassifier`: linear classifiers on the cells of Mondrian trees, with the width chosen by error."""
+"""Linear classifiers on the cells of Mondrian trees, with the width chosen by error: `MondrianClassifier`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ LOSSES = ("log_loss", "hinge")
 # The lifetimes tried, in units of 1 / the median L1 distance of two rows.
 _SHORTEST, _LONGEST = 0.25, 16.0
 _FEWEST_ROWS = 20  # rows with which a width is chosen by error; with fewer it is _USUAL
-_FEWEST_HELD_OUT = 2  # of these; one row alone is right or wrong by chance
-_USUAL = 4.0  # the lifetime then
+_FEWEST_HELD_OUT = 2  # one row alone is right or wrong by chance
+_USUAL = 4.0  # lifetime with fewer rows
 _ROWS_AT_ONCE = 10_000  # rows whose features are held at a time
 
 
 def _gives_probabilities(classifier: MondrianClassifier) -> bool:
-    """Whether the loss is one of probabilities."""
     if classifier.loss == "log_loss":
         return True
     raise AttributeError(f'probabilities need loss="log_loss", got loss={classifier.loss!r}: use decision_function')
@@ -47,25 +46,25 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     r"""
     A linear classifier on the sparse features of a Mondrian kernel, trained by stochastic gradient descent.
 
-    Use it when a linear machine with the width of its kernel chosen by error is wanted, and rows go on arriving.
+    Use it for a linear machine whose kernel width is chosen by error, above all where rows arrive in batches.
 
     With many trees it is the kernel machine of the Laplace kernel :math:`\exp(-\lambda \lVert x - x' \rVert_1)` of
-    standardized columns (logistic regression, or a support vector machine), at a cost of m per row and pass. The
-    lifetime :math:`\lambda`, one over the width of the kernel, is chosen by the error of held-out rows, from one set of
-    trees (Balog et al. 2016, section 4): at each lifetime by the model that would be kept. A model at a longer lifetime
-    that remembers the cells of shorter ones (:func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`) predicts better
-    in cells without rows, and would choose too long a lifetime for one that does not. The model of the best lifetime is
-    trained on all rows, and goes on as rows arrive (:meth:`partial_fit`, section 5).
+    standardized columns (logistic regression, or a support vector machine). A pass costs m per row. The lifetime
+    :math:`\lambda`, one over the width of the kernel, minimizes the error of held-out rows, with one set of trees for
+    all lifetimes (Balog et al. 2016, section 4). Each lifetime has its own model. A model that remembers the cells of
+    shorter lifetimes (:func:`~gpytorch_partition.lifetimes.fit_along_lifetimes`) predicts better in cells without rows,
+    and would choose too long a lifetime for one that does not. The model of the best lifetime is trained on all rows,
+    and trained further as rows arrive (:meth:`partial_fit`, section 5).
 
-    It suits classes with boundaries along and across columns, and many rows; it is not invariant to rotations, and on
-    dozens of columns of which few matter, trees that look at the targets are better. Columns with heavy tails make
-    cells of single rows, slowly: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline).
-    On two thirds of spambase (57 columns) as ranks the test error was 5.4 %, with `loss="hinge"` 4.9 %; a random forest
-    had 5.4 % (`python -m benchmarks mondrian_classification --data DIR`).
+    It suits classes with boundaries along and across columns, and many rows. It is not invariant to rotations, and on
+    dozens of columns of which few matter, supervised trees are better. Columns with heavy tails slowly make cells of
+    single rows: give ranks instead (:class:`sklearn.preprocessing.QuantileTransformer` in a pipeline). On two thirds
+    of spambase (57 columns) as ranks the test error was 5.4 %, with `loss="hinge"` 4.9 %; a random forest had 5.4 %
+    (`python -m benchmarks mondrian_classification --data DIR`).
 
     Fitting costs about `num_lifetimes` times `epochs` passes over at most `max_choosing_rows` rows, labels of all rows
-    (:class:`~gpytorch_partition.MondrianKernel` says what they cost) and `epochs` passes over these, each
-    :math:`O(N m C)` for C classes (1 for two). Memory is 8 bytes per (row, tree) in :meth:`fit`, nothing per row in
+    (:class:`~gpytorch_partition.MondrianKernel`) and `epochs` passes over these, each :math:`O(N m C)` for C classes
+    (1 for two). Memory is 8 bytes per (row, tree) in :meth:`fit`, nothing per row in
     :meth:`partial_fit`, and 8 bytes per cell and class.
 
     :param num_trees: Number m of trees. (Default: 100.)
@@ -83,9 +82,9 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     Parameters are checked by :meth:`fit`, as in scikit-learn.
 
-    Fitted attributes: `classes_`; `lifetime_`; `lifetimes_` and `validation_errors_`, what was tried and the share of
-    held-out rows that it got wrong (None if nothing was chosen); `kernel_`, of standardized rows; `num_cells_`, the
-    number of features so far; `n_features_in_`, `feature_names_in_`.
+    Fitted attributes: `classes_`; `lifetime_`; `lifetimes_` and `validation_errors_`, the lifetimes tried and their
+    error rates on held-out rows (None if nothing was chosen); `kernel_`, of standardized rows; `num_cells_`, the number
+    of features so far; `n_features_in_`, `feature_names_in_`.
 
     Example:
         >>> random = np.random.RandomState(0)
@@ -143,17 +142,17 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     @all_or_nothing
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> MondrianClassifier:
         """
-        Go on with more rows: one pass over them, in a random order. Cells that open begin with the weight 0.
+        Train on more rows: one pass over them, in a random order. New cells begin with the weight 0.
 
-        A pass over each batch learns less than ten passes over all rows: of the first 1,050 rows of spambase, in four
-        batches, 8 % errors, where a fit to all of them at once had 6 %. Give batches again where rows are few.
+        A pass over each batch learns less than ten passes over all rows: the first 1,050 rows of spambase in four
+        batches gave 8 % errors, at once 6 %. Where rows are few, give batches repeatedly.
 
-        The first call, if :meth:`fit` was not called, does what :meth:`fit` does: columns are standardized by, and the
-        lifetime is chosen from, its rows, which should be some hundreds, like those to come.
+        The first call, if :meth:`fit` was not called, is a :meth:`fit`: its rows standardize columns and choose the
+        lifetime. They should be some hundreds, similar to later ones.
 
         :param X: `N x D` rows.
         :param y: `N` classes.
-        :param classes: In the first call, all classes that there will be. (Default: None, those in y.)
+        :param classes: In the first call, all classes to come. (Default: None, those in y.)
         :return: The classifier itself.
         :raises ValueError: If the data cannot be used, or y has a class that was not announced.
         """
@@ -172,7 +171,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """
-        Scores of the classes (`N x C`; `N`, those of the second class, if there are two): logits, or margins.
+        Return the logits or margins of the classes (`N x C`; `N`, those of the second class, if there are two).
 
         :param X: `N x D` rows.
         :raises ValueError: If X cannot be used.
@@ -181,14 +180,14 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return np.concatenate([self._learner.decision_function(features) for features in self._features_of(X)])
 
     def predict(self, X: Any) -> np.ndarray:
-        """The classes (`N`) of rows (`N x D`); errors are those of :meth:`decision_function`."""
+        """Return the classes (`N`) of rows (`N x D`); errors are those of :meth:`decision_function`."""
         scores = self.decision_function(X)
         return self.classes_[scores.argmax(1) if scores.ndim == 2 else (scores > 0).astype(int)]
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """
-        Probabilities of the classes (`N x C`), for `loss="log_loss"`: one against the rest, normalized.
+        Return the probabilities of the classes (`N x C`), for `loss="log_loss"`: one against the rest, normalized.
 
         :param X: `N x D` rows.
         """
@@ -202,7 +201,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
 
     @property
     def num_cells_(self) -> int:
-        """Number of cells that have had a row, each of which has a weight for each class."""
+        """Number of cells that have had a row; each cell has a weight for each class."""
         check_is_fitted(self, "features_")
         return self.features_.num_columns
 
@@ -228,7 +227,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return self
 
     def _check_shares(self, num_rows: int, num_classes: int) -> None:
-        """Refuse a `validation_fraction` that leaves too few rows on one side."""
         rows = min(num_rows, self.max_choosing_rows)
         held_out = math.ceil(self.validation_fraction * rows)
         is_split = self.lifetime is None and rows >= _FEWEST_ROWS
@@ -248,7 +246,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return MondrianKernel(x, self.num_trees, max_lifetime=_LONGEST * usual, lifetime=usual, random_state=seed)
 
     def _chosen_lifetime(self, kernel: MondrianKernel, x: Tensor, numbers: np.ndarray) -> float:
-        """The lifetime of the least error of held-out rows; of equal ones, the shortest."""
         split = self._held_out_rows(numbers)
         if split is None:
             return min(_USUAL * kernel.lifetime, kernel.max_lifetime)
@@ -264,7 +261,7 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return float(lifetimes[np.argmin(errors)])
 
     def _held_out_rows(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Row numbers to train on and to hold out; None if there are too few of the classes."""
+        """Return row numbers to train on and to hold out; None if classes have too few."""
         rows = self._random.permutation(len(numbers))[: self.max_choosing_rows]
         counts = np.bincount(numbers[rows])
         if len(rows) < _FEWEST_ROWS or counts[counts > 0].min() < 2 or (counts > 0).sum() < 2:
@@ -283,7 +280,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
     def _train(
         self, features: GrowingFeatures, learner: SGDClassifier, x: Tensor, numbers: np.ndarray, epochs: int
     ) -> None:
-        """Passes over the rows, whose features are made for some of them at a time."""
         columns = features.grow(x)
         if hasattr(learner, "coef_"):
             pad_weights(learner, features.num_columns)
@@ -305,7 +301,6 @@ class MondrianClassifier(ReadsNumbers, ClassifierMixin, BaseEstimator):
         return (self.features_.features(x[start : start + _ROWS_AT_ONCE]) for start in range(0, len(x), _ROWS_AT_ONCE))
 
     def _numbers(self, y: np.ndarray) -> np.ndarray:
-        """The numbers of the classes."""
         numbers = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         unknown = np.unique(y[self.classes_[numbers] != y])
         if len(unknown):

@@ -1,4 +1,4 @@
-"""Ensembles that choose columns: evolution in parallel universes, and stepwise selection on bootstrap samples."""
+"""Ensembles that select columns: evolution in parallel universes, and stepwise selection on bootstrap samples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Criterion = Callable[[np.ndarray], np.ndarray]
 
 
 class _VotingSelector(SelectorMixin, BaseEstimator):
-    """Members of an ensemble vote for columns; those with the most votes are selected."""
+    """Base of selectors: members of an ensemble vote for columns; those with the most votes are selected."""
 
     @all_or_nothing
     def fit(self, X: Any, y: Any) -> Any:
@@ -55,7 +55,7 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
 
     @abstractmethod
     def _voter(self, X: np.ndarray, y: np.ndarray) -> Callable[[int], np.ndarray]:
-        """From a member's seed to its votes, `D` numbers from 0 to 1."""
+        """Return the function from a member's seed to its votes, `D` numbers from 0 to 1."""
 
     @abstractmethod
     def _check_parameters(self) -> None: ...
@@ -76,44 +76,43 @@ class _VotingSelector(SelectorMixin, BaseEstimator):
 
 class ParallelEvolutionSelector(_VotingSelector):
     r"""
-    Chooses columns by Darwinian evolution in parallel universes (Zhu & Chipman 2006; Zhu 2008, section 4.3).
+    A selector of columns by Darwinian evolution in parallel universes (Zhu & Chipman 2006; Zhu 2008, section 4.3).
 
-    Use it when columns of a linear model are to be chosen, and one best subset is not to be trusted.
+    Use it to select columns of a linear model, where one best subset is not reliable.
 
     In each universe a genetic algorithm minimizes a criterion such as the AIC over subsets of the columns, for a few
     generations only; then the universes vote. Subsets with all columns that matter are far better than others and
-    prevail soon; which columns they have besides is chance, as long as the evolution is short, and so these get few
-    votes. The best subset of the criterion itself has some of them.
+    prevail soon. In a short evolution their other columns are random and get few votes. The best subset by the
+    criterion itself has some of these columns.
 
-    A universe begins with random subsets. In every generation the better half survives, and pairs of survivors have
+    A universe begins with random subsets. In every generation the better half survives. Pairs of survivors have
     children that take each column's gene from either parent (uniform crossover) and flip it with the probability of a
-    mutation. The sources say neither; these are the textbook's (Goldberg 1989).
+    mutation. The sources leave crossover and mutation open; these are Goldberg's (1989).
 
-    A universe costs `(1 + n_generations / 2) * population_size` values of the criterion:
-    :class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion` says what these take, :math:`O(D^3)` at
-    most for linear regression, whatever the number of rows.
+    A universe costs `(1 + n_generations / 2) * population_size` values of the criterion, each at most :math:`O(D^3)`
+    for linear regression, for any number of rows
+    (:class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion`).
 
-    For the columns of a kernel: `RBFKernel(active_dims=selector.get_support(indices=True))`. For columns whose effects
-    are not linear, give an `estimator` that can see them.
+    For the columns of a kernel: `RBFKernel(active_dims=selector.get_support(indices=True))`. For columns with nonlinear
+    effects, give an `estimator` that can find them.
 
-    :param criterion: Of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error. Without
-        effect where there is an `estimator`. (Default: `"aic"`.)
+    :param criterion: Criterion of linear regression: `"aic"`, `"bic"`, `"gcv"`, or `"loo"`, the leave-one-out error.
+        Ignored with an `estimator`. (Default: `"aic"`.)
     :param n_universes: Number of universes, whose votes are averaged. (Default: 50.)
     :param population_size: Subsets alive in a universe, at least 4. (Default: None, 2 D, 20 at least.)
-    :param n_generations: Generations; with many, all universes end at the same best subset. The tutorial has 6, but
-        says neither how many subsets are alive nor how many survive; 4 find the true columns of simulated problems
-        more often here. (Default: 4.)
+    :param n_generations: Generations; with many, all universes end at the same best subset. The tutorial has 6 for an
+        unknown population; here 4 find the true columns of simulated problems more often. (Default: 4.)
     :param mutation_rate: Probability to flip a gene of a child. (Default: None, 1 / D.)
-    :param votes: Who votes in a universe: `"best"`, its best subset (2008), or `"population"`, all subsets that are
-        alive in the end (2006), which finds the true columns more often here. (Default: `"population"`.)
+    :param votes: Voters of a universe: `"best"`, its best subset (2008), or `"population"`, all its last subsets
+        (2006), which finds the true columns more often here. (Default: `"population"`.)
     :param threshold: `"gap"`, the columns above the largest gap in the sorted importances; `"mean"`, those above the
         mean importance (Xin & Zhu 2012); or a share of the votes that they must exceed, such as .5. The first two
         select a column even where none matters. (Default: `"gap"`.)
     :param estimator: An estimator of scikit-learn whose cross-validated score is maximized instead. (Default: None.)
-    :param scoring: Its scorer, by name or as a function. (Default: None, its `score`.)
-    :param cv: Its folds, as scikit-learn takes them, split once: all subsets are compared on the same ones.
+    :param scoring: Scorer of the estimator, by name or as a function. (Default: None, its `score`.)
+    :param cv: Folds for the estimator, as in scikit-learn, split once: all subsets are compared on the same ones.
         (Default: None, five.)
-    :param random_state: Seed, as in scikit-learn; an `estimator` or a `cv` that is random has one of its own.
+    :param random_state: Seed, as in scikit-learn. It does not seed a random `estimator` or `cv`.
     :param n_jobs: Universes evolved at once, as joblib counts them. (Default: None, one.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
@@ -121,7 +120,7 @@ class ParallelEvolutionSelector(_VotingSelector):
     Fitted attributes:
 
     - `importances_`: `D` shares of the votes.
-    - `votes_`: `n_universes x D`, those of each universe.
+    - `votes_`: `n_universes x D` votes of the universes.
     - `support_`: `D` booleans, as :meth:`get_support` returns them.
     - `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
@@ -196,14 +195,11 @@ class ParallelEvolutionSelector(_VotingSelector):
 
 class BaggedStepwiseSelector(_VotingSelector):
     r"""
-    Chooses columns by stepwise selection on bootstrap samples, which vote (Breiman 1996; Zhu 2008, section 4.3.4).
+    A selector of columns by stepwise selection on bootstrap samples, which vote (Breiman 1996; Zhu 2008, 4.3.4).
 
-    Use it as the baseline when columns of a linear model are to be chosen.
-
-    The plain way to an ensemble of subsets, beside which :class:`ParallelEvolutionSelector` is to be judged. Each
-    member begins without columns, and adds or removes the one that lowers the criterion of its bootstrap sample most,
-    until none does. A step costs D values of the criterion
-    (:class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion`).
+    Use it as the baseline for :class:`ParallelEvolutionSelector`. Each member begins without columns, and adds or
+    removes the one that lowers the criterion of its bootstrap sample most, until none does. A step costs D values of
+    the criterion (:class:`~gpytorch_partition.estimators.subset_criteria.LinearCriterion`).
 
     :param criterion: As in :class:`ParallelEvolutionSelector`. (Default: `"aic"`.)
     :param n_samples: Number of bootstrap samples. (Default: 50.)
@@ -270,15 +266,15 @@ def evolved(
     random: np.random.RandomState,
 ) -> np.ndarray:
     """
-    The population of one universe after its generations, best first.
+    Return the population of one universe after its generations, best first.
 
-    :param criterion: From `m x D` booleans to `m` numbers of which less is better.
+    :param criterion: Function from `m x D` booleans to `m` numbers; less is better.
     :param num_columns: D.
     :param population_size: Subsets alive in a generation; the better half of them, rounded up, survives.
     :param num_generations: Number of generations.
     :param mutation_rate: Probability that a child's gene flips.
     :param share: Probability of a column in a first subset.
-    :param random: What is random.
+    :param random: Source of random numbers.
     :return: `population_size x D` booleans.
 
     Example:
@@ -300,7 +296,6 @@ def evolved(
 
 
 def _children(parents: np.ndarray, number: int, mutation_rate: float, random: np.random.RandomState) -> np.ndarray:
-    """Of random pairs of two parents each."""
     mothers = random.randint(len(parents), size=number)
     fathers = (mothers + random.randint(1, len(parents), size=number)) % len(parents)
     shape = (number, parents.shape[1])
@@ -310,9 +305,9 @@ def _children(parents: np.ndarray, number: int, mutation_rate: float, random: np
 
 def stepwise(criterion: Criterion, num_columns: int) -> np.ndarray:
     """
-    The subset (`D` booleans) that no column added or removed makes better, found from the empty one by best steps.
+    Return the subset (`D` booleans) found from the empty one by best single changes, until none improves it.
 
-    :param criterion: From `m x D` booleans to `m` numbers of which less is better.
+    :param criterion: Function from `m x D` booleans to `m` numbers; less is better.
     :param num_columns: D.
 
     Example:
@@ -332,10 +327,10 @@ def stepwise(criterion: Criterion, num_columns: int) -> np.ndarray:
 
 def supported(importances: np.ndarray, threshold: str | float) -> np.ndarray:
     """
-    The columns that a threshold selects.
+    Return which columns a threshold selects.
 
     :param importances: `D` shares of the votes.
-    :param threshold: `"gap"`, `"mean"` or a share, as :class:`ParallelEvolutionSelector` takes it.
+    :param threshold: `"gap"`, `"mean"` or a share, as in :class:`ParallelEvolutionSelector`.
     :return: `D` booleans; with `"gap"`, all where all are the same.
 
     Example:
@@ -364,7 +359,7 @@ def _numbers(y: np.ndarray) -> np.ndarray:
 
 
 def _check_variation(y: np.ndarray) -> None:
-    """Refuse targets that no column could tell apart; the columns with the most votes would be chance."""
+    """Refuse targets that do not vary: votes would be random."""
     if not (standardized(y.astype(np.float64)).any() if y.dtype.kind in "fiub" else (y != y[0]).any()):
         raise ValueError(f"expected targets that vary, got one value only, {y[0]}: no column can matter to them")
 

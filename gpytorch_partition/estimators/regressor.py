@@ -1,4 +1,4 @@
-"""`PartitionGPRegressor`: Gaussian process regression with the scikit-learn API."""
+"""Gaussian process regression with the scikit-learn API: `PartitionGPRegressor`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ NAMES = ("auto", *KERNELS)
 DTYPES = {"auto": None, "float32": torch.float32, "float64": torch.float64}
 
 _MOST_DENSE_ROWS = 2_000  # up to here solves are dense and cheap in float64
-_LEAST_DEVIATION = 1e-3  # of standardized targets; that of constant ones, up to rounding, is 1e-15
+_LEAST_DEVIATION = 1e-3  # of standardized targets; constant ones have 1e-15 by rounding
 _WIDENS = (
     "kernel='auto' has a smooth part, whose intervals widen there; or leave these rows out, or fit to some from there"
 )
@@ -95,80 +95,80 @@ class PartitionGPRegressor(
     BaseEstimator,
 ):
     r"""
-    Exact Gaussian process regression with a random partition kernel, at a cost linear in the number of rows.
+    A scikit-learn regressor by exact Gaussian processes with random partition kernels, at a cost linear in the rows.
 
     Use it first: when a table, of numbers or with text, dates and missing cells, is to be predicted with intervals.
 
     Columns of X and the targets are standardized inside (a constant column stays as it is); the kernel is built on
-    the standardized rows. Noise, outputscale and constant mean are chosen by marginal likelihood, but of `"auto"` and
-    of tree ensembles, whose trees have seen the targets, by the predictive density of held-out rows. A value at its
-    bound gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
+    the standardized rows. Noise, outputscale and constant mean maximize the marginal likelihood. `"auto"` and tree
+    ensembles, whose trees have seen the targets, maximize the predictive density of held-out rows instead. A value at
+    its bound gives a :class:`~sklearn.exceptions.ConvergenceWarning` and is listed in `at_bounds_`.
 
-    Whatever is said about uncertainty is about *new observations*, unless it is asked for otherwise: standard
-    deviations, covariances, quantiles and samples include the noise, as those of scikit-learn's
-    `GaussianProcessRegressor` do when its kernel has a `WhiteKernel`. That is what an interval for a new target needs;
-    `include_noise=False` is about the function alone, what more rows would teach.
+    Uncertainty is that of *new observations*: standard deviations, covariances, quantiles and samples include the
+    noise, as intervals for new targets need, and as those of scikit-learn's `GaussianProcessRegressor` with a
+    `WhiteKernel` do. With `include_noise=False` they are those of the function alone, which more rows reduce.
 
-    Training costs what :func:`gpytorch_partition.fit_exact_gp` says; a mean O(m) per row, and standard deviations
-    what :class:`gpytorch_partition.settings.predictive_variances` says. It holds 8 bytes per (row, partition), and
-    above 2,000 rows 100 numbers per row, 400 where deviations come from samples
-    (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to more rows than fit in memory.
+    :func:`gpytorch_partition.fit_exact_gp` lists the costs of training, and
+    :class:`gpytorch_partition.settings.predictive_variances` those of standard deviations; a mean costs O(m) per row.
+    The model holds 8 bytes per (row, partition). Above 2,000 rows it also holds 100 numbers per row, or 400 where
+    deviations come from samples (:class:`gpytorch_partition.settings.preconditioner_rank`). :meth:`fit_chunks` fits to
+    more rows than fit in memory.
 
     The kernels are those of Davies & Ghahramani 2014 and Balog et al. 2016: see the classes of
     :mod:`gpytorch_partition.kernels`.
 
     Several targets (Y of T columns) are one model, with covariances :math:`k(x, x') B_{tt'}` of the functions and a
-    noise of each; entries of Y may be missing. It costs what T models with one kernel cost, or with missing entries
-    what one of as many rows as there are entries costs: nothing is as large as `NT x NT`, or `N x N`. Standard
+    noise for each target. The model costs as much as T models with one kernel. Entries of Y may be missing: it then
+    costs as much as one model with a row for each entry. No matrix is as large as `NT x NT`, or `N x N`. Standard
     deviations cost far more than means.
 
-    :param kernel: `"auto"`, a sum of forests, boosted trees, local slopes, a smooth and a linear part, or of rough
-        parts and a linear one where the targets vary on all scales, with a noise that may vary with x, all weighed by
-        predictions of held-out rows (:func:`gpytorch_partition.presets.default_model`; the best and the slowest; fewer
-        than 10 rows and constant targets get `"forest"`); `"forest"` (supervised; above some thousand rows slower than
-        the next two), `"fast_cluster"`, `"mondrian"`; a tree ensemble, a kernel, a class of kernels or a function, as
-        the list below says. (Default: `"auto"`.)
+    :param kernel: `"auto"`, `"forest"` (supervised; above some thousand rows slower than the next two),
+        `"fast_cluster"`, `"mondrian"`, or one of the objects listed below. `"auto"` is the best and the slowest
+        (:func:`gpytorch_partition.presets.default_model`): a sum of forests, boosted trees, local slopes, a smooth and
+        a linear part, or of rough parts and a linear one where the targets vary on all scales. Its noise may vary with
+        x; predictions of held-out rows choose all weights. Fewer than 10 rows and constant targets get `"forest"`.
+        (Default: `"auto"`.)
     :param num_partitions: Number m of trees or clusterings. `"auto"` and a function's kernel have their own.
         (Default: 200.)
     :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own to train and
         :func:`~gpytorch_partition.fit_exact_gp` does not apply. (Default: 100.)
-    :param dtype: `"float32"` or `"float64"`, in which the model computes, or `"auto"`: float64 up to 2,000 rows, where
-        solves are dense, and float32 above, where products are faster and hold less. `"auto"` as a kernel computes in
-        float64.
+    :param dtype: Type of the model's numbers: `"float32"`, `"float64"` or `"auto"`, which is float64 up to 2,000 rows,
+        where solves are dense, and float32 above, where its products are faster and take less memory. The kernel
+        `"auto"` computes in float64.
     :param random_state: Seed of the partitions, as in scikit-learn. With the same integer, predictions are the same to
-        the last bit. A function's kernel draws from what it likes.
+        the last bit. It does not seed a function that is given as the kernel.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
-    :param options: For `"auto"`, the numbers that its model is made by. (Default: None, those of
+    :param options: Sizes and limits of the parts of `"auto"`. (Default: None, the defaults of
         :class:`gpytorch_partition.presets.Options`.)
     :param categorical_features: Names (or numbers, counted from 0) of columns that are categories although they hold
         numbers, as in scikit-learn's histogram gradient boosting. Columns of text and pandas categories always are.
         (Default: None.)
-    :param verbose: None shows on a terminal, after two seconds, what :meth:`fit` and :meth:`predict` are doing; 0 or
-        False shows nothing; 1 or True also tells the seconds of each stage where standard error is no terminal (batch
-        jobs, notebooks), through logging if that is set up for INFO, else on standard error; 2 those of the stages'
-        steps as well. (Default: None.)
+    :param verbose: None shows the progress of :meth:`fit` and :meth:`predict` on a terminal, after two seconds; 0 or
+        False shows nothing. 1 or True also reports the seconds of each stage where standard error is no terminal (batch
+        jobs, notebooks), through logging if that is set up for INFO, else on standard error. 2 also reports the
+        seconds of the stages' steps. (Default: None.)
     :param budget: Seconds that a fit of `"auto"` may take. Models are fitted from the smallest to the largest, as long
-        as five times the seconds of the last one are left for the next. `left_out_` says what the last one leaves out:
+        as five times the seconds of the last one are left for the next. `left_out_` lists what the last one leaves out:
         rough parts, trees, rows that choose, and at the smallest most of the rows
-        (:mod:`gpytorch_partition.presets.budget`). A :class:`~sklearn.exceptions.ConvergenceWarning` tells if the fit
-        took more than 1.2 budgets. What is left out depends on the speed of the machine, even with the same
-        `random_state`; `options=model.options_` without a budget fits the same model to the last bit. The solve of the
-        first prediction comes on top. (Default: None, nothing is left out.)
+        (:mod:`gpytorch_partition.presets.budget`). It depends on the speed of the machine, even with the same
+        `random_state`; `options=model.options_` without a budget fits the same model to the last bit. A fit of more
+        than 1.2 budgets gives a :class:`~sklearn.exceptions.ConvergenceWarning`. The solve of the first prediction is
+        not counted. (Default: None, nothing is left out.)
 
     Parameters are checked by :meth:`fit`, not here, as in scikit-learn.
 
-    What `kernel` may be beside a name:
+    Kernels in detail:
 
-    - **`"mondrian"`** has the median distance of the rows as its width, whatever the targets are. To choose it, give a
-        function that builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime`, and calls
-        :func:`~gpytorch_partition.lifetime_sweep` on the rows and targets.
+    - **`"mondrian"`** has the median distance of the rows as its width, whatever the targets are. To choose the width,
+        give a function that builds a :class:`~gpytorch_partition.MondrianKernel` with a longer `max_lifetime`, and
+        calls :func:`~gpytorch_partition.lifetime_sweep` on the rows and targets.
     - **A tree ensemble** of scikit-learn, LightGBM, XGBoost or CatBoost, `kernel=LGBMRegressor().fit(X, y)` (or one
         that is not fitted), sees columns as they are; tables must hold numbers. Its trees have seen the targets, so
-        scale and noise are chosen by clones of it in folds: 90 % intervals of seven ensembles with default settings
-        cover 89 to 90 % on diabetes (:func:`gpytorch_partition.presets.ensemble_model`, also for what it costs). An
-        ensemble that was fitted to other rows than X is used as well; intervals are then rather too wide.
-    - **A kernel of this package** that is built already sees columns as they are. A copy is used; its own parameters,
-        if it has trained ones, are trained with scale and noise, by marginal likelihood.
+        clones of it in folds choose scale and noise: 90 % intervals of seven ensembles with default settings cover 89
+        to 90 % on diabetes (:func:`gpytorch_partition.presets.ensemble_model`, which also lists costs). With an
+        ensemble that was fitted to other rows than X, intervals are rather too wide.
+    - **A kernel of this package** that is built already sees columns as they are. A copy is used. Parameters of its
+        own that can be trained are, with scale and noise, by marginal likelihood.
     - **A kernel of GPyTorch** alone, such as `RBFKernel()`, sees standardized columns. A copy is trained by L-BFGS on
         the marginal likelihood; above 2,000 rows those that would need an N x N matrix are refused.
     - **A class of kernels**: see :func:`~gpytorch_partition.estimators.given_kernels.name_or_function`.
@@ -179,20 +179,22 @@ class PartitionGPRegressor(
     Fitted attributes:
 
     - `model_`, `likelihood_`, `kernel_`: the GPyTorch model of standardized data, its likelihood and its kernel, which
-        takes rows as `model_.train_inputs[0]` has them (as they came, if a kernel was given that was built already); of
-        several targets a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood of GPyTorch.
-    - `noise_`, `outputscale_`: variances of the noise and of the function, in squared units of the targets. Where the
-        noise varies (`"auto"`), its level; `"auto"` has several outputscales in `kernel_`, and 1 beside the targets'
-        variance here. `T` of each for several targets.
+        takes rows as `model_.train_inputs[0]` has them (not standardized for a kernel that was built already). The
+        model of several targets is a :class:`~gpytorch_partition.models.CoregionalizedGP`, without a likelihood.
+    - `noise_`, `outputscale_`: variances of the noise and of the function, in squared units of the targets; `T` of each
+        for several targets. A noise that varies (`"auto"`) has its level here. `"auto"` has its outputscales in
+        `kernel_`, and here the variance of the targets.
     - `target_covariance_`: for several targets the `T x T` covariance B of their functions, in their units.
-    - `target_name_`: for one target its name, that of the Series, which pictures have on their axes; None without.
-    - `target_names_`: for several targets their names, those of the data frame or y0, y1 and so on.
-    - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"`.
-    - `log_predictive_density_`: for `"auto"`, the mean log density of held-out rows, in nats, of standardized targets;
-        where rough parts were taken, random rows and neighbors, which are easier to predict. None for others.
+    - `target_name_`: for one target the name of its Series, for the axes of plots; None without a name.
+    - `target_names_`: for several targets the names of the data frame, or y0, y1 and so on.
+    - `log_marginal_likelihood_value_`: in nats, of the standardized targets; None for `"auto"` and ensembles.
+    - `log_predictive_density_`: for `"auto"` and ensembles, the mean log density of held-out rows, in nats, of
+        standardized targets; where rough parts were taken, of random rows and neighbors, which are easier to predict.
+        None for others.
     - `at_bounds_`: hyperparameters of the standardized model that sit at a bound, by name.
-    - `seconds_`: how long the stages of the fit took, by name; with a budget those of all models that were fitted.
-    - `options_`, `left_out_`: what `"auto"` was made by (None for others), and what it left out for the budget.
+    - `seconds_`: seconds of each stage of the fit, by name; with a budget those of all models that were fitted.
+    - `options_`, `left_out_`: the options of `"auto"` or an ensemble (None for others), and the list of steps and parts
+        that the budget left out.
     - `n_iter_`, `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -248,37 +250,36 @@ class PartitionGPRegressor(
         (:func:`~gpytorch_partition.inputs.copies.rows_without_copies`).
 
         :param X: `N x D` rows: an array of finite numbers (`"auto"` and `"forest"` take NaN for a missing value), or a
-            table, a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories, dates and
-            missing cells, as :class:`~gpytorch_partition.tables.TableEncoder` reads them. Forests split on sets of
-            levels, and know missing cells; other kernels, and a function's, see one-hot columns (up to 10 levels), mean
-            targets (above; in training, of other folds) and medians (:class:`~gpytorch_partition.tables.NumberView`).
-        :param y: `N` targets, or `N x T` of T targets, an array or a data frame, that one model shares: one kernel for
-            all, a covariance between them and a noise of each. NaN is then a missing entry; a row of which every
-            target is missing is left out, with a warning. (`N x 1` is one target, with scikit-learn's warning.)
+            table. A table is a DataFrame or a mapping from names to columns, with numbers, booleans, text, categories,
+            dates and missing cells, which :class:`~gpytorch_partition.tables.TableEncoder` reads. Forests split on sets
+            of levels and on missing cells. Other kernels see one-hot columns (up to 10 levels), mean targets (above; in
+            training, of other folds) and medians (:class:`~gpytorch_partition.tables.NumberView`).
+        :param y: `N` targets, or `N x T` of T targets, an array or a data frame. T targets share one model: one kernel
+            for all, a covariance between them and a noise of each. NaN is then a missing entry; a row without any
+            target is left out, with a warning. (`N x 1` is one target, with scikit-learn's warning.)
         :param sample_weight: `N` weights of the rows from 0, or one for all: the variance of the noise at a training
             row is :math:`\sigma^2 / w`, as of a mean of w measurements. Weights are not normalized: the noise of new
-            observations, and `noise_`, are those of weight 1; twice the weights have the same means, and twice that
-            noise. Rows of weight 0 are left out. Trees that learn from targets count squared errors by weights, and
-            mean targets and medians of tables a row of weight w as w rows, but none for more than that which nine
-            tenths of the rows weigh at most; a function's kernel does not know them, nor do clones of an ensemble.
-            For one target only; with several, weights that are all 1 are taken, as they say the same as none.
-            (Default: None, 1.)
+            observations, and `noise_`, are those of weight 1. Twice the weights give the same means, and twice that
+            noise. Rows of weight 0 are left out. Trees that learn from targets weight squared errors. Mean targets and
+            medians of tables count a row of weight w as w rows. Both cap weights at their 90 % quantile. Kernels of
+            functions, and clones of an ensemble, ignore weights. For one target only; with several, all weights must
+            be 1. (Default: None, 1.)
         :param groups: `N` labels, such as texts or numbers, of groups (patients, shops), for new rows of *new* groups:
             rows of a group are held out together, so that intervals are those of new groups
             (docs/repeated_measurements.md). For kernels that are chosen by folds, `"auto"` and ensembles. The labels
             are no feature. (Default: None, single rows are held out.)
         :param time: `N` numbers or dates, for new rows of *later* times: rows are predicted from earlier ones only, in
-            blocks as those of scikit-learn's `TimeSeriesSplit`; rows of one time stay together. Otherwise as `groups`,
-            instead of which it is given. (Default: None.)
-        :param unlabelled: `M x D` rows more, without targets, such as those to be predicted: columns are standardized,
+            blocks as those of scikit-learn's `TimeSeriesSplit`; rows of one time stay together. For the same kernels as
+            `groups`; at most one of both is given. (Default: None.)
+        :param unlabelled: `M x D` more rows, without targets, such as those to be predicted: columns are standardized,
             and the kernel built, on all `N + M` rows (the semi-supervised use of Davies & Ghahramani 2014, section
-            4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function is given all rows, the
+            4.3.2). For kernels that use X only, `"fast_cluster"` and `"mondrian"`; a function gets all rows, the
             labelled ones first, beside the N targets. Fast clusters keep the height of N rows. Whether it helps
-            depends on the set: see docs/papers.md. (Default: None.)
+            depends on the data: see docs/papers.md. (Default: None.)
         :return: The regressor itself.
-        :raises ValueError: If the data or a parameter cannot be used, weights are negative, NaN, all 0 or not one for
-            each row, there are unlabelled rows for a kernel that learns from targets (`"forest"`, `"auto"`), or groups
-            or times that cannot be used: for other kernels, missing ones, or fewer than two.
+        :raises ValueError: If the data or a parameter cannot be used; if weights are negative, NaN, all 0 or not one
+            for each row; if there are unlabelled rows for a kernel that learns from targets (`"forest"`, `"auto"`); if
+            groups or times are missing, fewer than two, or given for a kernel that is not chosen by folds.
         :raises TypeError: If X is sparse, or `kernel` cannot be used, with the reason.
         :raises FloatingPointError: If the marginal likelihood is not a number.
         """
@@ -298,7 +299,6 @@ class PartitionGPRegressor(
         return self
 
     def _vary(self, y: np.ndarray) -> bool:
-        """Whether targets differ by more than rounding."""
         return float(self._unit.apply_array(y).std()) > _LEAST_DEVIATION
 
     def _warn_of_few_rows(self, y: np.ndarray) -> None:
@@ -311,7 +311,6 @@ class PartitionGPRegressor(
             )
 
     def _rows_and_targets(self, X: Any, y: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray, RowWeights | None]:
-        """Rows that count, their targets, and their weights."""
         weights, row_weights = None if sample_weight is None else checked_weights(sample_weight, _num_samples(y)), None
         if has_several(y):
             self._check_one_target_only(weights)
@@ -325,7 +324,6 @@ class PartitionGPRegressor(
         return self._without_copies(X, y, row_weights)
 
     def _checked_blocks(self, y: Any, groups: Any, time: Any) -> Blocks | None:
-        """Groups or times of all rows, for kernels that have folds."""
         if groups is None and time is None:
             return None
         blocks = Blocks.of(groups, time, _num_samples(y))
@@ -337,7 +335,6 @@ class PartitionGPRegressor(
         return blocks
 
     def _fit_by_folds(self, X: np.ndarray, y: np.ndarray, weights: RowWeights | None, blocks: Blocks | None) -> None:
-        """The default model, or that of an ensemble, in the time that there is."""
         x, targets = self._columns.apply_array(X), self._unit.apply_array(y)
         fit = partial(self._fit_some_rows, x, targets, torch.from_numpy(y), weights, blocks, self._counted_rows)
         num_columns = inf if needs_view(x, self._categories) else x.shape[1]
@@ -346,7 +343,7 @@ class PartitionGPRegressor(
     def _fit_kernel(
         self, X: np.ndarray, y: np.ndarray, rows: np.ndarray, weights: RowWeights | None, blocks: Blocks | None
     ) -> None:
-        """One kernel, built on rows that may be more than have targets."""
+        """Fit one kernel, built on `rows`, which may include unlabelled ones."""
         is_exact = len(y) <= _MOST_DENSE_ROWS or sees_raw_columns(self.kernel)
         dtype = DTYPES[self.dtype] or (torch.float64 if is_exact else torch.float32)
         x, points = (self._columns.apply_array(each).to(dtype) for each in (X, rows))
@@ -374,7 +371,7 @@ class PartitionGPRegressor(
         return rows
 
     def _fit_model(self, x: Tensor, targets: Tensor, points: Tensor, weights: RowWeights | None) -> None:
-        """By marginal likelihood, with a kernel that is built on points, which may be more than the rows."""
+        """Fit by marginal likelihood, with a kernel built on points, which may include unlabelled ones."""
         with stage("building the kernel"):
             kernel, rows = self._kernel_and_rows(x, targets, points, weights)
             self._set_model(PartitionGP(rows, targets, new_likelihood(weights), kernel))
@@ -395,7 +392,7 @@ class PartitionGPRegressor(
         counted: np.ndarray | None,
         options: Options,
     ) -> None:
-        """By some options, which may leave much out."""
+        """Fit to the rows that the options keep."""
         rows = some_rows(len(x), options, self.random_state)
         numbers = np.arange(len(x)) if counted is None else counted
         self._counted_rows = counted if isinstance(rows, slice) else numbers[rows]
@@ -412,7 +409,7 @@ class PartitionGPRegressor(
         blocks: Blocks | None,
         options: Options,
     ) -> None:
-        """By predictions of held-out rows; an ensemble takes the targets in their own units."""
+        """Fit by predictions of held-out rows; an ensemble takes the targets in their own units."""
         others: dict[str, Any] = {"random_state": self.random_state, "n_jobs": self.n_jobs, "options": options}
         others |= {"weights": weights, "blocks": blocks}
         if is_ensemble(self.kernel):
@@ -431,14 +428,11 @@ class PartitionGPRegressor(
         include_noise: bool = True,
     ) -> Any:
         """
-        Means of new observations, and how far off they may be.
-
-        Returned are the means alone, or first in a tuple with what is asked for, in this order: `return_std` or
-        `return_cov`, of which at most one, then `quantiles`.
+        Return the means of new observations, with standard deviations, covariances or quantiles if asked for.
 
         Rows with missing cells, or levels that `fit` has not seen, are predicted from ten completions by similar
-        training rows (:class:`~gpytorch_partition.inference.prediction.unknown_cells.UnknownCells`): intervals are as
-        wide as what is not known of the row makes them. That costs ten means for each such row.
+        training rows (:class:`~gpytorch_partition.inference.prediction.unknown_cells.UnknownCells`), which widens their
+        intervals. Each such row costs ten means.
 
         :param X: `N x D` rows.
         :param return_std: Also return `N` (or `N x T`) standard deviations in units of the targets. (Default: no.)
@@ -446,16 +440,16 @@ class PartitionGPRegressor(
             For T targets it is `N x N x T`, one for each, as that of scikit-learn's `GaussianProcessRegressor`;
             :meth:`sample_y` is joint in rows and targets. (Default: no.)
         :param quantiles: Also return these quantiles of each row, a column each, in the order given (`N x q`, or
-            `N x T x q`), in units of the targets: `(0.05, 0.95)` are the ends of intervals of 90 %. They are those of a
-            Gaussian with the mean and standard deviation, which follows a noise that varies; where `"auto"` has found
-            outliers, those of Student-t noise beside the Gaussian function. (Default: none.)
+            `N x T x q`), in units of the targets: `(0.05, 0.95)` are the ends of intervals of 90 %. The distribution is
+            Gaussian, with the noise of each row; where `"auto"` has found outliers, it is the sum of a Gaussian
+            function and Student-t noise. (Default: none.)
         :param include_noise: Whether uncertainty is that of new observations, not of the function alone. The means are
             the same. (Default: yes.)
-        :return: `N` (or `N x T`) means, or a tuple.
+        :return: `N` (or `N x T`) means, or a tuple of the means, the deviations or the covariance, and the quantiles.
 
-        An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` says that rows lie outside the range of the
-        training rows by more than a quarter of it (one row of a hundred, or any by more than all of it), where the
-        kernel, such as a forest's or an ensemble's, is as sure as inside. `"auto"` and `"mondrian"` are not.
+        An :class:`~gpytorch_partition.estimators.OutsideRangeWarning` reports rows outside the range of the training
+        rows: one of a hundred by more than a quarter of the range, or any by more than all of it. It comes with
+        kernels that are as sure there as inside, such as forests and ensembles, not with `"auto"` and `"mondrian"`.
 
         :raises ValueError: If `return_std` and `return_cov` are both asked for, quantiles are not strictly between 0
             and 1 or none, `include_noise` is neither True nor False, or X cannot be used.
@@ -488,16 +482,16 @@ class PartitionGPRegressor(
     @torch.no_grad()
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, *, include_noise: bool = True) -> np.ndarray:
         r"""
-        Joint samples of new observations, or of the function.
+        Return joint samples of new observations, or of the function, in units of the targets.
 
-        A solve per sample, and O(N m) beside it; for more samples than rows, or with at most 2,000 training rows and
-        rows, the dense covariance: a solve per row and :math:`O(N^3)`.
+        A sample costs a solve and O(N m). For more samples than rows, or at most 2,000 training and new rows, they come
+        from the dense covariance, at a solve per row and :math:`O(N^3)`.
 
         :param X: `N x D` rows.
         :param n_samples: Number of samples. (Default: 1.)
         :param random_state: Seed; `None` is a fresh one. (Default: 0.)
         :param include_noise: Whether each sample has noise of its own at every row. (Default: yes.)
-        :return: `N x n_samples`, or `N x T x n_samples`, in units of the targets.
+        :return: `N x n_samples`, or `N x T x n_samples`.
         :raises ValueError: If X cannot be used, `n_samples` is no whole number from 1, `include_noise` is neither True
             nor False, or `random_state` is no seed.
         :raises RuntimeError: For more than 2,000 rows, if the kernel is one of another kind (a sum, for example).
@@ -516,21 +510,21 @@ class PartitionGPRegressor(
 
     def judge(self, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
         """
-        Return the predictive distributions of new observations beside the observations, which scores are computed from.
+        Return the predictive distributions of new observations, with scores of the observations.
 
-        They are Gaussian, or where `"auto"` has found outliers those of a Gaussian function with Student-t noise, whose
-        log density no Gaussian of the same standard deviation has.
+        The distributions are Gaussian. Where `"auto"` has found outliers, they are those of a Gaussian function with
+        Student-t noise, and log densities differ from those of a Gaussian of the same standard deviation.
 
         :param X: `N x D` rows, best those that the model has not seen.
         :param y: `N` targets.
         :param sample_weight: `N` weights of these rows above 0, or one for all: as in `fit`, the variance of the noise
-            of an observation is divided by its weight. Scores are not averaged by them: `coverage()` and
-            `numpy.average` take weights. (Default: None, 1.)
+            of an observation is divided by its weight. To average scores by weights, give them to `coverage()` and
+            `numpy.average`. (Default: None, 1.)
         :return: Means, standard deviations, ends of 90 % intervals, log densities in nats, and the levels of central
-            intervals, by which `coverage()` counts; CRPS and interval scores in the unit of the targets, 0 at best (log
-            densities of targets with few values have no best). The mean log density with the sign changed is the NLPD
-            in the unit of the targets; `summary()` and `compare` print that of targets in standard deviations (of the
-            training targets), which is less by the log of that deviation: `-log_density.mean() - log(y_train.std())`.
+            intervals, by which `coverage()` counts; CRPS and interval scores in the unit of the targets, 0 at best.
+            (Log densities of targets with few values have no best.) The NLPD in the unit of the targets is
+            `-log_density.mean()`. `summary()` and `compare` print the NLPD of targets in standard deviations of the
+            training targets, `-log_density.mean() - log(y_train.std())`.
         :raises ValueError: If the model has several targets, or X, y or weights cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -546,10 +540,10 @@ class PartitionGPRegressor(
 
     def summary(self) -> ModelSummary:
         """
-        Return the parts of the kernel with their shares of the prior and of the explained variance, noise, scales,
-        trees, and seconds of the fit's stages.
+        Return the parts of the kernel with their shares of the prior and of the explained variance, and other numbers.
 
-        Costs two products with each part at 5,000 rows at most, and the solve of the first prediction.
+        These are noise, scales, trees, and seconds of the fit's stages. Costs two products with each part at 5,000 rows
+        at most, and the solve of the first prediction.
 
         :return: The numbers, readable when printed.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
@@ -582,12 +576,12 @@ class PartitionGPRegressor(
         self, X: Any = None, y: Any = None, *, n_repeats: int = 5, random_state: Any = 0, n_jobs: int | None = None
     ) -> Importance:
         """
-        Return how much each column matters, by the structure of the model's parts, and by permutation as a check.
+        Return the importance of each column, by the structure of the model's parts, and by permutation as a check.
 
-        By structure it is how much of the variance of the posterior mean over the training rows each column explains
-        (:func:`gpytorch_partition.explain.importance.column_shares`); trees share it out between columns that tell the
-        same. By permutation it is how much R squared falls where a column's values are exchanged between rows
-        (:func:`sklearn.inspection.permutation_importance`). With the training rows it is too good, as every score is.
+        Importance by structure is the share of the variance of the posterior mean over the training rows that a column
+        explains (:func:`gpytorch_partition.explain.importance.column_shares`); trees divide it between columns that
+        carry the same information. Importance by permutation is the fall of R squared when a column's values are
+        exchanged between rows (:func:`sklearn.inspection.permutation_importance`); on training rows it is too large.
 
         :param X: `N x D` rows for the check, best those that the model has not seen. (Default: no check.)
         :param y: Their `N` targets.
@@ -621,21 +615,21 @@ class PartitionGPRegressor(
         target: int | str | None = None,
     ) -> PartialDependence:
         """
-        Return how the function depends on one column, averaged over the other columns of some rows, with intervals.
+        Return the function of one column, averaged over the other columns of some rows, with intervals.
 
-        Intervals are of the average over these rows (:func:`gpytorch_partition.explain.dependence.average_function`),
-        and say nothing of how rows differ from it. Values that do not go with the rows' other columns are
-        extrapolations, as in every partial dependence. Costs one solve for each value of the grid.
+        Intervals are those of the average over these rows
+        (:func:`gpytorch_partition.explain.dependence.average_function`), not of single rows. Values that do not go with
+        the rows' other columns are extrapolations, as in every partial dependence. Costs one solve for each value of
+        the grid.
 
         :param X: `N x D` rows that are averaged over: a few hundred are enough, if they are a random sample.
         :param column: Number of the column, from 0 or, if it is negative, from the end (-1 is the last one); or its
             name.
-        :param grid: Values of the column. (Default: its own values, if there are not more than `grid_resolution`; else
-            that many from the 5 % to the 95 % quantile, as scikit-learn has them; of whole numbers some of those that
-            there are, of categories the most frequent.)
-        :param grid_resolution: See above. (Default: 30.)
-        :param target: Number (as of columns) or name of the target, where the model has several. (Default: None, it has
-            one.)
+        :param grid: Values of the column. (Default: its own values, if there are at most `grid_resolution`; else that
+            many from the 5 % to the 95 % quantile, as in scikit-learn; for whole numbers some of the column's own, for
+            categories the most frequent.)
+        :param grid_resolution: Number of values in a default grid, at most. (Default: 30.)
+        :param target: Number (as of columns) or name of the target, where the model has several. (Default: None.)
         :return: The averages, which `plot()` draws.
         :raises ValueError: If there is no such column, or rows or grid cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
@@ -654,16 +648,16 @@ class PartitionGPRegressor(
 
     def nearest_rows(self, X: Any, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
         r"""
-        Return the training rows that the model holds for most like new ones, by its own kernel.
+        Return the training rows that are most similar to new ones by the kernel of the model.
 
-        Rows are alike that share clusters, or nodes of trees. Values are correlations under the prior,
-        :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`: 1 for the same row, and for kernels that are 1 there the values
-        of the kernel. Costs :math:`O(N m)` for each new row, with bounded memory.
+        Similar rows share clusters, or nodes of trees. Similarities are correlations under the prior,
+        :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`, 1 for the same row. Costs :math:`O(N m)` for each new row, with
+        bounded memory.
 
         :param X: `N2 x D` rows.
         :param k: Number of training rows for each, at most N. (Default: 5.)
-        :return: Numbers of training rows, from 0, as `fit` was given them, and their correlations, `N2 x k` each, the
-            nearest first.
+        :return: Numbers of training rows as given to `fit`, from 0, and their correlations, `N2 x k` each, nearest
+            first.
         :raises ValueError: If k or X cannot be used.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
 
@@ -679,7 +673,7 @@ class PartitionGPRegressor(
 
     @property
     def noise_(self) -> Any:
-        """Variance of the noise, in squared units of the targets; its level where `"auto"` chose one that varies."""
+        """Variance of the noise, in squared units of the targets; its level where `"auto"` chose a varying noise."""
         check_is_fitted(self, "model_")
         return (self.model_.noise.numpy() if self._has_several else self.likelihood_.noise.item()) * self._y_scale**2
 
@@ -733,7 +727,6 @@ class PartitionGPRegressor(
 
     @property
     def _building(self) -> dict[str, Any]:
-        """What kernels are built with."""
         return {"num_partitions": self.num_partitions, "random_state": self.random_state, "n_jobs": self.n_jobs}
 
     @property
@@ -741,7 +734,7 @@ class PartitionGPRegressor(
         return name_of(self.kernel) == "auto" or is_ensemble(self.kernel)
 
     def _standardization(self, rows: np.ndarray) -> Standardization:
-        """That of the columns; codes stay as they are, and all columns for kernels that know them."""
+        """Return the standardization of columns other than codes; of none for kernels that see columns as they are."""
         columns = Standardization.of_array(rows)
         if sees_raw_columns(self.kernel):
             check_columns(self.kernel, self)
@@ -774,5 +767,5 @@ class PartitionGPRegressor(
 
     @property
     def _finiteness(self) -> bool | str:
-        """What scikit-learn is to check: trees know missing values."""
+        """The `ensure_all_finite` of scikit-learn: trees take missing values."""
         return "allow-nan" if self.__sklearn_tags__().input_tags.allow_nan else True

@@ -1,4 +1,4 @@
-"""What estimators make of `sample_weight`: rows that count, their weights, and the likelihood that has them."""
+"""The parameter `sample_weight` of estimators: rows that count, their weights, and a likelihood with weights."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class CountedRows(NamedTuple):
 
 def counted_rows(X: Any, y: Any, weights: np.ndarray | None) -> CountedRows:
     """
-    The rows that count; nothing is learned of the others, not even which levels a column has.
+    Return the rows of a weight above 0; nothing is learned from the others, not even levels of columns.
 
     :param X: Rows, an array or a table.
     :param y: Their targets.
-    :param weights: Their weights, as :func:`~gpytorch_partition.inputs.row_weights.checked_weights` returns them.
+    :param weights: Their weights, from :func:`~gpytorch_partition.inputs.row_weights.checked_weights`.
     """
     if weights is None:
         return CountedRows(X, y, None, None)
@@ -44,19 +44,18 @@ def counted_rows(X: Any, y: Any, weights: np.ndarray | None) -> CountedRows:
 
 
 def _some(X: Any, numbers: np.ndarray) -> Any:
-    """Some rows of an array, a data frame, lists or a mapping."""
     if isinstance(X, Mapping):
         return {name: _safe_indexing(values, numbers) for name, values in X.items()}
     return _safe_indexing(X, numbers)
 
 
 def target_unit(y: np.ndarray, weights: RowWeights | None) -> Standardization:
-    """Mean and deviation of targets, in which those of less weight than usual count less."""
+    """Return the standardization of targets, with weights capped at 1 in the usual unit."""
     if weights is None:
         return Standardization.of_array(y, are_targets=True)
     return Standardization.of_weighted(torch.from_numpy(y), weights.capped)
 
 
 def new_likelihood(weights: RowWeights | None) -> Likelihood:
-    """Gaussian noise of one level, divided by the weights of the training rows where these have some."""
+    """Return Gaussian noise of one level, divided by the weights of the training rows, if any."""
     return GaussianLikelihood() if weights is None else WeightedGaussianLikelihood(weights.values, unit=weights.unit)

@@ -1,4 +1,4 @@
-"""A fitted regressor as tensors and plain values, in a file or not, and back."""
+"""Conversions of a fitted regressor to tensors and plain values, or a file, and back."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _RESULTS = (*_FOUND, "_constant_columns", "_constants", "_counted_rows")
 
 
 class SavedRegressor:
-    """Mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor`: its state, and files of it."""
+    """A mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor` with its state, and files of it."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """
         Write the fitted regressor, training rows included, to a file; :meth:`load` has an example.
 
-        :param path: The file, which is replaced if it exists, when the new one is whole.
-        :raises TypeError: If the kernel came from a function, which no plain value can stand for.
-        :raises OSError: If it cannot be written; then what was there stays.
+        :param path: The file. An existing one is replaced once the new one is complete.
+        :raises TypeError: If the kernel came from a function, which has no plain value.
+        :raises OSError: If it cannot be written; an existing file then stays.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
         """
         files.save(path, _KIND, self.to_state())
@@ -46,7 +46,7 @@ class SavedRegressor:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """
-        Return the regressor that :meth:`save` has written, to the last bit; no code of the file is run.
+        Return the regressor that :meth:`save` has written, to the last bit, without running code of the file.
 
         :param path: The file.
         :raises gpytorch_partition.files.DamagedFileError: If it is no such file, of another format, or damaged.
@@ -67,7 +67,7 @@ class SavedRegressor:
 
     def to_state(self: Any) -> dict[str, Any]:
         """
-        Return the fitted regressor as plain values and its own tensors, for containers of yours.
+        Return the fitted regressor as plain values and its own tensors, for storage of your own.
 
         Errors are those of :meth:`save`; :meth:`load` has an example.
         """
@@ -98,9 +98,9 @@ class SavedRegressor:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """
-        Return the regressor that :meth:`to_state` described; a refit would draw others, by the usual options.
+        Return the regressor of a state; a refit uses the default options and draws new partitions.
 
-        :param state: What :meth:`to_state` returned, or a load of it; :meth:`load` has an example.
+        :param state: The result of :meth:`to_state`, or a load of it; :meth:`load` has an example.
         :raises KeyError: If a part is missing.
         """
         regressor: Any = cls()
@@ -119,7 +119,6 @@ class SavedRegressor:
 
 
 def _model_of(state: Mapping[str, Any]) -> Any:
-    """The model of a state, with its tensors."""
     x, y, tensors = state["train_x"], state["train_y"], state["model"]
     kernel = KERNELS.get(state["parameters"]["kernel"], RandomForestKernel)()
     if state["counted"] is not None:
@@ -138,14 +137,14 @@ def _model_of(state: Mapping[str, Any]) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """An attribute without NumPy: an array as a tensor, a number, flag or text as that of Python."""
+    """Return an attribute without NumPy: an array as a tensor, a scalar as that of Python."""
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _restored(value: Any) -> Any:
-    """The attribute: tensors are arrays, and lists, as which files hold tuples, are tuples."""
+    """Return an attribute of a state: tensors as arrays, lists (tuples in files) as tuples."""
     if isinstance(value, torch.Tensor):
         return value.numpy()
     return tuple(value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Scores that scikit-learn and SciPy do not have: of predictive distributions, and the hits of a ranking."""
+"""Scores that scikit-learn and SciPy lack: of predictive distributions, and the hits of a ranking."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _END = norm.ppf(0.95)  # of 90 % intervals, in standard deviations
 
 class Judgement(NamedTuple):
     """
-    Predictive distributions of `N` targets, beside the targets.
+    Predictive distributions of `N` targets, with scores of the targets.
 
     :param mean: Means.
     :param std: Standard deviations.
     :param lower: The lower ends of central 90 % intervals.
     :param upper: The upper ends.
     :param log_density: Log densities of the targets in their own unit, in nats. `summary()` and `compare` print NLPDs
-        of targets in standard deviations: `-(log_density.mean() + log(std))` with that of the training targets.
-    :param level: The probabilities of the least central intervals that hold the targets: a target is inside the
+        of targets in standard deviations: `-(log_density.mean() + log(std))`, std being that of the training targets.
+    :param level: The probabilities of the smallest central intervals that hold the targets: a target is inside the
         central interval of probability p if its level is p or less.
-    :param crps: Continuous ranked probability scores of the targets, in their unit: the absolute error of a
-        prediction without deviation, 0 at best. The log density has no best where targets have few values.
+    :param crps: Continuous ranked probability scores of the targets, in their unit; 0 is best. For predictions without
+        deviation they are absolute errors. (Log densities of targets with few values have no best.)
     :param interval_score: Interval scores of the 90 % intervals, as :func:`interval_score`.
     """
 
@@ -39,7 +39,7 @@ class Judgement(NamedTuple):
     @classmethod
     def gaussian(cls, y: np.ndarray, mean: np.ndarray, std: np.ndarray) -> Judgement:
         """
-        That of Gaussians.
+        Return the distributions and scores of Gaussians.
 
         :param y: `N` targets.
         :param mean: `N` means.
@@ -56,7 +56,7 @@ class Judgement(NamedTuple):
 
     def coverage(self, level: float | np.ndarray = 0.9, sample_weight: np.ndarray | None = None) -> np.ndarray:
         """
-        The share of targets in central intervals of these probabilities, as :func:`coverage`.
+        Return the shares of targets in central intervals of these probabilities, as :func:`coverage`.
 
         :param level: Probabilities, one or `L`. (Default: 0.9.)
         :param sample_weight: `N` weights of the targets. (Default: None, the same.)
@@ -68,9 +68,10 @@ class Judgement(NamedTuple):
 
 def interval_score(y: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
     """
-    The width of 90 % intervals plus 20 times what targets are outside by, in units of the targets; less is better.
+    Return interval scores in units of the targets: the width of 90 % intervals plus 20 times the miss; less is better.
 
-    Gneiting & Raftery (2007), Strictly proper scoring rules, eq. 43: the best ends are the quantiles .05 and .95.
+    A miss is a target's distance from its interval. The best ends are the quantiles .05 and .95 (Gneiting & Raftery
+    2007, Strictly proper scoring rules, eq. 43).
 
     :param y: `N` targets.
     :param lower: `N` lower ends.
@@ -86,7 +87,7 @@ def interval_score(y: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.nd
 
 def mean_and_error(values: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[float, float]:
     r"""
-    The mean of a score over rows, and its standard error, as of independent rows.
+    Return the mean of a score over rows, and its standard error for independent rows.
 
     With weights the error is :math:`\sqrt{\sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i`.
 
@@ -110,7 +111,7 @@ def coverage(
     sample_weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """
-    The share of targets (`N`) in the central intervals of their Gaussians, for one nominal share or several.
+    Return the share of targets in the central intervals of their Gaussians, for one nominal share or several.
 
     :param y: `N` targets.
     :param mean: `N` means.
@@ -140,9 +141,9 @@ def _checked_level(level: float | np.ndarray) -> np.ndarray:
 
 def of_percentages(values: np.ndarray) -> str:
     """
-    What to write for percentages, if these are some.
+    Return an error's advice to give probabilities, if values are percentages; else an empty text.
 
-    :param values: What was given as probabilities.
+    :param values: Numbers given as probabilities.
     """
     if not values.size or not ((values > 0) & (values < 100)).all() or not (values > 1).any():
         return ""
@@ -151,15 +152,14 @@ def of_percentages(values: np.ndarray) -> str:
 
 def hit_curve(y: np.ndarray, scores: np.ndarray) -> np.ndarray:
     r"""
-    How many rows of a rare class are among the first t of a ranking, for every t (Zhu, Su & Chipman 2006).
+    Return the number of rows of a rare class among the first t of a ranking, for every t (Zhu, Su & Chipman 2006).
 
-    It says what a budget buys: after looking at the t rows with the largest scores, so many of them were hits. Rows
-    with the same score count as in a random order, on average. :math:`O(N \log N)` time.
+    Rows with the same score count as in a random order, on average. :math:`O(N \log N)` time.
 
     :param y: `N` booleans, or numbers of which those above zero are hits.
     :param scores: `N` scores; infinite ones are first or last.
     :return: `N` mean numbers of hits, never decreasing; the last one is the number of all.
-    :raises ValueError: If the shapes differ, y is no numbers, or one of y or scores is NaN.
+    :raises ValueError: If the shapes differ, y is not numeric, or one of y or scores is NaN.
 
     Example:
         >>> hit_curve(np.array([0, 1, 1, 0, 1]), np.array([0.1, 0.9, 0.5, 0.5, 0.2]))

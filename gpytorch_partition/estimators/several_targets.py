@@ -1,4 +1,4 @@
-"""What a regressor does where it has several targets."""
+"""The part of the regressor for several targets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CLOSE_TO_BOUND = 1.01
 
 
 class SeveralTargets:
-    """Mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor` for `N x T` targets."""
+    """A mixin of :class:`~gpytorch_partition.estimators.PartitionGPRegressor` for `N x T` targets."""
 
     model_: Any
     kernel: Any
@@ -76,15 +76,15 @@ class SeveralTargets:
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         r"""
-        :math:`R^2` of the means; of several targets the mean of theirs, as scikit-learn's.
+        Return :math:`R^2` of the means; for several targets their average, as in scikit-learn.
 
-        Missing entries of several targets do not count: each target is scored on the rows where it is known.
+        Each of several targets is scored on the rows where it is known.
 
         :param X: `N x D` rows.
-        :param y: `N` targets, or `N x T`, of which entries may be missing (NaN, None).
+        :param y: `N` targets, or `N x T` with or without missing entries (NaN, None).
         :param sample_weight: `N` weights of the rows. (Default: None, 1.)
-        :raises ValueError: If y cannot be used, one target is missing in a row, or one of several is known in fewer
-            than two.
+        :raises ValueError: If y cannot be used, a single target is missing in a row, or one of several is known in
+            fewer than two rows.
         :raises sklearn.exceptions.NotFittedError: Before `fit`.
         """
         check_is_fitted(self, "model_")
@@ -99,7 +99,6 @@ class SeveralTargets:
             raise AttributeError("the regressor was fitted to one target, which has noise_ and outputscale_")
 
     def _check_one_target_only(self: Any, weights: Any) -> None:
-        """Refuse what is not there for several targets."""
         if weights is not None:
             raise ValueError(
                 "expected sample_weight=None with several targets, whose rows all count the same: fit a regressor to "
@@ -122,14 +121,14 @@ class SeveralTargets:
     def _read_targets(
         self: Any, X: Any, y: Any
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64] | None]:
-        """Rows of which a target is known, their targets, and their numbers if these are not all rows."""
+        """Return rows with a known target, their targets, and their numbers (None for all rows)."""
         values, names = read_targets(X, y)
         rows = self._read(X, np.zeros(len(values)), reset=True, y_numeric=True, ensure_all_finite=self._finiteness)[0]
         self._target_names, known = None if names is None else names.tolist(), known_rows(values)
         return rows[known], values[known], None if known.all() else np.flatnonzero(known)
 
     def _fit_targets(self: Any, x: Tensor, targets: Tensor, points: Tensor, blocks: Blocks | None) -> None:
-        """A model of standardized rows (`N x D`) and targets (`N x T`), with a kernel built on points."""
+        """Fit a model to standardized rows (`N x D`) and targets (`N x T`), with a kernel built on points."""
         if isinstance(self.kernel, str) and self.kernel == "auto" and len(x) >= FEWEST_ROWS:
             model = self._choose_targets_model(x, targets, blocks)
         else:
@@ -149,7 +148,6 @@ class SeveralTargets:
         return default_targets_model(x[rows], targets[rows], **growing)
 
     def _noises_at_bound(self: Any) -> dict[str, float]:
-        """Noise that is as small as it may be, by the target's name, with a warning."""
         found = {
             f"noise of {name}": float(noise)
             for name, noise in zip(self.target_names_, self.model_.noise)
@@ -164,8 +162,6 @@ class SeveralTargets:
         return found
 
     def _fit_by_likelihood(self: Any, x: Tensor, targets: Tensor, points: Tensor) -> CoregionalizedGP:
-        """With a kernel by name or of a function."""
-
         def built(grown_on: Tensor) -> tuple[Kernel, Tensor]:
             kernel, rows = self._kernel_and_rows(x, grown_on, points, None)
             check_dense_size(kernel, rows)
@@ -180,7 +176,7 @@ class SeveralTargets:
     def _moments_of_targets(
         self: Any, rows: np.ndarray, with_std: bool, include_noise: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations (or nothing) in units of the targets (`n x T` each)."""
+        """Return means and standard deviations (or nothing) in units of the targets (`n x T` each)."""
         x = self._points(rows)
         mean = self._unit.undo(self.model_.means(x)).numpy()
         if not with_std:
@@ -191,7 +187,7 @@ class SeveralTargets:
     def _with_unknown_cells(
         self: Any, rows: np.ndarray, mean: np.ndarray, std: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and standard deviations (`n x T`, or none), averaged over what rows with holes may be."""
+        """Return means and standard deviations (`n x T`, or none), averaged over completions of rows."""
         with_std = len(std) > 0
         unknown = self._unknown_cells_of_targets(rows, with_std)
         mean = np.stack([each.mean(own) for each, own in zip(unknown, mean.T)], 1) if unknown else mean
@@ -201,7 +197,7 @@ class SeveralTargets:
 
     @torch.no_grad()
     def _unknown_cells_of_targets(self: Any, rows: np.ndarray, with_std: bool) -> list[UnknownCells]:
-        """For each target what rows with holes may be; empty if there are none. All have the same completions."""
+        """Return each target's values at completions of rows, the same ones for all; empty without missing cells."""
         if not np.isnan(rows).any():
             return []
         train_x = decode_missing(self.model_.train_inputs[0])
@@ -215,12 +211,11 @@ class SeveralTargets:
         return [each for each in found if each is not None]
 
     def _means_of_target(self: Any, number: int, x: Tensor) -> np.ndarray:
-        """Means of a target in its units, of standardized rows."""
         with settings.iterative(), settings.no_debug():
             return self._unit.undo(self.model_.means(self._filled(x))).numpy()[:, number]
 
     def _joint_moments_of_targets(self: Any, rows: np.ndarray, include_noise: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Means (`n x T`) and covariances of the points (`n x n x T`) in units of the targets."""
+        """Return means (`n x T`) and covariances of the rows (`n x n x T`) in units of the targets."""
         x = self._points(rows)
         covariance = self.model_.covariances(x)
         if include_noise:
@@ -232,7 +227,7 @@ class SeveralTargets:
         return mean, found
 
     def _samples_of_targets(self: Any, rows: np.ndarray, num_samples: int, include_noise: bool) -> np.ndarray:
-        """Joint samples (`n x T x num_samples`) in units of the targets."""
+        """Return joint samples (`n x T x num_samples`) in units of the targets."""
         found = self.model_.samples(self._points(rows), num_samples, include_noise=include_noise)
         samples = self._unit.undo(found).permute(1, 2, 0).numpy()
         for number, each in enumerate(self._unknown_cells_of_targets(rows, True)):

@@ -1,4 +1,4 @@
-"""`PartitionSpectralClustering`: normalized cuts with a partition kernel as affinity, with the scikit-learn API."""
+"""Normalized cuts with a partition kernel as affinity, with the scikit-learn API: `PartitionSpectralClustering`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from gpytorch_partition.progress import doing
 
 class PartitionSpectralClustering(ClusterMixin, KernelMachine):
     r"""
-    Spectral clustering with a partition kernel as the affinity, at a cost linear in the number of rows.
+    A spectral clustering with a partition kernel as the affinity, at a cost linear in the number of rows.
 
-    Use it when clusters are of any shape, and rows too many for a dense affinity.
+    Use it for clusters of any shape, where rows are too many for a dense affinity.
 
     K-means finds clusters among the leading eigenvectors of the normalized affinity (normalized cuts; Shi & Malik 2000,
     von Luxburg 2007), as :class:`sklearn.cluster.SpectralClustering` does on the precomputed kernel, which is never
-    formed here. With a kernel of random partitions it is a consensus of these: rows are put together that most
-    partitions put together. Fine partitions find clusters of any shape: two moons come apart with
+    formed here. It is a consensus of random partitions: a cluster holds rows that share clusters in most of them. Fine
+    partitions find clusters of any shape: two moons are separated with
     `kernel=lambda x, y: MondrianKernel(x, lifetime=10.0)`, not with the default, whose partitions are coarse.
 
-    Costs what :func:`~gpytorch_partition.models.spectral_embedding` says, some tens to hundreds of products with k + 6
-    columns, :math:`O(N m k)` each, and K-means in k dimensions.
+    Costs some tens to hundreds of products with k + 6 columns, :math:`O(N m k)` each
+    (:func:`~gpytorch_partition.models.spectral_embedding`), and K-means in k dimensions.
 
     :param n_clusters: Number k of clusters. (Default: 8.)
     :param kernel: `"fast_cluster"`, `"mondrian"`, `"forest"` (which needs targets: `fit(X, y)`), a function from the
@@ -37,7 +37,7 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         sees X as it is (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"fast_cluster"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param n_components: Number of eigenvectors. (Default: None, as many as clusters.)
-    :param n_init: Runs of K-means, of which the best counts. (Default: 10.)
+    :param n_init: Runs of K-means; the best is kept. (Default: 10.)
     :param tol: Largest residual of an eigenvector, relative to the largest eigenvalue. (Default: 1e-6.)
     :param random_state: Seed of the partitions, the first vectors and K-means.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
@@ -46,8 +46,8 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
 
     - `labels_`: the cluster (`N`) of each row.
     - `embedding_`: the coordinates (`N x n_components`) that K-means sees.
-    - `eigenvalues_`: their eigenvalues; 1 for each part of the rows that is like no other row. A gap after the first k
-      speaks for k clusters.
+    - `eigenvalues_`: their eigenvalues; 1 for each part of the rows without affinity to others. A gap after the first k
+      indicates k clusters.
     - `kernel_`: the kernel. `n_features_in_`, `feature_names_in_`: as in scikit-learn.
 
     Example:
@@ -110,5 +110,5 @@ class PartitionSpectralClustering(ClusterMixin, KernelMachine):
         return self
 
     def fit_predict(self, X: Any, y: Any = None) -> np.ndarray:
-        """The clusters (`N`) of the rows that the machine is fitted on (:meth:`fit`), y included."""
+        """Fit, and return the clusters (`N`) of the rows."""
         return self.fit(X, y).labels_

@@ -1,4 +1,4 @@
-"""What a subset of the columns is worth: criteria of linear regression from moments, and any estimator's scores."""
+"""Criteria for subsets of columns: of linear regression from moments, and scores of any estimator."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gpytorch_partition.linalg.cholesky import stable_cholesky
 _BLOCK_NUMEL = 2**22
 # Added to the diagonal of the correlations: columns may be copies of each other.
 _JITTER = 1e-9
-# Relative residual sums of squares below it are rounding.
+# Relative residual sums of squares below are rounding.
 _LEAST_RESIDUAL = 1e-8
 
-# Of the mean squared residual, the number of rows n and of coefficients k (the intercept is one).
+# Functions of the mean squared residual, the number of rows n and of coefficients k (the intercept is one).
 _FORMULAS: dict[str, Callable[..., np.ndarray]] = {
     "aic": lambda residual, n, k: n * np.log(residual) + 2 * k,
     "bic": lambda residual, n, k: n * np.log(residual) + np.log(n) * k,
@@ -38,10 +38,9 @@ class LinearCriterion:
     (n - k)^2`, and `"loo"` the mean squared leave-one-out error. y is standardized, which adds a constant to the first
     two and divides the others by the variance.
 
-    RSS comes from the correlations of the columns (`D x D`), which take :math:`O(N D^2)` once; subsets then cost
-    :math:`O(k^3)` each, with the largest k of those asked for together, and never look at the rows, but for `"loo"`,
-    :math:`O(N k^2)`. Subsets with :math:`k \ge n` are
-    worth infinity.
+    RSS comes from the correlations of the columns (`D x D`), which take :math:`O(N D^2)` once. A subset then costs
+    :math:`O(k^3)`, with the largest k of those in one call, for any number of rows; with `"loo"` it costs
+    :math:`O(N k^2)`. Subsets with :math:`k \ge n` have the value infinity.
 
     :param X: `N x D` rows, finite.
     :param y: `N` targets.
@@ -64,7 +63,7 @@ class LinearCriterion:
         self.rows = (x, targets) if name == "loo" else None
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
-        """Values of subsets (`m x D` booleans)."""
+        """Return the values (`m`) of subsets (`m x D` booleans)."""
         n, k = self.num_rows, 1 + masks.sum(1)
         values = np.full(len(masks), np.inf)
         few = k < n
@@ -76,13 +75,13 @@ class LinearCriterion:
         return values
 
     def _residuals(self, masks: np.ndarray) -> np.ndarray:
-        """RSS / n."""
+        """Return RSS / n of each subset."""
         size = max(1, _BLOCK_NUMEL // max(1, int(masks.sum(1).max(initial=0))) ** 2)
         parts = [self._residual_block(masks[i : i + size]) for i in range(0, len(masks), size)]
         return np.concatenate([*parts, np.empty(0)])
 
     def _residual_block(self, masks: np.ndarray) -> np.ndarray:
-        """Each subset is filled up to as many columns as the largest has, by others whose coefficients are zero."""
+        """Return RSS / n; subsets are padded to the size of the largest by columns with coefficient 0."""
         columns = np.argsort(~masks, axis=1, kind="stable")[:, : masks.sum(1).max()]
         inside = np.take_along_axis(masks, columns, 1).astype(float)
         matrices = self.correlations[columns[:, :, None], columns[:, None, :]]
@@ -94,7 +93,7 @@ class LinearCriterion:
         return self.variance - (covariances * coefficients).sum(1)
 
     def _leave_one_out(self, x: np.ndarray, y: np.ndarray, mask: np.ndarray) -> float:
-        """Residuals over one less the leverages, which are columns' norms under the factor of the correlations."""
+        """Return the mean square of the residuals over (1 - leverages)."""
         correlations = self.correlations[np.ix_(mask, mask)] + _JITTER * np.eye(mask.sum())
         factor = stable_cholesky(torch.from_numpy(correlations)).numpy()
         scaled = solve_triangular(factor, x[:, mask].T, lower=True)
@@ -105,16 +104,16 @@ class LinearCriterion:
 
 class EstimatorCriterion:
     """
-    Minus the mean cross-validated score of an estimator on subsets of the columns; less is better.
+    A criterion by an estimator: minus its mean cross-validated score on subsets of the columns; less is better.
 
-    A subset that comes again is not scored again; the empty one is worth infinity. The cost is that of the fits.
+    Repeated subsets are scored once; the empty one has the value infinity. The cost is that of the fits.
 
     :param X: `N x D` rows.
     :param y: `N` targets.
     :param estimator: An estimator of scikit-learn; clones are fitted.
     :param scoring: A scorer's name or function, of which more is better. (None: the estimator's `score`.)
-    :param cv: Folds, as :func:`sklearn.model_selection.cross_val_score` takes them. They are split once, so that all
-        subsets are compared on the same ones.
+    :param cv: Folds, as for :func:`sklearn.model_selection.cross_val_score`. They are split once, so that all subsets
+        are compared on the same ones.
 
     Example:
         >>> from sklearn.linear_model import LinearRegression
@@ -132,7 +131,7 @@ class EstimatorCriterion:
         self._known: dict[bytes, float] = {}
 
     def __call__(self, masks: np.ndarray) -> np.ndarray:
-        """Values of subsets (`m x D` booleans)."""
+        """Return the values (`m`) of subsets (`m x D` booleans)."""
         return np.array([self._value(mask) for mask in masks])
 
     def _value(self, mask: np.ndarray) -> float:
@@ -148,7 +147,7 @@ class EstimatorCriterion:
 
 def standardized(values: np.ndarray) -> np.ndarray:
     """
-    Mean 0 and standard deviation 1; what is constant but for rounding becomes zero.
+    Return columns with mean 0 and standard deviation 1; those that are constant up to rounding become 0.
 
     :param values: `N`, or `N x D` columns.
 

@@ -1,4 +1,4 @@
-"""`PartitionSVC` and `PartitionSVR`: support vector machines with a partition kernel, with the scikit-learn API."""
+"""Support vector machines with a partition kernel and the scikit-learn API: `PartitionSVC` and `PartitionSVR`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from gpytorch_partition.progress import doing
 
 _ENTRIES = 2**26  # entries of features made at once in predictions: a GiB
 _MOST_DENSE_ROWS = 5_000  # up to here libsvm on the dense kernel matrix is faster, above all for large C
-_FOLDS = 5  # of the rows whose held-out decision values sigmoids are fitted to
+_FOLDS = 5  # for held-out decision values, to which sigmoids are fitted
 _ROUNDS = 20  # of the search for the intercept, at most; mostly 3 to 5 are needed
-_JUMP = 10.0  # how far the secant may go, in steps of the method without it
+_JUMP = 10.0  # longest step of the secant, in steps of the method without it
 
 # liblinear has one random generator in the process, without the interpreter's lock: descents at once would draw from
 # each other's seeds. A child process that is forked meanwhile has a lock of its own.
@@ -48,8 +48,6 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Line(NamedTuple):
-    """A linear function of features."""
-
     coefficients: np.ndarray
     intercept: float
     num_passes: int
@@ -59,10 +57,9 @@ class _Rows(NamedTuple):
     """Training rows as machines see them."""
 
     features: csr_matrix  # N x p
-    gram: np.ndarray | None  # N x N products of features, the kernel; of few rows
+    gram: np.ndarray | None  # N x N products of features, the kernel; None for many rows
 
     def select(self, chosen: np.ndarray) -> _Rows:
-        """Some of the rows; the same object for all of them."""
         if len(chosen) == self.features.shape[0]:
             return self
         gram = None if self.gram is None else self.gram[np.ix_(chosen, chosen)]
@@ -70,7 +67,7 @@ class _Rows(NamedTuple):
 
 
 class _PartitionSVM(KernelMachine):
-    """What the classifier and the regressor share: linear machines on sparse features."""
+    """Base of the classifier and the regressor: linear machines on sparse features."""
 
     C: float
     tol: float
@@ -83,7 +80,7 @@ class _PartitionSVM(KernelMachine):
 
     @torch.no_grad()
     def _fit_features(self, rows: np.ndarray, targets: Tensor) -> _Rows:
-        """Build the kernel, and what machines see of the training rows."""
+        """Build the kernel, and the features and Gram matrix of the training rows."""
         x = self._build(rows, targets)
         self._features = ClusterFeatures(self.kernel_, x)
         features = self._features(x)
@@ -97,7 +94,7 @@ class _PartitionSVM(KernelMachine):
         self.n_iter_ = np.array([line.num_passes for line in lines])
 
     def _values(self, X: Any) -> np.ndarray:
-        """Values of all linear functions at rows (`N2 x k`), some rows at a time."""
+        """Return the values of all linear functions at rows (`N2 x k`)."""
         x = self._new_rows(X)
         size = max(1, _ENTRIES // self._entries_per_row)
         blocks = [self._features(part) @ self.coef_.T + self.intercept_ for part in x.split(size)]
@@ -105,7 +102,7 @@ class _PartitionSVM(KernelMachine):
 
 
 def _check_folds(classes: np.ndarray, counts: np.ndarray) -> None:
-    """Refuse classes of which a fold would hold out all rows, and too few rows for five folds."""
+    """Refuse classes that would be missing in training of a fold, and too few rows for five folds."""
     if counts.min() < 2 or counts.max() < _FOLDS:
         raise ValueError(
             f"expected two rows of each class or more, and {_FOLDS} of one, whose held-out decision values make "
@@ -114,7 +111,7 @@ def _check_folds(classes: np.ndarray, counts: np.ndarray) -> None:
 
 
 def _gives_probabilities(machine: PartitionSVC) -> bool:
-    """Whether the machine was made, and if it is fitted, fitted, with sigmoids."""
+    """Return whether `probability` is set, and was in `fit`; raise the reason if not."""
     if not machine.probability:
         raise AttributeError("probabilities need probability=True, got False: use decision_function")
     if hasattr(machine, "kernel_") and not hasattr(machine, "_sigmoids"):
@@ -124,40 +121,40 @@ def _gives_probabilities(machine: PartitionSVC) -> bool:
 
 class PartitionSVC(ClassifierMixin, _PartitionSVM):
     r"""
-    Support vector classification with a partition kernel, at a cost linear in the number of rows.
+    A support vector classifier with a partition kernel, at a cost linear in the number of rows.
 
-    Use it when classes are to be told apart by a margin; for probabilities there is PartitionGPClassifier.
+    Use it to separate classes by a margin; for probabilities there is PartitionGPClassifier.
 
     It solves the problem of :class:`sklearn.svm.SVC`, hinge loss and an intercept that is not penalized, and agrees
-    with `SVC(kernel="precomputed")` on the kernel matrix within that solver's tolerance, without the matrix: dual
-    coordinate descent (liblinear; Hsieh et al. 2008) on the kernel's sparse features
+    with `SVC(kernel="precomputed")` on the kernel matrix within that solver's tolerance. Above 5,000 rows it needs no
+    matrix: dual coordinate descent (liblinear; Hsieh et al. 2008) runs on the kernel's sparse features
     (:class:`~gpytorch_partition.models.ClusterFeatures`), whose products are exactly the kernel. liblinear penalizes
-    the intercept; a proximal point iteration around it, of some three to five solves, of which the first are rough,
-    takes that away. Up to 5,000 rows it is libsvm on the matrix itself, which is faster there. (Where no support vector
-    is on the margin, for very small C, a range of intercepts is optimal, and another one may be found.)
+    the intercept; a proximal point iteration of some three to five solves, the first of them rough, removes the
+    penalty. Up to 5,000 rows libsvm on the matrix is faster and is used. (Where no support vector is on the margin, for
+    very small C, a range of intercepts is optimal, and another one may be found.)
 
-    With k > 2 classes it is one against one, as in `SVC`: k (k - 1) / 2 machines, each on the rows of two classes.
-    `decision_function` then has a column per class, votes with their confidence between -1/3 and 1/3, and the class
-    predicted is its largest (`SVC` with `break_ties=True`).
+    For k > 2 classes there are k (k - 1) / 2 machines, one against one, as in `SVC`. `decision_function` then has a
+    column per class, votes plus a confidence between -1/3 and 1/3. The predicted class has the largest value (`SVC`
+    with `break_ties=True`).
 
     A pass over the rows costs their features' entries: m in each row for flat partitions, m times the depth of a leaf
-    for the default forest; descent takes tens to hundreds of passes, more for large C. Memory is some 45 bytes per
-    entry while it is fitted. For many rows use flat partitions, such as
+    for the default forest. Descent takes tens to hundreds of passes, more for large C. A fit holds some 45 bytes per
+    entry. For many rows use flat partitions, such as
     `kernel=lambda x, y: RandomForestKernel(x, y, 100, "sampled")` or `"fast_cluster"`.
 
-    :param C: Cost of a unit of hinge loss; k(x, x) is 1 for most kernels, and rows are not scaled by it. (Default: 1.)
-    :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`, a function from the
-        standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x k`) to a kernel, or a kernel
-        of this package that is built already, which sees X as it is
+    :param C: Cost of a unit of hinge loss. Rows are not scaled by k(x, x), which is 1 for most kernels. (Default: 1.)
+    :param kernel: `"forest"` (grown on indicators of the classes), `"fast_cluster"`, `"mondrian"`. Or a function from
+        the standardized rows and the classes' indicators `(x, y)` (`N` zeros and ones, or `N x k`) to a kernel. Or a
+        kernel of this package that is built already, which sees X as it is
         (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param class_weight: Positive factors of C by class, `"balanced"` or None, as in `SVC`. (Default: None.)
-    :param probability: Whether `predict_proba` is there: Platt's sigmoids are fitted to decision values of held-out
-        rows, by five more fits with kernels of their own (:class:`sklearn.calibration.CalibratedClassifierCV`), since
-        a forest has seen the classes of its rows. (Default: False.)
+    :param probability: Whether to fit sigmoids for `predict_proba` (Platt) to decision values of held-out rows. Five
+        more fits grow their own kernels (:class:`sklearn.calibration.CalibratedClassifierCV`), since a forest has seen
+        the classes of its rows. (Default: False.)
     :param tol: Largest violation of the optimality conditions, as in `SVC`. (Default: 1e-3.)
-    :param max_iter: Passes over the rows of one solve, at most; a `ConvergenceWarning` tells where they were not
-        enough. Up to 5,000 rows as many steps of libsvm for each row. (Default: 10,000.)
+    :param max_iter: Passes over the rows of one solve, at most; too few give a `ConvergenceWarning`. Up to 5,000 rows
+        the number of libsvm's steps for each row. (Default: 10,000.)
     :param random_state: Seed of the partitions and of the order of rows in descent.
     :param n_jobs: Trees grown, or pairs of classes of up to 5,000 rows fitted, at once, as scikit-learn counts them.
         Descents wait for each other, as liblinear has one random generator for all. (Default: None, one.)
@@ -241,13 +238,12 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
     def _separated(
         self, seen: _Rows, numbers: np.ndarray, costs: np.ndarray, pair: tuple[int, int], seed: int
     ) -> _Line:
-        """The line that separates two classes, positive for the second."""
         chosen = np.flatnonzero(np.isin(numbers, pair))
         signs = np.where(numbers[chosen] == pair[1], 1.0, -1.0)
         return _classifying_line(seen.select(chosen), signs, costs[numbers[chosen]], self.tol, self.max_iter, seed)
 
     def _fit_with_sigmoids(self, X: Any, labels: np.ndarray) -> PartitionSVC:
-        """Take over what a machine of all rows has learned, and the sigmoids of decision values of held-out rows."""
+        """Fit to all rows, and fit sigmoids to decision values of held-out rows."""
         plain = clone(self).set_params(probability=False)
         (calibrated,) = CalibratedClassifierCV(plain, cv=_FOLDS, ensemble=False).fit(X, labels).calibrated_classifiers_
         learned = vars(calibrated.estimator).items()
@@ -257,10 +253,10 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """
-        How far rows are on the side of a class.
+        Return the signed margins of rows for two classes, or their votes for each class.
 
         :param X: `N2 x D` rows, as in :meth:`fit`.
-        :return: `N2` values, positive for the second of two classes, or `N2 x k` votes with their confidence.
+        :return: `N2` values, positive for the second of two classes, or `N2 x k` votes plus confidences.
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
         values = self._values(X)
@@ -269,14 +265,16 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
         return _ovr_decision_function(values > 0, values, len(self.classes_))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The classes (`N2`) of rows (`N2 x D`): the largest of :meth:`decision_function`."""
+        """Return the classes (`N2`) of rows (`N2 x D`) with the largest :meth:`decision_function`."""
         values = self.decision_function(X)
         return self.classes_[(values > 0).astype(int) if values.ndim == 1 else values.argmax(1)]
 
     @available_if(_gives_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
         """
-        Probabilities of the classes (`N2 x k`), if `probability`; they may rank rows otherwise than `predict` does.
+        Return the probabilities of the classes (`N2 x k`), if `probability`.
+
+        The most probable class may differ from that of `predict`.
 
         :param X: `N2 x D` rows, as in :meth:`fit`.
         """
@@ -291,24 +289,24 @@ class PartitionSVC(ClassifierMixin, _PartitionSVM):
 
 class PartitionSVR(RegressorMixin, _PartitionSVM):
     r"""
-    Support vector regression with a partition kernel, at a cost linear in the number of rows.
+    A support vector regressor with a partition kernel, at a cost linear in the number of rows.
 
-    Use it when a mean that ignores small errors is wanted; for intervals there is PartitionGPRegressor.
+    Use it for a mean that ignores small errors; for intervals there is PartitionGPRegressor.
 
-    The epsilon-insensitive loss and the unpenalized intercept of :class:`sklearn.svm.SVR`, solved as in
-    :class:`PartitionSVC`, which says what it costs: it agrees with `SVR(kernel="precomputed")` on the kernel matrix
-    within that solver's tolerance. Targets keep their units: C and epsilon are to be chosen for them, as for `SVR`.
+    It solves the problem of :class:`sklearn.svm.SVR`, epsilon-insensitive loss and an intercept that is not penalized,
+    and agrees with `SVR(kernel="precomputed")` on the kernel matrix within that solver's tolerance. Method and costs
+    are those of :class:`PartitionSVC`. Targets keep their units: choose C and epsilon for them, as for `SVR`.
 
     :param C: Cost of a unit of loss. (Default: 1.)
     :param epsilon: Errors up to it cost nothing, in units of the targets. (Default: 0.1.)
-    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`, a function from the standardized rows and the targets
-        `(x, y)` to a kernel, or a kernel of this package that is built already, which sees X as it is
+    :param kernel: `"forest"`, `"fast_cluster"`, `"mondrian"`. Or a function from the standardized rows and the targets
+        `(x, y)` to a kernel. Or a kernel of this package that is built already, which sees X as it is
         (:func:`~gpytorch_partition.estimators.kernels.resolved_kernel`). (Default: `"forest"`.)
     :param num_partitions: Number m of partitions of a named kernel. (Default: 200.)
     :param tol: Largest violation of the optimality conditions, relative to the targets' standard deviation where there
         are more than 5,000 rows. (Default: 1e-3.)
-    :param max_iter: Passes over the rows of one solve, at most; up to 5,000 rows as many steps of libsvm for each row.
-        (Default: 10,000.)
+    :param max_iter: Passes over the rows of one solve, at most; up to 5,000 rows the number of libsvm's steps for each
+        row. (Default: 10,000.)
     :param random_state: Seed of the partitions and of the order of rows in descent.
     :param n_jobs: Trees grown at once, as scikit-learn counts them. (Default: None, one.)
 
@@ -373,7 +371,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
 
     def predict(self, X: Any) -> np.ndarray:
         """
-        Values of the function (`N2`) at rows (`N2 x D`).
+        Return the values of the function (`N2`) at rows (`N2 x D`), in units of the targets.
 
         :raises sklearn.exceptions.NotFittedError: Before :meth:`fit`.
         """
@@ -381,7 +379,7 @@ class PartitionSVR(RegressorMixin, _PartitionSVM):
 
 
 def _classifying_line(seen: _Rows, signs: np.ndarray, costs: np.ndarray, tol: float, max_iter: int, seed: int) -> _Line:
-    """The minimum of half the squared length of the coefficients plus the rows' costs (`N`) of hinge loss."""
+    """Minimize half the squared length of the coefficients plus the rows' costs (`N`) times their hinge losses."""
     features = seen.features
     if seen.gram is not None:
         machine = _dual(SVC, len(signs), max_iter, seed, C=1.0, tol=tol)
@@ -406,7 +404,7 @@ def _classifying_line(seen: _Rows, signs: np.ndarray, costs: np.ndarray, tol: fl
 def _regression_line(
     seen: _Rows, targets: np.ndarray, C: float, epsilon: float, tol: float, max_iter: int, seed: int
 ) -> _Line:
-    """The minimum of half the squared length of the coefficients plus C times the epsilon-insensitive losses."""
+    """Minimize half the squared length of the coefficients plus C times the epsilon-insensitive losses."""
     features = seen.features
     if seen.gram is not None:
         machine = _dual(SVR, len(targets), max_iter, seed, C=C, epsilon=epsilon, tol=tol)
@@ -420,20 +418,18 @@ def _regression_line(
             machine.fit(rows, targets - center)
         return _Line(machine.coef_[:-1], center + bias * machine.coef_[-1], int(machine.n_iter_))
 
-    # Its tolerance is of the sum of all violations, relative to that at the start.
+    # Its tolerance is that of the sum of all violations, relative to the sum at the start.
     return _with_free_intercept(around, float(np.median(targets)), 0.1 * tol, tol * unit)
 
 
 def _with_free_intercept(around: Callable[[float, float], _Line], start: float, tol: float, shift_tol: float) -> _Line:
     r"""
-    The solution without a penalty of the intercept, from some with one (the proximal point method, Rockafellar 1976).
+    Remove the penalty of the intercept by the proximal point method (Rockafellar 1976).
 
-    The penalty :math:`(b - c)^2 / 2 B^2` of the intercept's distance from a center c vanishes where both are the same.
-    At its minimum the derivative of the rest is :math:`(c - b) / B^2`: the center moves to where the secant through two
-    of them is zero.
+    The penalty is :math:`(b - c)^2 / 2 B^2` for a center c. At the minimum the derivative of the rest is
+    :math:`(c - b) / B^2`: the center moves to where the secant through two of these is zero.
 
     :param around: From a center and a tolerance to the solution with the penalty.
-    :param start: The first center.
     :param tol: The last tolerance of `around`; the first ones are rough.
     :param shift_tol: The distance of b and c at which the search ends.
     """
@@ -455,23 +451,21 @@ def _with_free_intercept(around: Callable[[float, float], _Line], start: float, 
 
 
 def _dual(kind: type, num_rows: int, max_iter: int, seed: int, **parameters: Any) -> Any:
-    """A machine of libsvm, whose iterations are over two rows; a cost of 1e300 would keep it busy without end."""
+    """Return a machine of libsvm; its iterations are limited, as a cost of 1e300 would need endless ones."""
     machine = kind(kernel="precomputed", max_iter=min(max_iter * num_rows, 2**31 - 1), **parameters)
     machine.random_state = seed  # no parameter of SVR, but where it is None NumPy's global random state is drawn from
     return machine
 
 
 def _line_of_dual(features: csr_matrix, machine: SVC | SVR) -> _Line:
-    """What a machine on the matrix of products says of the features."""
     coefficients = (machine.dual_coef_ @ features[machine.support_]).ravel()
     return _Line(coefficients, float(machine.intercept_[0]), int(np.max(machine.n_iter_)))
 
 
 def _typical_length(features: csr_matrix) -> float:
-    """The root mean square of the rows' lengths: a bias of this size is as easy to learn as the features."""
+    """Return the root mean square of the rows' lengths: a bias of this size is as easy to learn as the features."""
     return float(np.sqrt(np.mean(np.square(features.data)) * features.nnz / features.shape[0])) or 1.0
 
 
 def _with_column(features: csr_matrix, value: float) -> csr_matrix:
-    """The features with a constant column at their end."""
     return hstack([features, csr_matrix(np.full((features.shape[0], 1), value))], format="csr")

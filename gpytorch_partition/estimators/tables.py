@@ -1,4 +1,4 @@
-"""How estimators read what they are given: arrays of numbers as scikit-learn does, tables by a `TableEncoder`."""
+"""Readers of estimators' data: arrays of numbers as in scikit-learn, tables by a `TableEncoder`."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _REMEDIES = Remedies(
 
 class ReadsTables:
     """
-    Mixin for estimators that take tables: data frames, mappings from names to columns, arrays of objects or text.
+    A mixin for estimators that take tables: data frames, mappings from names to columns, arrays of objects or text.
 
-    Arrays of numbers are checked by scikit-learn's `validate_data`, as without this class. A table is made a matrix of
-    numbers by the :class:`~gpytorch_partition.tables.TableEncoder` in `encoder_` (None for arrays), whose messages go
-    to the log.
+    Arrays of numbers are checked by scikit-learn's `validate_data`. The
+    :class:`~gpytorch_partition.tables.TableEncoder` in `encoder_` (None for arrays) turns a table into a matrix of
+    numbers; its messages go to the log.
     """
 
     encoder_: TableEncoder | None = None
     categorical_features: Sequence[str | int] | None = None
     _constant_columns: tuple[str, ...] = ()  # the same in all training rows, or empty
-    _constants: np.ndarray | None = None  # what stands in such columns of the matrix; NaN in all others
+    _constants: np.ndarray | None = None  # values of such columns in the matrix; NaN in all others
     _for_new_holes = "the prediction is that of a typical value, as sure as if it were known"
 
     def _read(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
         """
-        Rows (`N x D`, float64) and, if there are any, targets; options are those of `validate_data`.
+        Return rows (`N x D`, float64) and, if given, targets; options are those of `validate_data`.
 
-        Missing cells of tables are NaN, whatever the options say.
+        Missing cells of tables are NaN, with any options.
         """
         _refuse_sparse(X)
         _check_rows(X)
@@ -79,7 +79,6 @@ class ReadsTables:
 
     @property
     def _shown(self) -> str:
-        """The estimator in a word, with its kernel where that has a name."""
         kernel = getattr(self, "kernel", None)
         return type(self).__name__ + (f" with kernel={kernel!r}" if isinstance(kernel, str) else "")
 
@@ -97,9 +96,9 @@ class ReadsTables:
 
     def _with_constants(self, matrix: np.ndarray, reset: bool) -> np.ndarray:
         """
-        The matrix, without holes where all training rows have the same: there a new level or no cell says nothing.
+        Return the matrix with missing cells filled in columns that were constant in training: they tell nothing there.
 
-        Columns are found, and told, in training rows (`reset`).
+        Such columns are found, and reported, in training rows (`reset`).
         """
         if reset:
             self._say_what_is_constant(matrix)
@@ -114,7 +113,7 @@ class ReadsTables:
         if self.encoder_ is None:
             names = getattr(self, "feature_names_in_", [f"x{number}" for number in range(matrix.shape[1])])
             constant = np.flatnonzero(is_constant)
-        else:  # of a date all columns that it became; those of an empty one are none
+        else:  # a date is constant if all its columns are; an empty one has none
             names, sources = list(self.encoder_.kinds_), np.array(self.encoder_.sources_)
             constant = np.setdiff1d(np.arange(len(names)), sources[~is_constant])
         self._constant_columns = tuple(str(names[number]) for number in constant) if len(matrix) > 1 else ()
@@ -124,12 +123,12 @@ class ReadsTables:
 
     @property
     def _categories(self) -> dict[int, int]:
-        """The numbers of levels of columns that hold codes, by their numbers."""
+        """Number of levels of each column that holds codes, by its number."""
         categories = {} if self.encoder_ is None else self.encoder_.categories_
         return {column: len(levels) for column, levels in categories.items()}
 
     def _warn_of_new_holes(self, x: Tensor, train_x: Tensor) -> None:
-        """Say which columns of numbers miss cells that no training row missed: no model knows what that means."""
+        """Warn of missing cells in columns of numbers where no training row missed any: the model cannot use them."""
         is_new = x.isnan().any(0)
         is_new[list(self._categories)] = False
         if not bool(is_new.any()):
@@ -147,19 +146,19 @@ class ReadsTables:
 
 
 class ReadsNumbers(ReadsTables):
-    """Mixin for estimators that compare numbers: of tables they see a `NumberView`."""
+    """A mixin for estimators that compare numbers: they see the `NumberView` of a table."""
 
     _view: NumberView | None = None
 
     def _read_numbers(self, X: Any, y: Any = "no_validation", *, reset: bool, **options: Any) -> Any:
-        """As :meth:`_read`, without NaN; the view is fitted by :meth:`_fit_view`, which follows where it is reset."""
+        """Read as :meth:`_read`, without NaN; after a reset :meth:`_fit_view` must follow."""
         found = self._read(X, y, reset=reset, **options)
         if not reset and self._view is not None:
             return (self._viewed(found[0]), found[1]) if isinstance(found, tuple) else self._viewed(found)
         return found
 
     def _fit_view(self, rows: np.ndarray, targets: Tensor) -> np.ndarray:
-        """The view of training rows, with targets (`N`, or `N x k` indicators of classes)."""
+        """Fit the view with targets (`N`, or `N x k` indicators of classes); return it of the rows."""
         self._view = None
         if self.encoder_ is None:
             return rows
@@ -172,7 +171,6 @@ class ReadsNumbers(ReadsTables):
 
 
 def _check_rows(X: Any) -> None:
-    """Refuse a row or column of a data frame, which has no columns by name, and a path."""
     if isinstance(X, str | os.PathLike):
         raise ValueError(
             f"expected an array or a table of rows, got the path {os.fspath(X)!r}: PartitionGPRegressor().fit_chunks("
@@ -187,11 +185,11 @@ def _check_rows(X: Any) -> None:
 
 def check_targets(y: Any, are_numbers: bool) -> None:
     """
-    Refuse missing targets, and text, dates and durations for numbers; scikit-learn's checks do the rest.
+    Refuse missing targets, and text, dates and durations for numbers; scikit-learn makes all other checks.
 
-    :param y: What was given as one target.
+    :param y: One target as given.
     :param are_numbers: Whether numbers are expected.
-    :raises ValueError: With what to do.
+    :raises ValueError: With a remedy.
     """
     is_arrow, y = hasattr(y, "is_valid"), plain_targets(y)
     values = np.asarray(y) if hasattr(y, "dtype") or hasattr(y, "iloc") or isinstance(y, list) else np.empty(0)
@@ -216,10 +214,10 @@ def check_targets(y: Any, are_numbers: bool) -> None:
 
 def refuse_times(targets: np.ndarray) -> None:
     """
-    Refuse dates and durations, which NumPy makes numbers of, of a unit that depends on how they are stored.
+    Refuse dates and durations, which NumPy converts to numbers in their unit of storage.
 
-    :param targets: What was given, as an array.
-    :raises ValueError: With what to do.
+    :param targets: Targets as an array.
+    :raises ValueError: With a remedy.
     """
     if targets.dtype.kind in "mM":
         raise ValueError(
@@ -240,11 +238,11 @@ def _refuse_sparse(X: Any) -> None:
 
 def refuse_holes(X: Any, estimator: str) -> None:
     """
-    Refuse arrays with missing values where numbers are compared; other faults are left to scikit-learn.
+    Refuse arrays with missing values where numbers are compared; other errors are left to scikit-learn.
 
     :param X: `N x D` rows that are no table.
-    :param estimator: What the estimator is called.
-    :raises ValueError: With the first such cell, and what to do.
+    :param estimator: Name of the estimator in the error.
+    :raises ValueError: With the first such cell, and a remedy.
 
     Example:
         >>> refuse_holes([[1.0, 2.0], [np.nan, 0.0]], "PartitionSVC")  # doctest: +ELLIPSIS

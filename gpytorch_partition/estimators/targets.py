@@ -1,4 +1,4 @@
-"""Several targets: how they are read, what kernels that learn from targets are grown on, and the model of them."""
+"""Several targets: reading and scoring them, and their model by marginal likelihood."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FEWEST_ENTRIES = 2  # of a target, without which it has no variance
 
 def has_several(y: Any) -> bool:
     """
-    Whether targets have two columns or more.
+    Return whether targets have two columns or more.
 
     Example:
         >>> has_several([[1.0, 2.0], [3.0, 4.0]]), has_several([[1.0], [3.0]]), has_several([1.0, 3.0])
@@ -51,7 +51,7 @@ def has_several(y: Any) -> bool:
 
 def name_of_target(y: Any) -> list[str] | None:
     """
-    The name that one target has, as a Series has one, in a list; None if it has none.
+    Return the name of one target, such as a Series, in a list; None if it has none.
 
     Example:
         >>> import pandas as pd
@@ -64,11 +64,11 @@ def name_of_target(y: Any) -> list[str] | None:
 
 def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.object_] | None]:
     """
-    Targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame.
+    Return targets as `N x T` numbers, NaN for missing entries, and their names where y is a data frame.
 
-    :param X: Rows, as many as y has; rows of which every target is missing are left out later.
+    :param X: Rows, as many as y has.
     :param y: `N x T` array, data frame or list of rows.
-    :raises ValueError: If they are no numbers, or dates or durations, are infinite, or a target has fewer than two.
+    :raises ValueError: If entries are no numbers, dates, durations or infinite, or a target has fewer than two.
 
     Example:
         >>> read_targets(np.zeros((2, 1)), [[1.0, None], [2.0, 3.0]])[0]  # doctest: +IGNORE_EXCEPTION_DETAIL
@@ -89,11 +89,11 @@ def read_targets(X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[np.object
 
 def known_score(y: Any, mean: NDArray[np.float64], names: Sequence[str], sample_weight: Any = None) -> float:
     r"""
-    The mean over targets of :math:`R^2`, each over the rows where the target is known.
+    Return the mean over targets of :math:`R^2`, each over the rows where the target is known.
 
     With every entry known it is scikit-learn's score of a regressor with several outputs.
 
-    :param y: `N x T` targets, as a fit takes them; None and NaN are missing entries.
+    :param y: `N x T` targets, as for `fit`; None and NaN are missing entries.
     :param mean: `N x T` predictions.
     :param names: `T` names of the targets.
     :param sample_weight: `N` weights of the rows. (Default: None, 1.)
@@ -123,12 +123,10 @@ def known_score(y: Any, mean: NDArray[np.float64], names: Sequence[str], sample_
 
 
 def _columns(*matrices: NDArray[Any]) -> Iterator[tuple[NDArray[Any], ...]]:
-    """The columns of matrices of one shape, side by side."""
     return zip(*(matrix.T for matrix in matrices))
 
 
 def _values(y: Any) -> tuple[NDArray[np.float64], NDArray[np.object_] | None]:
-    """Finite numbers or NaN, and the names of a data frame's columns."""
     names = np.array([str(name) for name in y.columns], dtype=object) if hasattr(y, "columns") else None
     values = _numbers(y.to_numpy() if hasattr(y, "columns") and hasattr(y, "to_numpy") else np.asarray(y))
     if np.isinf(values).any():
@@ -144,11 +142,11 @@ def _numbers(values: np.ndarray) -> NDArray[np.float64]:
         values = np.where(np.vectorize(is_missing, otypes=[bool])(values), np.nan, values)
     if values.dtype.kind in "OUT" and (odd := odd_targets(values, "row {0} of y[:, {1}]")):
         raise ValueError(f"expected targets that are numbers: {told_of_odd(odd, values.size, _REMEDIES)}")
-    return np.ascontiguousarray(values, dtype=np.float64)  # sums of columns round as they are laid out
+    return np.ascontiguousarray(values, dtype=np.float64)  # the memory layout changes the rounding of sums
 
 
 def known_rows(y: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Rows of which a target is known; a `UserWarning` says how many others there are."""
+    """Return which rows have a known target (`N`), and warn of the others."""
     known = np.asarray(~np.isnan(y).all(1))
     if not known.all():
         missing = int((~known).sum())
@@ -170,7 +168,7 @@ def fit_targets(
     max_iterations: int,
 ) -> tuple[CoregionalizedGP, float]:
     """
-    The model of several targets with a kernel of one kind, and the log likelihood that it reached.
+    Return a model of several targets with one kernel, fitted by marginal likelihood, and its log likelihood.
 
     A kernel with parameters of its own is trained on the first principal component of the targets; then their
     covariance, noise and means maximize the marginal likelihood
@@ -178,7 +176,7 @@ def fit_targets(
 
     :param x: `N x D` standardized rows.
     :param y: `N x T` standardized targets; NaN is a missing entry.
-    :param new_kernel: Builds the kernel from targets without holes, and the rows that the model is to hold.
+    :param new_kernel: Function from targets without missing entries to the kernel and the rows that the model holds.
     :param grown_on: `N x T` these targets.
     :param max_iterations: L-BFGS iterations at most, where the kernel has parameters of its own.
     """
@@ -189,7 +187,7 @@ def fit_targets(
         if any(parameter.requires_grad for parameter in kernel.parameters()):
             fit_exact_gp(model, model.likelihood, max_iterations=max_iterations)
         kernel, points = model.covar_module.base_kernel.requires_grad_(False).train(), model.train_inputs[0]
-        # In training mode, with gradients enabled, kernels of ensembles see that they are trained, and may warn.
+        # In training mode, with gradients enabled, kernels of ensembles detect training, and may warn.
         covariance = to_linear_operator(kernel(points, points)).evaluate_kernel()
         with torch.no_grad():
             found = fit_coregionalization(covariance, y)
@@ -197,7 +195,7 @@ def fit_targets(
 
 
 def _first_component(y: Tensor) -> Tensor:
-    """The first principal component of targets (`N`), of unit variance."""
+    """Return the first principal component of targets (`N`), of unit variance."""
     centred = y.double() - y.double().mean(0)
     component = centred @ stable_eigh(centred.mT @ centred)[1][:, -1]
     return component / component.std().clamp_min(torch.finfo(component.dtype).tiny)
@@ -205,9 +203,9 @@ def _first_component(y: Tensor) -> Tensor:
 
 def rebuilt_targets(state: Mapping[str, Any], train_x: Tensor, train_y: Tensor, kernel: Kernel) -> CoregionalizedGP:
     """
-    The unfitted twin of a model of several targets, for `load_state_dict`.
+    Return an unfitted model of several targets of the same kind as a saved one, for `load_state_dict`.
 
-    :param state: What its estimator's `to_state` returned.
+    :param state: The result of its estimator's `to_state`.
     :param train_x: `N x D` rows of that model.
     :param train_y: `N x T` targets of that model.
     :param kernel: An unfitted kernel of the same kind, for models that are no default ones.

@@ -26,12 +26,12 @@ from gpytorch_partition.kernels import (
 )
 from gpytorch_partition.likelihoods import FITCGaussianLikelihood
 
-# At points beyond all rows the first answer as at the nearest rows; inducing points know nothing there, and are sure.
+# Far from all rows, forests and centers predict as at the nearest rows; covariances through inducing points vanish.
 _BLIND = (RandomForestKernel, FastClusterKernel, ClusteringKernel, LandmarkKernel)
 _VANISHING = (MondrianKernel, GammaMondrianKernel, RandomBinningKernel)
-# In 20 random splits of 17 sets into 9 to 1 these gave a warning in more than one only where columns have outliers.
-_MARGIN = 0.25  # of a column's range, beyond which a row is outside
-_FAR = 1.0  # of a column's range, beyond which a single row counts
+# In 20 random 9 to 1 splits of each of 17 sets, more than one split warned only where columns have outliers.
+_MARGIN = 0.25  # of a column's range; a row beyond is outside
+_FAR = 1.0  # of a column's range; beyond, a single row counts
 _MOST_OUTSIDE = 0.01  # share of the rows that may be outside without being far; of 20 or more, one in any case
 _FEW = 20
 _ROUNDING = 1e-6  # of a number's size, by which constant columns may differ
@@ -40,9 +40,9 @@ _MOST_NAMES = 3
 
 class OutsideRangeWarning(UserWarning):
     """
-    Rows lie outside the range of the training rows, and the model is as sure there as inside.
+    A warning of rows outside the range of the training rows, where the model is as sure as inside.
 
-    Leave these rows out, fit to some from there, or take `kernel="auto"`, whose smooth part widens intervals there.
+    Leave these rows out, fit to some from there, or use `kernel="auto"`, whose smooth part widens intervals there.
     """
 
 
@@ -54,16 +54,16 @@ class TrainingRange(NamedTuple):
 
     @classmethod
     def of(cls, train_x: Tensor) -> TrainingRange:
-        """That of `N x D` rows, with NaN or its code for missing values."""
+        """Return the range of `N x D` rows, with NaN or its code for missing values."""
         x = decode_missing(train_x.detach())
         low, high = x.nan_to_num(nan=torch.inf).amin(0), x.nan_to_num(nan=-torch.inf).amax(0)
         return cls(*(torch.where(low <= high, each, torch.nan).double() for each in (low, high)))
 
     def beyond(self, x: Tensor) -> Tensor:
         """
-        How far outside values lie (`N x D`), in ranges of their columns; 0 within, and where a value is missing.
+        Return the distances of values from the range (`N x D`), in ranges of their columns; 0 for missing values.
 
-        In a column that is constant, another value is outside, but not far: half a range.
+        In a constant column other values have half a range: outside, but not far.
         """
         width = self.high - self.low
         excess = torch.maximum(self.low - x, x - self.high).nan_to_num(nan=0.0).clamp_min(0.0)
@@ -73,11 +73,11 @@ class TrainingRange(NamedTuple):
 
 def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
     """
-    Whether a kernel cannot tell points far from all rows from those among them.
+    Return whether a kernel has no more variance far from all rows than among them.
 
-    Forests and nearest centers answer there as at the nearest rows, and covariances through inducing points vanish,
-    with all variance, unless the likelihood adds what they leave out. Mondrian and smooth kernels widen, and linear
-    ones and slopes grow.
+    Forests and nearest centers predict there as at the nearest rows. Covariances through inducing points vanish, with
+    all variance, unless the likelihood adds the variance that they leave out. Mondrian and smooth kernels widen
+    intervals, and linear ones and slopes grow.
 
     Example:
         >>> from gpytorch_partition import MondrianKernel
@@ -92,7 +92,7 @@ def is_blind(kernel: Kernel, likelihood: Any = None) -> bool:
 
 
 def tends_to_frequencies(kernel: Kernel) -> bool:
-    """Whether all covariances vanish far from the rows, so that a classifier answers with the classes' frequencies."""
+    """Return whether covariances vanish far from the rows: a classifier predicts the classes' frequencies there."""
     return all(isinstance(part, _VANISHING) for part in _innermost(kernel))
 
 
@@ -103,9 +103,9 @@ def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, i
     A row is outside if a column has a value beyond the range by more than a quarter of it. There is a warning where
     more than one row of a hundred is outside (of 20 to 200, more than one), or any by more than the whole range.
 
-    :param beyond: How far outside values are, by :meth:`TrainingRange.beyond`.
+    :param beyond: Distances from the range, by :meth:`TrainingRange.beyond`.
     :param names: Names of the columns.
-    :param remedy: What to do.
+    :param remedy: Advice in the warning.
     :param ignored: Numbers of columns that hold codes. (Default: none.)
     :return: Whether there was a warning.
     """
@@ -134,24 +134,24 @@ def warn_of_rows_outside(beyond: Tensor, names: Sequence[str], remedy: str, *, i
 
 
 class ToldOfRange:
-    """Mixin for estimators that say so where rows lie outside the training range and the model cannot know it."""
+    """A mixin for estimators that warn of rows outside the training range."""
 
     _range: TrainingRange  # of the rows that the model was fitted to
     _tells_once = False
     _has_told = False
 
     def _telling_once(self) -> Self:
-        """The estimator, for many predictions that belong together, wherever they are made: one warning is enough."""
+        """Return a copy of the estimator that warns once, for many predictions that belong together."""
         found = copy(self)
         found._tells_once = True
         return found
 
     def _warn_of_rows_outside(self, x: Tensor, remedy: str) -> None:
         """
-        An :class:`OutsideRangeWarning` if there are such rows; for models that cannot know it. O(N D).
+        Warn if there are such rows, at O(N D).
 
         :param x: `N x D` new rows, as the model sees them.
-        :param remedy: What to do.
+        :param remedy: Advice in the warning.
         """
         if self._has_told:
             return
@@ -162,7 +162,7 @@ class ToldOfRange:
 
 
 def _innermost(kernel: Kernel) -> Iterator[Kernel]:
-    """The kernels that a kernel is made of, as far as they know where rows are."""
+    """Yield the innermost kernels; those in `_BLIND` and local linear kernels are not opened."""
     inside = [part for child in kernel.children() for part in _kernels_in(child)]
     if not inside or isinstance(kernel, (*_BLIND, LocalLinearKernel)):
         yield kernel

@@ -1,4 +1,4 @@
-"""What a prediction is about: the function, or a new observation of it; and intervals of either."""
+"""Predictive distributions of the function or of new observations, and their samples, quantiles and scores."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from gpytorch_partition.models.counted_gp import CountedGP, CountedPosterior
 
 def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNormal | CountedPosterior:
     r"""
-    The distribution of new observations, or of the function alone, lazily.
+    Return the distribution of new observations, or of the function alone, lazily.
 
-    The function's variance is what more rows would take away. The variance that inducing points leave unspanned
-    (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is of this kind: it is counted in both.
+    The variance that inducing points leave unspanned (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`)
+    is variance of the function, which more rows would reduce: it is counted in both.
 
     :param model: A Gaussian process with its likelihood, both in evaluation mode.
     :param x: `N x D` points, as the model takes them.
@@ -51,7 +51,7 @@ def predictive(model: Any, x: Tensor, *, include_noise: bool) -> MultivariateNor
 
 def sampled(model: Any, x: Tensor, num_samples: int, *, include_noise: bool) -> Tensor:
     """
-    Joint samples (`num_samples x N`) of new observations, or of the function, from torch's random state.
+    Return joint samples (`num_samples x N`) of new observations, or of the function, from torch's random state.
 
     Parameters are those of :func:`predictive`.
     """
@@ -68,7 +68,7 @@ def heavy_quantiles(
     likelihood: Any, x: Tensor, mean: np.ndarray, std: np.ndarray, unit: float, probabilities: np.ndarray
 ) -> np.ndarray:
     """
-    Quantiles of new observations with Student-t noise (`N x q`).
+    Return quantiles of new observations with Student-t noise (`N x q`), in units of the targets.
 
     :param likelihood: The likelihood.
     :param x: `N x D` points, as the model takes them.
@@ -83,7 +83,7 @@ def heavy_quantiles(
 
 
 def _variances_and_scales(likelihood: Any, x: Tensor, std: np.ndarray, unit: float) -> tuple[np.ndarray, np.ndarray]:
-    """Variances of the function, and squared scales of Student-t noise (`N` each)."""
+    """Return variances of the function, and squared scales of Student-t noise (`N` each)."""
     noise = student_t_noise(likelihood)
     assert noise is not None
     variances = noise(x, shape=x.shape[:-1]).diagonal(dim1=-2, dim2=-1).double()
@@ -93,9 +93,9 @@ def _variances_and_scales(likelihood: Any, x: Tensor, std: np.ndarray, unit: flo
 
 def judged(model: Any, X: Any, y: Any, sample_weight: Any = None) -> Judgement:
     """
-    Return the predictive distributions of new observations beside the observations, in one pass.
+    Return the predictive distributions of new observations, with scores of the observations, in one pass.
 
-    They are Gaussian, or where the model has found outliers those of Student-t noise.
+    The distributions are Gaussian; where the model has found outliers, the noise is Student-t.
 
     :param model: A fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
     :param X: `N x D` rows.
@@ -134,7 +134,6 @@ def _checked_observations(model: Any, X: Any, y: Any) -> np.ndarray:
 
 
 def _weights_above_0(sample_weight: Any, num_rows: int) -> np.ndarray | None:
-    """Return weights of observations (`N`), which divide the variance of the noise; None where all are 1."""
     weights = checked_weights(sample_weight, num_rows)
     if weights is not None and not weights.all():
         raise ValueError(
@@ -147,7 +146,7 @@ def _weights_above_0(sample_weight: Any, num_rows: int) -> np.ndarray | None:
 def _heavy_tailed(
     y: np.ndarray, mean: np.ndarray, function: np.ndarray, noise: np.ndarray, heavy: StudentTNoise
 ) -> Judgement:
-    """Those of Gaussian functions with these means and variances (`N` each) and Student-t noise of these variances."""
+    """Return the distributions of Gaussian functions with these means and variances and Student-t noise (`N` each)."""
     errors, scales, df = y - mean, noise * float((heavy.df - 2) / heavy.df), float(heavy.df)
     lower, upper = student_quantiles(mean, function, scales, df, np.array([0.05, 0.95])).T
     first, second, third = map(torch.from_numpy, (errors, function, scales))
@@ -159,7 +158,7 @@ def _heavy_tailed(
 
 def checked_quantiles(quantiles: Any) -> np.ndarray:
     """
-    Probabilities as an array (`q`), or an error that says what is wrong with them.
+    Return probabilities as an array (`q`), or refuse them.
 
     :param quantiles: Probabilities between 0 and 1, in any order.
     :raises ValueError: If there are none, or they are no numbers strictly between 0 and 1.
@@ -183,7 +182,7 @@ def checked_quantiles(quantiles: Any) -> np.ndarray:
 
 def gaussian_quantiles(mean: np.ndarray, std: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
     """
-    Quantiles of Gaussians (`*shape x q`).
+    Return quantiles of Gaussians (`*shape x q`).
 
     :param mean: `*shape` means.
     :param std: `*shape` standard deviations.

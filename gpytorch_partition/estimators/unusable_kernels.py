@@ -1,4 +1,4 @@
-"""Kernels that an estimator would compute wrong numbers with, or none, refused with what to give instead."""
+"""Checks that refuse kernels with which an estimator would fail or be wrong, and give alternatives."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def check_one_output(kernel: Kernel) -> None:
     """
     Refuse batches of kernels, and kernels of several outputs for a row.
 
-    :param kernel: The kernel, or a sum, product or wrapper of some.
-    :raises ValueError: If it has batch dimensions, or a covariance of other than N x N for N rows.
+    :param kernel: The kernel, or a sum, product or wrapper of several.
+    :raises ValueError: If it has batch dimensions, or a covariance of another shape than N x N for N rows.
 
     Example:
         >>> from gpytorch.kernels import RBFKernel
@@ -37,10 +37,10 @@ def check_one_output(kernel: Kernel) -> None:
 
 def check_has_rows(kernel: Kernel) -> None:
     """
-    Refuse kernels of this package that wait for a saved state.
+    Refuse kernels of this package that were built without rows, for a saved state.
 
-    :param kernel: The kernel, or one that others are in.
-    :raises ValueError: If one has partitions that were built on no rows.
+    :param kernel: The kernel, or a sum, product or wrapper of several.
+    :raises ValueError: If one has partitions without rows.
     """
     for each in kernel.modules():
         partition = getattr(each, "partition", None)
@@ -54,11 +54,11 @@ def check_has_rows(kernel: Kernel) -> None:
 
 def check_standardizable(kernel: Kernel) -> None:
     """
-    Refuse kernels that standardized columns, or training from where they are, make something else of.
+    Refuse kernels that are wrong on standardized columns, or cannot be trained from their values.
 
-    :param kernel: The kernel, or one that others are in.
-    :raises ValueError: If one compares codes of categories, has inducing points in units of its own, or its mixtures
-        are all the same, and would stay so.
+    :param kernel: The kernel, or a sum, product or wrapper of several.
+    :raises ValueError: If one compares codes of categories, has inducing points in units of its own, or has equal
+        mixtures, which training keeps equal.
     """
     for each in kernel.modules():
         if isinstance(each, InducingPointKernel):
@@ -83,7 +83,7 @@ def check_standardizable(kernel: Kernel) -> None:
 
 
 def _are_the_same(kernel: SpectralMixtureKernel) -> bool:
-    """Whether a kernel has several mixtures, and all of one mean, scale and weight, as GPyTorch builds it."""
+    """Return whether a kernel has several mixtures with equal means, scales and weights, GPyTorch's default."""
     means, scales, weights = kernel.mixture_means, kernel.mixture_scales, kernel.mixture_weights.unsqueeze(-1)
     values = torch.cat([means.flatten(-2), scales.flatten(-2), weights], -1)
     return kernel.num_mixtures > 1 and bool((values == values[..., :1, :]).all())

@@ -1,4 +1,4 @@
-"""Explanations of a fitted model. Estimators have methods of the same names, and `plots` draws the results."""
+"""Explanations of fitted models; estimators have methods of the same names, and `plots` draws the results."""
 
 from gpytorch_partition.explain.dependence import PartialDependence as PartialDependence
 from gpytorch_partition.explain.importance import Importance as Importance

@@ -1,4 +1,4 @@
-"""Partial dependence on a column: the mean over rows of the function or probability, with its exact variance."""
+"""Partial dependence on a column: the mean over rows of the function, with its exact variance, or of a probability."""
 
 from __future__ import annotations
 
@@ -33,18 +33,16 @@ _PERCENTILES = (0.05, 0.95)  # of the column's values, between which the grid li
 @dataclass(frozen=True, eq=False)
 class PartialDependence:
     """
-    The mean over rows of the function, with one column at each of G values.
+    The mean over rows of a function or probability, with one column at each of G values.
 
-    `partial_dependence()` uses it as its result.
-
-    `std` is that of these averages, without noise; probabilities have none.
+    `partial_dependence()` uses it as its result. `std` is that of the averages, without noise; probabilities have none.
     """
 
     column: str
     grid: np.ndarray  #: `G` values of the column.
     mean: np.ndarray  #: `G` posterior means, in units of the targets.
     std: np.ndarray | None  #: `G` posterior standard deviations.
-    values: np.ndarray = field(repr=False)  #: The values that the column has in the rows, without missing ones.
+    values: np.ndarray = field(repr=False)  #: Values of the column in the rows, without missing ones.
     target: str = "target"  #: The name of the targets.
 
     def interval(self, level: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +50,7 @@ class PartialDependence:
         Return the ends of pointwise intervals (`G` each).
 
         :param level: Probability inside. (Default: 0.9.)
-        :raises ValueError: If the level is not between 0 and 1, or these are probabilities, which have no intervals.
+        :raises ValueError: If the level is not between 0 and 1, or for probabilities, which have no intervals.
         """
         if self.std is None:
             raise ValueError("expected the dependence of a regressor: probabilities of classes have no intervals")
@@ -84,9 +82,9 @@ def rows_on_grid(estimator: Any, X: Any, column: int | str, grid: Any, grid_reso
     :param estimator: A fitted estimator.
     :param X: `N x D` rows in any form that it takes.
     :param column: Number or name of the column.
-    :param grid: Values of the column, or None for its own values if there are not more than `grid_resolution`, else
-        that many from the 5 % to the 95 % quantile, as scikit-learn has them; of whole numbers some of those that there
-        are, of categories the most frequent.
+    :param grid: Values of the column, or None for its own values if there are at most `grid_resolution`; else that many
+        from the 5 % to the 95 % quantile, as in scikit-learn; for whole numbers some of the column's own, for
+        categories the most frequent.
     :param grid_resolution: Number of values, at most.
     :raises ValueError: If there is no such column, or rows or grid cannot be used.
     """
@@ -101,14 +99,14 @@ def average_function(
     estimator: Any, rows: RowsOnGrid, as_points: Callable[[Any], Tensor], unit: Standardization, target: Any
 ) -> PartialDependence:
     r"""
-    Return how the function of a regressor depends on one column, on average over rows (Friedman 2001, section 8.2).
+    Return the function of a regressor by values of one column, averaged over rows (Friedman 2001, section 8.2).
 
     At each value g of the grid it is the average :math:`\frac1N \sum_i f(x_i^{(g)})` over the rows with the column set
-    to g. That is a linear functional of the function, whose posterior variance,
-    :math:`\bar k(g, g) - \bar k(g)^\top (K + D)^{-1} \bar k(g)` with averages :math:`\bar k` of covariances, is that of
-    the average itself: errors at different rows are dependent, and an average of pointwise variances would be wrong.
-    Variance that inducing points leave out (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`), where the
-    model has it, is counted as if it were the same at all rows, which is an upper bound.
+    to g. This average is a linear functional of the function, with posterior variance
+    :math:`\bar k(g, g) - \bar k(g)^\top (K + D)^{-1} \bar k(g)` for averages :math:`\bar k` of covariances. Errors at
+    different rows are dependent: an average of pointwise variances would be wrong. Variance that inducing points leave
+    out (:class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood`) is added as if it were common to all rows,
+    which is an upper bound.
 
     Costs one solve for each value of the grid, and a product with N points.
 
@@ -117,7 +115,7 @@ def average_function(
     :param as_points: The map from a table to the model's points.
     :param unit: The standardization of the targets.
     :param target: Number or name of the target, where the model has several; else None.
-    :raises ValueError: If the target is missing, unknown, or not wanted.
+    :raises ValueError: If the target is missing or unknown, or given for a model of one target.
     """
     model, called, mean, scale = estimator.model_, estimator.target_name_ or "target", unit.mean, unit.scale
     if isinstance(model, CoregionalizedGP):
@@ -133,9 +131,9 @@ def average_function(
 
 def number_of_class(wanted: Any, classes: list[Any]) -> int:
     """
-    Return the number of a class; that of the second of two classes, if none is given.
+    Return the number of a class, for None that of the second of two classes.
 
-    :raises ValueError: If it is no class, or none of more than two is given.
+    :raises ValueError: If it is no class, or None for more than two.
     """
     if wanted is None and len(classes) == 2:
         return 1
@@ -202,7 +200,7 @@ def _variances(model: PartitionGP, priors: Tensor, cross: Tensor) -> Tensor:
 
 
 def _known_values(encoder: Any, rows: Any, number: int) -> tuple[str, np.ndarray]:
-    """Return the kind of a column and its values without missing ones, of numbers as text as numbers."""
+    """Return the kind of a column and its values without missing ones; numbers as text become numbers."""
     if encoder is None:
         values = np.asarray(rows[:, number], dtype=np.float64)
         return NUMBERS, values[~np.isnan(values)]
@@ -237,7 +235,7 @@ def _default_grid(values: np.ndarray, resolution: int, kind: str) -> np.ndarray:
     if values.dtype.kind == "M":
         numbers = np.linspace(*_ends(values.astype(np.int64)), resolution)
         return numbers.round().astype(np.int64).astype(values.dtype)
-    if values.dtype.kind == "O" or bool((values == np.round(values)).all()):  # between codes of groups are no values
+    if values.dtype.kind == "O" or bool((values == np.round(values)).all()):  # not between codes of groups
         return distinct[np.linspace(*_ends(np.arange(len(distinct))), resolution).round().astype(np.int64)]
     return np.linspace(*_ends(values), resolution)
 

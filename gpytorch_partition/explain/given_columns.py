@@ -1,4 +1,4 @@
-"""Columns as users give them: their names, their cells, and what is known of the model's columns for each."""
+"""Columns as users give them: their names and cells, and shares of the model's columns for each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gpytorch_partition.tables.cells import as_array
 
 
 def column_names(estimator: Any) -> list[str]:
-    """Return the names of the columns that `fit` was given, or x0, x1 and so on, as scikit-learn calls them."""
+    """Return the names of the columns in `fit`, or x0, x1 and so on, as in scikit-learn."""
     names = getattr(estimator, "feature_names_in_", None)
     return [f"x{number}" for number in range(estimator.n_features_in_)] if names is None else list(map(str, names))
 
 
 def model_column_names(estimator: Any) -> list[str]:
-    """Return the names of the columns that the model has, of which a date of a table makes several."""
+    """Return the names of the model's columns (a date of a table has several)."""
     encoder = getattr(estimator, "encoder_", None)
     return column_names(estimator) if encoder is None else list(encoder.get_feature_names_out())
 
 
 def by_given_columns(estimator: Any, shares: np.ndarray) -> np.ndarray:
-    """Return shares of the model's columns (`parts x D'`) as those of the columns that were given (`parts x D`)."""
+    """Return shares of the given columns (`parts x D`), sums of those of the model's columns (`parts x D'`)."""
     encoder = getattr(estimator, "encoder_", None)
     if encoder is None:
         return shares
@@ -38,7 +38,7 @@ def number_of(wanted: int | str, names: list[str], kind: str = "column") -> int:
 
     :param wanted: The name or number.
     :param names: All names.
-    :param kind: What the error calls it.
+    :param kind: "column" or "target", for the error.
     :raises ValueError: If there is none.
     """
     if isinstance(wanted, str) and wanted in names:

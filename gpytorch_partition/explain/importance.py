@@ -34,19 +34,17 @@ class Importance:
     """
     Shares of columns in the variance that a model explains, with permutation importances as a check.
 
-    `importance()` uses it as its result.
-
-    Shares are of the variance of the posterior mean over the training rows, and sum to 1. One below 0 is that of a
-    column which works against others.
+    `importance()` uses it as its result. The variance is that of the posterior mean over the training rows; shares sum
+    to 1. A share below 0 is that of a column which works against others.
     """
 
     columns: tuple[str, ...]  #: `D` names.
     by_structure: np.ndarray  #: `D` shares.
-    by_part: np.ndarray  #: The same for each part of the kernel (`parts x D`).
+    by_part: np.ndarray  #: Shares by part of the kernel (`parts x D`).
     parts: tuple[str, ...]  #: Names of the parts.
     permutation: np.ndarray | None = None  #: `D` changes of the measure; None if not asked for.
     permutation_std: np.ndarray | None = None  #: Their standard deviations over the repeats.
-    measure: str = "fall of R squared"  #: The measure of permutations, where a column's values change their rows.
+    measure: str = "fall of R squared"  #: The measure of permutations.
 
     def order(self) -> np.ndarray:
         """Return the numbers of the columns, the one with the largest share first."""
@@ -54,11 +52,11 @@ class Importance:
 
     def foremost(self, count: int) -> np.ndarray:
         """
-        Return the numbers of the columns that matter most, the one with the largest share first.
+        Return the numbers of the most important columns, the one with the largest share first.
 
-        A column matters by its share, or its permutation, relative to the largest of its kind.
+        Importance is the larger of share and permutation, each relative to its largest value.
 
-        :param count: How many, at most.
+        :param count: Number of columns, at most.
         """
         kinds = [self.by_structure] + ([] if self.permutation is None else [self.permutation])
         largest = np.max([sizes / max(float(sizes.max()), 1e-12) for sizes in kinds], axis=0)
@@ -98,13 +96,13 @@ def importance(
     n_jobs: int | None,
 ) -> Importance:
     """
-    Return the importances of a fitted estimator's columns, by structure and, of rows that are given, by permutation.
+    Return the importances of a fitted estimator's columns, by structure and, on given rows, by permutation.
 
     Other parameters are those of :meth:`gpytorch_partition.estimators.PartitionGPRegressor.importance`.
 
     :param estimator: The estimator.
     :param functions: The functions that it has fitted.
-    :param scoring: The score that permutations are measured by, by scikit-learn's name. (Default: the estimator's own.)
+    :param scoring: The score for permutations, by scikit-learn's name. (Default: the estimator's own.)
     :param measure: The name of the measure in printed importances.
     :raises ValueError: If only one of X and y is given, or `n_repeats` is no number from 1.
     """
@@ -129,7 +127,7 @@ def _row_numbers(table: dict[str, Any]) -> np.ndarray:
 
 
 def _score_of_rows(score: Any, table: dict[str, Any], estimator: Any, numbers: np.ndarray, y: Any) -> float:
-    """Return the score of a table whose columns have the values of these rows (`N x D` numbers)."""
+    """Return the score of a table whose cells come from these rows (`N x D` numbers)."""
     columns = zip(table.items(), numbers.T)
     return score(estimator, {name: _safe_indexing(values, own) for (name, values), own in columns}, y)
 
@@ -137,18 +135,19 @@ def _score_of_rows(score: Any, table: dict[str, Any], estimator: Any, numbers: n
 @torch.no_grad()
 def column_shares(functions: KernelExpansion, random_state: Any = 0) -> np.ndarray:
     r"""
-    Return how much each column contributes to the variance that each part of a kernel explains (`parts x D`).
+    Return each column's share of the variance that each part of a kernel explains (`parts x D`).
 
     Rows sum to the parts' own shares, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)` over the training
     rows, f the posterior mean and :math:`f_j` a part of it, and all together to 1: a covariance decomposition (Li et
-    al. 2010). Of several functions it is the average, each weighed by its variance. A part is divided by its own
+    al. 2010). Shares of several functions are averaged with their variances as weights. A part is divided by its own
     structure:
 
-    - **Trees** (:class:`~gpytorch_partition.RandomForestKernel`): :math:`f_j` is constant in each leaf, and, along the
-      path to it, the sum over splits of how much the mean over the training rows in a child differs from that in the
-      node (Saabas 2014, "Interpreting random forests"). A split counts for its column, with its covariance with f. Were
-      f a single tree's prediction, this would be the decrease of impurity (Breiman et al. 1984) exactly.
-    - **Slopes** (:class:`~gpytorch_partition.LocalLinearKernel`): levels as trees, slopes count for their own column.
+    - **Trees** (:class:`~gpytorch_partition.RandomForestKernel`): :math:`f_j` is constant in each leaf: the sum over
+      splits on the path of the mean over the training rows in the child less that in the node (Saabas 2014,
+      "Interpreting random forests"). A split counts for its column, with its covariance with f. If f were a single
+      tree's prediction, this would be the decrease of impurity (Breiman et al. 1984) exactly.
+    - **Slopes** (:class:`~gpytorch_partition.LocalLinearKernel`): levels as for trees; slopes count for their own
+      column.
     - **Linear kernels**: the term :math:`v_d\, x_d \sum_i x_{id} \alpha_i` of each column, its weight times its values.
     - **All others** (a Matern kernel, clusters, Mondrian trees): the part's share is divided in proportion to
       :math:`\mathbb{E}[k(x, x) - k(x, x')]`, x' being x with the column's value of another row: the prior's expected
@@ -204,7 +203,7 @@ def _structured(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Te
 
 
 def _of_seen_columns(part: KernelPart, x: Tensor, alpha: Tensor, total: Tensor) -> Tensor | None:
-    """Return the same for each column that the kernel sees, such as those of a view of a table."""
+    """Return :func:`_structured` for each column that the kernel sees, such as those of a view of a table."""
     kernel = part.kernel
     if type(kernel) is LinearKernel:
         return _of_linear(kernel, part, x, alpha, total)
@@ -245,7 +244,7 @@ def _of_leaves(kernel: RandomForestKernel, x: Tensor, rows: Incidence, values: T
 
 
 def _by_splits(forest: ForestPartition, rows: Incidence, values: Tensor, total: Tensor, num_columns: int) -> Tensor:
-    """Return N times the covariance with f of what splits by each column add to a row (`D`), from values of leaves."""
+    """Return N times the covariance with f of the splits by each column (`D`), from values of leaves."""
     layout = forest.layout
     counts, covariances = rows.cluster_sums(torch.stack([torch.ones_like(total), total], -1)).unbind(-1)
     nodes = _node_sums(layout, torch.stack([counts, counts * values, covariances], -1))
@@ -263,7 +262,7 @@ def _node_sums(layout: TreeLayout, leaf_values: Tensor) -> Tensor:
 
 
 def _relevance(part: KernelPart, x: Tensor, random: np.random.RandomState) -> Tensor:
-    """Return each column's share (`D`) of the prior variance that is lost where it has another row's value."""
+    """Return each column's share (`D`) of the prior variance that is lost with another row's value."""
     own, others = (x[torch.from_numpy(random.randint(len(x), size=_NUM_PAIRS))] for _ in range(2))
     part = _exact(part)
     variance, lost = part.pairs(own, own).mean(), []

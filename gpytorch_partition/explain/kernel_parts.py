@@ -1,4 +1,4 @@
-"""The parts of a kernel, and functions that are made of them: posterior means of targets and of classes."""
+"""The parts of a kernel, and posterior means that are their sums."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Map = Callable[[Tensor], Tensor]
 @dataclass(frozen=True, eq=False)
 class KernelPart:
     """
-    A term of a kernel, as a kernel of points in the model's units.
+    A term of a kernel of points in the model's units.
 
     :param kernel: The kernel inside of all scales, sums and maps of the points.
     :param weight: The product of the scales around it.
-    :param maps: Maps that the points go through before the kernel sees them, the first one first.
+    :param maps: Maps of the points before the kernel, in order.
     """
 
     kernel: Kernel
@@ -39,9 +39,9 @@ class KernelPart:
 
     def sources(self, num_columns: int) -> Tensor | None:
         """
-        Return, for each column that the kernel sees, the number of the model's column that it is made from.
+        Return for each column that the kernel sees the number of its column in the model.
 
-        A change of units keeps columns, and a view of a table makes several of a category. Other maps give None.
+        A view of a table makes several columns of a category. For maps other than views and units the result is None.
 
         :param num_columns: Number of the model's columns.
         """
@@ -69,18 +69,19 @@ class KernelPart:
 
     def means(self, x: Tensor, train_x: Tensor, weights: Tensor) -> Tensor:
         r"""
-        Return what the part adds to q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64).
+        Return the part's terms of q functions at points, :math:`w K_{* x} \alpha` (`N x q`, float64).
 
         :param x: `N x D` points.
         :param train_x: Training rows.
-        :param weights: Their weights :math:`\alpha` (`N_train x q`).
+        :param weights: Weights :math:`\alpha` of the training rows (`N_train x q`).
         """
         return self.weight * self.covariance(x, train_x).matmul(weights).double()
 
     def prior_variance(self, x: Tensor) -> float:
         r"""
-        Return the variance of the part over rows that the prior expects, :math:`\operatorname{tr}(K) / N - 1^\top K 1
-        / N^2`; a level that all rows share adds nothing. Costs one product with K.
+        Return the expected variance of the part over rows, :math:`\operatorname{tr}(K) / N - 1^\top K 1 / N^2`.
+
+        The expectation is the prior's. Costs one product with K.
 
         :param x: `N x D` rows.
         """
@@ -108,7 +109,7 @@ class KernelExpansion:
 
     @classmethod
     def of_model(cls, model: PartitionGP | CoregionalizedGP) -> KernelExpansion:
-        """Return the functions of a model in evaluation mode. Costs one solve, if nothing was predicted before."""
+        """Return the functions of a model in evaluation mode. Costs one solve before the first prediction."""
         if isinstance(model, CoregionalizedGP):
             weights = model.dual_weights
         else:
@@ -128,7 +129,7 @@ class KernelExpansion:
     @torch.no_grad()
     def part_means(self, x: Tensor) -> Tensor:
         """
-        Return what each part adds to each function at points (`q x parts x N`, float64), by a product with each.
+        Return each part's term of each function at points (`q x parts x N`, float64). Costs a product with each part.
 
         :param x: `N x D` points.
         """
@@ -172,12 +173,12 @@ def _parts(kernel: Kernel, weight: float, maps: tuple[Map, ...], of_mixtures: bo
 
 
 def _has_view(kernel: Kernel) -> bool:
-    """Say whether a kernel is another one, `base_kernel`, of points that its `view` makes."""
+    """Return whether a kernel is a `base_kernel` of the points of its `view`."""
     return isinstance(getattr(kernel, "base_kernel", None), Kernel) and callable(getattr(kernel, "view", None))
 
 
 def _selects_columns(kernel: Kernel) -> bool:
-    """Say whether a kernel selects columns that its inner kernel does not: a ScaleKernel has a copy of its base's."""
+    """Return whether a kernel selects columns itself: a ScaleKernel has a copy of its base's `active_dims`."""
     is_copy = isinstance(kernel, ScaleKernel) and kernel.base_kernel.active_dims is not None
     return kernel.active_dims is not None and not is_copy
 
@@ -189,7 +190,7 @@ def _columns_of(kernel: Kernel) -> Map:
 @torch.no_grad()
 def strategy_of(model: PartitionGP | TargetView) -> Any:
     r"""
-    Return GPyTorch's prediction strategy of a model in evaluation mode, which keeps what predictions share.
+    Return GPyTorch's prediction strategy of a model in evaluation mode, the cache of its predictions.
 
     Its `mean_cache` has the weights :math:`(K + D)^{-1} (y - \mu)` (`N`) of the training rows in the posterior mean.
     """
@@ -203,7 +204,7 @@ def covariance_shares(means: Tensor) -> Tensor:
     r"""
     Return each part's share of the variance of a sum, :math:`\operatorname{Cov}(f_j, f) / \operatorname{Var}(f)`.
 
-    Shares (`parts`) sum to 1. A share is negative if its part works against the others (the total sensitivity index of
+    Shares (`parts`) sum to 1; that of a part that works against the others is negative (the total sensitivity index of
     Li et al. 2010, "Global sensitivity analysis for systems with independent and/or correlated inputs"). Variances and
     covariances of several functions are added.
 

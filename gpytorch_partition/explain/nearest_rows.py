@@ -1,4 +1,4 @@
-"""The training rows that a kernel holds for most like new ones."""
+"""The training rows most similar to new ones by a kernel."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ def nearest_rows(
     r"""
     Return for each point the rows with the largest correlations :math:`k(x, x') / \sqrt{k(x, x)\, k(x', x')}`.
 
-    Use it with a kernel alone; a fitted regressor or classifier has a method of this name. The correlations of a kernel
-    that is 1 for a point with itself (a forest, clusters, Mondrian trees) are its values. Rows as near as each other
-    come in their order.
+    Use it with a kernel alone; a fitted regressor or classifier has a method of this name. For a kernel with k(x, x) =
+    1 (a forest, clusters, Mondrian trees) correlations are its values. Ties keep the order of the rows.
 
     Costs :math:`O(N m)` for each block of points, and sums over the clusters that points share with rows; at most
     :math:`2^{24}` covariances are held.
@@ -33,7 +32,7 @@ def nearest_rows(
     :param points: `N2 x D` points.
     :param train_x: `N x D` rows.
     :param k: Number of rows for each point.
-    :param names: `N` numbers that the rows are called by. (Default: None, their places.)
+    :param names: `N` numbers of the rows. (Default: None, from 0.)
     :return: Numbers of rows and their correlations, `N2 x k` each, the nearest first.
     :raises ValueError: If k is no number from 1 to N.
 
@@ -62,7 +61,7 @@ def _nearest(kernel: Kernel, points: Tensor, train_x: Tensor, roots: Tensor, k: 
 
 
 def _largest(values: np.ndarray, k: int) -> np.ndarray:
-    """Return the numbers of the k largest values, the largest first; of the same values the first ones."""
+    """Return the numbers of the k largest values, the largest first; of ties the first ones."""
     least = np.partition(values, len(values) - k)[len(values) - k]
     candidates = np.flatnonzero(values >= least)
     return candidates[np.argsort(-values[candidates], kind="stable")[:k]]

@@ -1,4 +1,4 @@
-"""The numbers of summaries, computed of fitted models."""
+"""Computation of the numbers in summaries of fitted models."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gpytorch_partition.models.counted_gp import CountedGP
 from gpytorch_partition.presets.assembly import description_of
 from gpytorch_partition.settings import iterative
 
-_MOST_ROWS = 5_000  # training rows, evenly spread, that shares of variances are computed on
+_MOST_ROWS = 5_000  # training rows, evenly spread, for shares of variances
 _OUTLIER = 0.25  # of the usual weight, below which a row is an outlier
-_SKEWED = 1.0  # skewness from which on logarithms are thought of
+_SKEWED = 1.0  # skewness above which logarithms are advised
 
 
 @torch.no_grad()
@@ -31,12 +31,12 @@ def model_summary(
     """
     Return the summary of a fitted model, in evaluation mode.
 
-    Shares are those of at most 5,000 training rows: two products with each part, and a solve if nothing was predicted
-    before. Shares of several targets are those of all together.
+    Shares come from at most 5,000 training rows, by two products with each part, and a solve before the first
+    prediction. Shares of several targets are those of all together.
 
     :param model: A model of one target, of several, or of counted rows.
     :param unit: The standardization of its targets.
-    :param columns: Names of its columns, of which a date of a table has several.
+    :param columns: Names of the model's columns (a date of a table has several).
     :param names: Names of several targets, or none.
     :param others: The other fields of :class:`ModelSummary`.
     """
@@ -58,7 +58,7 @@ def class_summary(
     Return the summary of a fitted classifier. Costs a product with each part for the classes, at 5,000 rows at most.
 
     :param functions: The functions of the classes' indicators.
-    :param link: The link that makes probabilities of them.
+    :param link: The link from these functions to probabilities.
     :param classes: The classes.
     :param columns: Names of the model's columns.
     :param others: The other fields of :class:`ClassSummary`.
@@ -76,7 +76,7 @@ def class_summary(
 
 
 def title_of(estimator: Any) -> str:
-    """Return an estimator with its parameter `kernel` in a few words."""
+    """Return a title: the class of an estimator, and its parameter `kernel`."""
     kernel = estimator.kernel
     shown = repr(kernel) if isinstance(kernel, str) else getattr(kernel, "__name__", type(kernel).__name__)
     return f"{type(estimator).__name__} with kernel={shown}"
@@ -145,7 +145,7 @@ def _of_targets(
 def _each_target(
     model: CoregionalizedGP, unit: Standardization, names: list[str], deviations: Tensor
 ) -> tuple[TargetSummary, ...]:
-    """Return the targets one by one, whose means have these standard deviations (`T`)."""
+    """Return a summary of each target; their means have these standard deviations (`T`)."""
     root = model.task_covariance.diagonal().sqrt()
     correlations = (model.task_covariance / root / root.unsqueeze(-1)).tolist()
     known = [column[~column.isnan()].double() for column in model.train_targets.unbind(-1)]
@@ -163,14 +163,13 @@ def _each_target(
 
 
 def _some_of(x: Tensor) -> Tensor:
-    """Return up to 5,000 rows, evenly spread."""
     return x[:: -(-len(x) // _MOST_ROWS)]
 
 
 def _described(
     functions: KernelExpansion, columns: list[str], x: Tensor, shares: Tensor
 ) -> tuple[tuple[PartSummary, ...], float]:
-    """Return the parts with these shares of the explained variance, and the variance that the prior expects at rows."""
+    """Return the parts with these shares of the explained variance, and the expected prior variance over rows."""
     with iterative():
         priors = [part.prior_variance(x) for part in functions.parts]
     total = sum(priors) or 1.0
@@ -199,7 +198,7 @@ def described(kernel: Kernel) -> str:
 def _widths_and_trees(
     part: KernelPart, columns: list[str], x: Tensor
 ) -> tuple[dict[str, float], int, dict[str, float]]:
-    """Return lengthscales of a part by column (the shortest of a category), its number of trees, and relevances."""
+    """Return a part's lengthscales by column (the shortest of a category), number of trees, and relevances."""
     num_trees = sum(each.num_partitions for each in part.kernel.modules() if isinstance(each, RandomForestKernel))
     kernel = part.kernel.base_kernel if isinstance(part.kernel, LandmarkKernel) else part.kernel
     values = kernel.lengthscale.detach().flatten().tolist() if kernel.has_lengthscale else []
@@ -218,7 +217,7 @@ def _widths_and_trees(
 
 def is_skewed(targets: Tensor) -> bool:
     """
-    Say whether targets (`N`) are above 0 with a long tail, more than half of which logarithms take away.
+    Return whether targets (`N`) are above 0, with a skewness that logarithms reduce by more than half.
 
     Example:
         >>> normal = torch.randn(500, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

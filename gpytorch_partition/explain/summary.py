@@ -1,4 +1,4 @@
-"""Summaries of fitted models: their numbers, readable when printed."""
+"""Printable summaries of fitted models."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from gpytorch_partition.descriptions import counted
 
-_MOST_COLUMNS = 8  # lengthscales shown, of columns that matter:
-_LEAST_RELEVANCE = 0.01  # of the largest of a part
+_MOST_COLUMNS = 8  # lengthscales shown
+_LEAST_RELEVANCE = 0.01  # of the largest of a part; columns below are not shown
 _NLPD_OF_MEAN = 0.5 * (1 + math.log(2 * math.pi))  # of standardized targets, by a Gaussian of their mean and deviation
 _MOST_TARGETS = 4  # correlations of a target that are shown
 _MOST_CLASSES = 8  # frequencies shown
@@ -25,7 +25,7 @@ class PartSummary:
 
     name: str
     description: str  #: Its kernel in one line.
-    prior: float  #: Its share of the variance that the prior expects.
+    prior: float  #: Its share of the expected prior variance.
     explained: float  #: Its share of the posterior mean's variance; below 0 where it works against the others.
     #: Lengthscales by column, in standard deviations of the columns (the shortest of a category's one-hot columns).
     lengthscales: dict[str, float] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class PartSummary:
     relevances: dict[str, float] = field(default_factory=dict)
 
     def told_lengthscales(self) -> str:
-        """Return the lengthscales of the columns that make most of the distances, and the number of other columns."""
+        """Return the lengthscales of the most relevant columns as text, and the number of other columns."""
         values = set(self.lengthscales.values())
         if len(values) == 1 < len(self.lengthscales):
             return f"{values.pop():.3g} for every column"
@@ -78,13 +78,13 @@ class _Summary:
 
     title: str
     num_rows: int  #: Number of training rows.
-    num_columns: int  #: Number of columns that were given; the model may have more, as a date becomes several.
+    num_columns: int  #: Number of given columns; the model may have more, as a date becomes several.
     parts: tuple[PartSummary, ...]
     seconds: dict[str, float]  #: Seconds of the stages of the fit, by name.
-    constant_columns: tuple[str, ...] = ()  #: Names of columns that are the same in all training rows, or empty.
+    constant_columns: tuple[str, ...] = ()  #: Names of columns that are constant in training, or empty.
 
     def facts(self) -> dict[str, str]:
-        """Return the facts beside the parts, by name."""
+        """Return all facts except the parts as texts, by name."""
         return {name: told for name, told in self._facts().items() if told}
 
     def _facts(self) -> dict[str, str]:
@@ -122,25 +122,25 @@ class ModelSummary(_Summary):
     """
     The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPRegressor`.
 
-    `summary()` uses it as its result; it is readable when printed. Standard deviations are over the training rows, in
-    units of the targets; of several targets they are root mean squares, in standard deviations of each.
+    `summary()` uses it as its result, readable when printed. Standard deviations are over the training rows, in units
+    of the targets. Those of several targets are root mean squares, in standard deviations of each.
     """
 
     target_std: float
-    function_std: float  #: Of the posterior mean.
-    prior_std: float  #: Of the function, as the prior expects it.
-    noise_std: float  #: Of the noise; where it varies, its root mean square.
-    noise_range: tuple[float, float] | None = None  #: Its least and largest; None where it is constant.
-    #: In nats, of the standardized targets; None where weights were chosen otherwise.
+    function_std: float  #: Standard deviation of the posterior mean.
+    prior_std: float  #: Standard deviation of the function that the prior expects.
+    noise_std: float  #: Standard deviation of the noise; of a varying one the root mean square.
+    noise_range: tuple[float, float] | None = None  #: Least and largest deviation of the noise; None if constant.
+    #: In nats, of the standardized targets; None for models that are chosen by folds.
     log_marginal_likelihood: float | None
     #: Mean over held-out rows, in nats, of standardized targets, printed as NLPD; None where no rows were held out.
     log_predictive_density: float | None
     at_bounds: dict[str, Any]  #: Hyperparameters at a bound.
-    #: The least and the largest weight of a row; None where all weigh 1, and with Student-t noise.
+    #: The least and the largest weight of a row; None if all are 1, and with Student-t noise.
     row_weights: tuple[float, float] | None = None
     left_out: tuple[str, ...] = ()  #: Steps and parts that the default model leaves out for the budget of its time.
-    degrees_of_freedom: float | None = None  #: Of Student-t noise; None where noise is Gaussian.
-    num_outliers: int = 0  #: Rows that Student-t noise gives less than a quarter of the usual weight.
+    degrees_of_freedom: float | None = None  #: Those of Student-t noise; None for Gaussian noise.
+    num_outliers: int = 0  #: Number of rows with less than a quarter of the usual weight in Student-t noise.
     is_skewed: bool = False  #: Whether all targets are above 0, and far less skewed in logarithms.
     #: The side of the predictions, "above" or "below", on which nearly all outliers lie, so that no row is discounted.
     long_tail: str | None = None
@@ -201,14 +201,14 @@ class ClassSummary(_Summary):
     """
     The parts and numbers of a fitted :class:`~gpytorch_partition.estimators.PartitionGPClassifier`.
 
-    `summary()` uses it as its result; it is readable when printed. Shares of parts are those of the indicators of all
-    classes together.
+    `summary()` uses it as its result, readable when printed. Shares of parts are those of the indicators of all classes
+    together.
     """
 
-    frequencies: dict[Any, float]  #: The share of each class among the training rows, as they weigh.
-    log_loss: float  #: Mean over held-out rows, in nats; infinite where none chose.
-    width: float  #: Of the link that makes probabilities of means; it is the identity where the width is small.
-    power: float  #: Of the link; above 1, probabilities are farther from the frequencies than the means are.
+    frequencies: dict[Any, float]  #: The weighted share of each class among the training rows.
+    log_loss: float  #: Mean over held-out rows, in nats; infinite without such rows.
+    width: float  #: Width of the link from means to probabilities; small ones make it the identity.
+    power: float  #: Power of the link; above 1 it moves probabilities away from the frequencies.
 
     def _facts(self) -> dict[str, str]:
         shown = sorted(self.frequencies.items(), key=lambda item: -item[1])

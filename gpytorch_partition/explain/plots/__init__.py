@@ -1,4 +1,4 @@
-"""Pictures by matplotlib (`pip install "gpytorch_partition[plot]"`)."""
+"""Plots by matplotlib (`pip install "gpytorch_partition[plot]"`)."""
 
 from gpytorch_partition.explain.plots.column_plots import plot_importance as plot_importance
 from gpytorch_partition.explain.plots.column_plots import plot_partial_dependence as plot_partial_dependence

@@ -1,4 +1,4 @@
-"""Pictures of the columns of a model: their importance, and partial dependence on one of them."""
+"""Plots of the columns of a model: their importance, and partial dependence on one of them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _LONGEST_NAME = 28  # characters
 
 def plot_importance(importance: Any, *, ax: Any = None, most: int = 15) -> Any:
     """
-    Draw the share of the explained variance of each column, a bar divided by parts of the kernel; permutations as dots.
+    Draw each column's share of the explained variance as a bar, divided by parts of the kernel; permutations are dots.
 
     `importance(...).plot()` draws it.
 
     :param importance: An :class:`~gpytorch_partition.explain.Importance`.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
-    :param most: Columns shown, those with the largest shares or falls. (Default: 15.)
+    :param most: Number of columns shown, the most important ones. (Default: 15.)
     :return: The axes.
 
     Example:
@@ -89,12 +89,12 @@ def plot_partial_dependence(found: Any, *, ax: Any = None, level: float = 0.9, t
     Draw the average prediction against one column, with intervals of that average.
 
     `partial_dependence(...).plot()` draws it. Categories, and up to five values, are points. Ticks below a curve are
-    the values of the rows. Where the rows have more categories than are drawn, a note below says so.
+    the values of the rows. A note reports categories that are not drawn.
 
     :param found: A :class:`~gpytorch_partition.explain.PartialDependence`.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param level: Probability inside the pointwise intervals. (Default: 0.9.)
-    :param target: Name of the targets, with their unit. (Default: None, the name that they had in `fit`.)
+    :param target: Name of the targets, with their unit. (Default: None, their name in `fit`.)
     :return: The axes.
 
     Example:
@@ -144,7 +144,6 @@ def _draw_curve(ax: Any, grid: np.ndarray, found: Any, ends: Any, label: str) ->
 
 
 def _left_out(found: Any) -> str:
-    """Return how many of the rows' categories are drawn, where some are not."""
     drawn, counts = set(found.grid.tolist()), Counter(found.values.tolist())
     others = max((count for value, count in counts.items() if value not in drawn), default=0)
     if not others:
@@ -156,7 +155,7 @@ def _left_out(found: Any) -> str:
 
 
 def _as_dates(values: np.ndarray) -> np.ndarray:
-    """Return objects that are dates, such as those with a time zone, as times on their clock; others as they are."""
+    """Return objects that are dates as times on their own clock, without time zone; others as they are."""
     if values.dtype.kind != "O" or not len(values) or not all(isinstance(value, date) for value in values):
         return values
     clocks = [value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value for value in values]
@@ -164,7 +163,6 @@ def _as_dates(values: np.ndarray) -> np.ndarray:
 
 
 def _name_places(ax: Any, names: list[str]) -> None:
-    """Name categories below their places, slanted where names would run into each other."""
     names = [each if len(each) <= _LONGEST_NAME else f"{each[:18]}…{each[-(_LONGEST_NAME - 19) :]}" for each in names]
     is_slanted = sum(map(len, names)) > _LEGIBLE
     slant = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
@@ -175,6 +173,6 @@ def _name_places(ax: Any, names: list[str]) -> None:
 def _shorten_dates(ax: Any) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator(minticks=3, maxticks=8)  # of fewer units than three it takes the next smaller one
+    locator = AutoDateLocator(minticks=3, maxticks=8)  # with fewer than three ticks it takes the next smaller unit
     ax.xaxis.set_major_locator(locator)
     ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))

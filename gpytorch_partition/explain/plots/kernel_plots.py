@@ -1,4 +1,4 @@
-"""Pictures of kernels and partitions: slices, cells and lifetimes."""
+"""Plots of kernels and partitions: slices, cells and lifetimes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpytorch_partition.explain.plots.plot_style import COLORS, GRAY, axes, lege
 _GRID = 250  # points along each side of a map
 _SLICE = 400  # points of a curve
 _MARGIN = 0.05  # of the range of the rows, beyond them
-_UNLIKELY = 1e-4  # posterior probability of a lifetime that needs not be shown
+_UNLIKELY = 1e-4  # posterior probability, up to which lifetimes are not shown
 
 
 @torch.no_grad()
@@ -23,10 +23,10 @@ def plot_kernel_slice(
     """
     Draw the covariance of some points with points that differ from them in one column only.
 
-    Look at it to see how far points are alike in that column, and whether the kernel sees the column at all.
+    Use it to see over what distance points are similar in that column, and whether the kernel depends on it.
 
-    :param kernel: Any kernel without a batch shape. Of a regressor: `model.model_.covar_module`.
-    :param x: `N x D` rows, whose range is drawn; of a regressor: `model.model_.train_inputs[0]`.
+    :param kernel: Any kernel without a batch shape. For a regressor: `model.model_.covar_module`.
+    :param x: `N x D` rows, whose range is drawn. For a regressor: `model.model_.train_inputs[0]`.
     :param column: Number of the column that varies. (Default: 0.)
     :param points: `P x D` points. (Default: three rows, at the quartiles of the column.)
     :param ax: A matplotlib `Axes`. (Default: new ones.)
@@ -70,19 +70,19 @@ def plot_cells(
     """
     Draw the cells of one partition in the plane of two columns, with the rows as dots; other columns are at medians.
 
-    Look at it to see whether clusters have the size and the shape that you meant. The cells of a tree of a Mondrian
-    kernel at any lifetime are those of `kernel.partition.tree(number).cut(lifetime)`.
+    Use it to check the size and shape of clusters. For the cells of a Mondrian tree at any lifetime, give
+    `kernel.partition.tree(number).cut(lifetime)`.
 
     Costs labels of 62,500 points for all partitions of the source.
 
     :param source: A partition, or a partition kernel.
     :param x: `N x D` rows.
-    :param number: Which of the partitions. (Default: 0, the first one.)
+    :param number: Number of the partition. (Default: 0.)
     :param columns: The two columns. (Default: the first two.)
     :param ax: A matplotlib `Axes`. (Default: new ones.)
     :param labels: Names of the two columns for the axes. (Default: their numbers.)
     :return: The axes.
-    :raises ValueError: If there is no such column or partition, or the source is another.
+    :raises ValueError: If there is no such column or partition, or the source is no partition or kernel of one.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -112,8 +112,8 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
     """
     Draw the posterior density over lifetimes of a sweep (per unit of the logarithm), and the log marginal likelihood.
 
-    Look at it after a sweep (its `plot` draws it), to see how sure the width is, and whether the longest lifetime is
-    long enough. It shows the lifetimes that have a posterior probability, and one more on each side.
+    A sweep's `plot` draws it. Use it to see how certain the width is, and whether the longest lifetime is long enough.
+    It shows the lifetimes of posterior probability above 1e-4, and one more on each side.
 
     :param sweep: The result of :func:`gpytorch_partition.lifetime_sweep`.
     :param prior: Prior of the lifetime, as in its `posterior`. (Default: uniform in the logarithm.)
@@ -142,7 +142,7 @@ def plot_lifetimes(sweep: Any, *, prior: Any = None, ax: Any = None) -> Any:
 
 
 def _named(source: Any) -> str:
-    """Return the class of an object without a partition, and where kernels with one are."""
+    """Return the class of an object, and for kernels of others advice to give an inner one."""
     inside = ": of a sum, or of kernel='auto', give one of the kernels inside, which kernel.modules() lists"
     return type(source).__name__ + ("" if hasattr(source, "partition") else inside)
 

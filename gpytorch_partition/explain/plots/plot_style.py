@@ -1,4 +1,4 @@
-"""Colors, new axes, titles and legends that all pictures share."""
+"""Colors, axes, titles and legends of all plots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTE = {"va": "bottom", "ha": "right", "fontsize": 9, "color": GRAY}
 
 def axes(ax: Any, width: float = 5.6, height: float = 4.4) -> Any:
     """
-    Return the axes given, or new ones in a figure of pyplot (inches).
+    Return the given axes, or new ones in a figure of pyplot, with sizes in inches.
 
     :raises ImportError: Without matplotlib.
     """
@@ -26,12 +26,12 @@ def axes(ax: Any, width: float = 5.6, height: float = 4.4) -> Any:
 
 
 def name(text: Any) -> str:
-    """Return a name whose dollars do not begin a formula."""
+    """Return a name with escaped dollars, which would begin a formula."""
     return str(text).replace("$", r"\$")
 
 
 def percent(share: float) -> str:
-    """Return a share as text, without digits after the point."""
+    """Return a share as text in whole percent."""
     return f"{100 * share:.0f} %"
 
 

@@ -1,4 +1,4 @@
-"""Pictures of predictions beside the truth: of arrays, of one regressor, and of several models."""
+"""Plots of predictions against true targets: of arrays, of one regressor, and of several models."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None
     """
     Draw predicted against true targets, with central 90 % intervals of new observations.
 
-    :param model: A fitted regressor whose `predict` has `return_std`; of one that has a method `judge`, as this
-        package's has, intervals are those of its own distributions.
+    :param model: A fitted regressor whose `predict` has `return_std`. If it has a method `judge`, as that of this
+        package, intervals are those of its own distributions.
     :param X: `N x D` rows, best those that the model has not seen.
     :param y: `N` targets.
     :param ax: A matplotlib `Axes`. (Default: new ones.)
-    :param target: Name of the targets, with their unit. (Default: None, the name of y, or that of the model's targets.)
+    :param target: Name of the targets, with their unit. (Default: None, the name of y or of the model's targets.)
     :return: The axes.
     :raises TypeError: If the model is a classifier.
     :raises ValueError: If the model has several targets, or targets do not match the rows or are NaN.
@@ -52,9 +52,9 @@ def plot_truth(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | None
 
 def plot_coverage(model: Any, X: Any, y: Any, *, ax: Any = None, label: str = "the model") -> Any:
     """
-    Draw the share of targets inside central intervals of new observations, against the share that there should be.
+    Draw the share of targets inside central intervals of new observations, against their nominal coverage.
 
-    Look at it before intervals are trusted: above the line they are too wide, below it too narrow.
+    Use it to check intervals: above the line they are too wide, below it too narrow.
 
     Parameters are those of :func:`plot_truth`.
 
@@ -70,9 +70,9 @@ def plot_residuals(model: Any, X: Any, y: Any, *, ax: Any = None, target: str | 
     """
     Draw residuals against predictions, each on its 90 % interval.
 
-    Look at it to see what the model has missed: a trend, or noise that its intervals do not follow.
+    Use it to find a trend that the model has missed, or noise that its intervals do not follow.
 
-    Parameters are those of :func:`plot_truth`. Of more than 150 rows, 150 evenly spread over the predictions are drawn.
+    Parameters are those of :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the predictions.
 
     :return: The axes.
     """
@@ -97,8 +97,8 @@ def plot_predictions(
     """
     Draw predicted against true targets, with central 90 % intervals; those that miss their target are black.
 
-    Call it where there are arrays rather than a fitted regressor, for which there is :func:`plot_truth`. Of more than
-    150 rows, 150 evenly spread over the targets are drawn.
+    It takes arrays; for a fitted regressor use :func:`plot_truth`. At most 150 rows are drawn, evenly spread over the
+    targets.
 
     :param ax: A matplotlib `Axes`.
     :param y: `N` targets.
@@ -136,15 +136,15 @@ def plot_calibration(
     r"""
     Draw the share of targets inside the central intervals, against their nominal coverage.
 
-    Call it to compare several models, or for arrays; for one fitted regressor there is :func:`plot_coverage`.
+    It takes arrays, and compares several models; for one fitted regressor use :func:`plot_coverage`.
 
-    The band holds 95 % of such curves, pointwise, if the intervals are right and the rows independent; rows with
-    weights vary as :math:`(\sum_i w_i)^2 / \sum_i w_i^2` rows do.
+    The band holds 95 % of such curves, pointwise, if the intervals are right and the rows independent. For rows with
+    weights it is that of :math:`(\sum_i w_i)^2 / \sum_i w_i^2` rows.
 
     :param ax: A matplotlib `Axes`.
     :param y: `N` targets.
     :param predictions: Means and standard deviations (`N` each), or distributions, by name, drawn solid.
-    :param references: The same, drawn dashed. (Default: none.)
+    :param references: More predictions, drawn dashed. (Default: none.)
     :param sample_weight: `N` weights by which rows count. (Default: None, the same.)
 
     Example:
@@ -183,12 +183,12 @@ def plot_comparison(
     """
     Draw predicted against true targets, a panel for each model, and the calibration curves of all models.
 
-    Call it to compare models, of any library, by what they predict of the same held-out rows.
+    Use it to compare models, of any library, by their predictions of the same held-out rows.
 
     :param y: `N` targets.
     :param predictions: Means and standard deviations (`N` each, in units of the targets) of the models to show, or
         their :class:`~gpytorch_partition.estimators.scores.Judgement` where they are not Gaussian, by name.
-    :param references: The same of models that only the calibration panel shows.
+    :param references: Predictions of models that only the calibration panel shows.
     :param title: Title of the figure. (Default: none.)
     :param target: Name of the targets. (Default: `"target"`.)
     :param sample_weight: `N` weights by which errors and shares of rows are averaged. (Default: None, the same.)
@@ -226,7 +226,7 @@ def _judged(y: np.ndarray, prediction: Prediction) -> Judgement:
 
 
 def _judged_by(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
-    """Return targets and their distributions: the model's own if it knows them, else Gaussians."""
+    """Return targets and their distributions: those of the model's `judge` if it has one, else Gaussians."""
     if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
         raise TypeError(
             f"expected a regressor, got a {type(model).__name__}, which predicts classes: give its probabilities to "
@@ -250,7 +250,6 @@ def _judged_by(model: Any, X: Any, y: Any) -> tuple[np.ndarray, Judgement]:
 
 
 def _called(model: Any, y: Any) -> str:
-    """Return the name of the targets: that of a Series, or the name that a model remembers."""
     names = (getattr(y, "name", None), getattr(model, "target_name_", None))
     return name(next((each for each in names if isinstance(each, str) and each), "target"))
 
@@ -258,7 +257,6 @@ def _called(model: Any, y: Any) -> str:
 def _inside_and_outside(
     rows: np.ndarray, missed: np.ndarray, outside: float, color: str, inside: str
 ) -> list[tuple[np.ndarray, str, str]]:
-    """Return the rows inside and outside their intervals, with their colors and labels."""
     labels = f"{inside}: {percent(1 - outside)}", f"outside: {percent(outside)}"
     return [(rows[~missed[rows]], color, labels[0]), (rows[missed[rows]], "black", labels[1])]
 
