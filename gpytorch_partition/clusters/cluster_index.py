@@ -122,7 +122,7 @@ class SeenClusterIndex:
 
 class JointClusterIndex:
     """
-    A cluster index made of several indices; the codes of each follow those of the previous one.
+    A cluster index that joins several indices; codes of each follow the codes of the previous index.
 
     :param indices: One index per group of partitions.
     :param widths: Number of partitions of each index.

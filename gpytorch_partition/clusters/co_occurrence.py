@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.parallel import for_each
 
-# Rows counted at once, so that their codes stay in the cache; as many as a table has entries if that is more.
+# Rows counted at once, few enough for their codes to stay in the cache; at least the number of a table's entries.
 _ROWS_PER_CHUNK = 2**18
 # Most clusters: their counts take 34 GB. More clusters come from trees with far too many leaves.
 MAX_CLUSTERS = 2**16
@@ -68,7 +68,6 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: 
 def _count_pairs(
     counts: Tensor, local: Tensor, blocks: list[slice], sign: int, weights: Tensor | None, first: int
 ) -> None:
-    """Add the tables of one partition with itself and with all later ones."""
     for second in range(first, len(blocks)):
         here, there = blocks[first], blocks[second]
         size = there.stop - there.start

@@ -268,7 +268,6 @@ class _Product(torch.autograd.Function):
 
 
 def _row_values(incidence: Incidence, table: Tensor) -> Tensor:
-    """Z C for two-dimensional C."""
     codes = incidence.codes.reshape(-1, incidence.num_partitions)
     if not codes.shape[0]:
         return table.new_zeros(0, table.shape[-1])
@@ -279,7 +278,6 @@ def _row_values(incidence: Incidence, table: Tensor) -> Tensor:
 
 
 def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
-    """Z^T V for two-dimensional V."""
     if not values.shape[0]:
         return values.new_zeros(incidence.num_clusters, values.shape[-1])
     return sums_over_members(incidence.members, values, incidence._ones)
@@ -353,10 +351,7 @@ def _ones_at(known: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tens
 
 
 def _make_first_sparse_matrix() -> None:
-    """
-    Let PyTorch warn about the beta state of sparse matrices now (once a process), while no other thread's filters
-    matter.
-    """
+    """Ignore PyTorch's one warning that sparse matrices are in beta here, where no other thread's filters matter."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         torch.sparse_csr_tensor(

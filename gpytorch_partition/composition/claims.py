@@ -39,7 +39,7 @@ def is_concerned(argument: Any) -> bool:
         argument = vars(argument).get("_covar")
     if isinstance(argument, LinearOperator):
         return involves_partitions(argument)
-    # A module whose constructor is not through yet has no modules.
+    # A module whose constructor has not finished has no modules.
     has_modules = isinstance(argument, Module) and "_modules" in vars(argument)
     return has_modules and any(isinstance(module, ClusterKernel | IterativeKernel) for module in argument.modules())
 
@@ -62,7 +62,7 @@ def claim(foreign: type, own: Callable[..., Any]) -> None:
         ('PartitionOwner', 'Owner')
     """
 
-    # The signature of the class stays that of its `__init__`; static, as `instance.__new__(type(instance))` has it.
+    # The signature of the class stays that of its `__init__`. It is static, for `instance.__new__(type(instance))`.
     @staticmethod  # type: ignore[misc]
     @wraps(foreign.__init__)  # type: ignore[misc]
     def construct(cls: type, *args: Any, **kwargs: Any) -> Any:

@@ -38,7 +38,6 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
     @property
     def _is_large(self) -> bool:
-        """Whether the covariance is lazy, of a partition operator, and too large for dense algebra."""
         if not self.islazy or self.event_shape.numel() <= linear_settings.max_cholesky_size.value():
             return False
         return involves_partitions(self.lazy_covariance_matrix)

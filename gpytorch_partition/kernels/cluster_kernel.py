@@ -35,7 +35,7 @@ class ClusterKernel(Kernel):
     has_lengthscale = False
     has_seen_targets = False  #: whether it was built on targets, and so knows those of the rows it was built on
     unit: Tensor
-    _instead_of_lengthscale = "its partitions set how far points look alike"  # for the error that says so
+    _instead_of_lengthscale = "its partitions set how far points look alike"  # for the error message
 
     def __init__(
         self, *, batch_shape: torch.Size | tuple[int, ...] = (), active_dims: tuple[int, ...] | None = None
@@ -85,8 +85,8 @@ class ClusterKernel(Kernel):
     @property
     def lengthscale(self) -> Tensor:
         """
-        A property that always raises an error, since these kernels have no lengthscale; the message names what replaces
-        it.
+        A property that always raises an error, since these kernels have no lengthscale; the message names the
+        alternative.
 
         :raises AttributeError: Always, also on assignment.
         """
@@ -179,7 +179,7 @@ class ClusterKernel(Kernel):
 
     def _warn_of_other_units(self, x1: Tensor, x2: Tensor) -> None:
         """
-        Warn once if most columns of the points lie elsewhere than those of the rows that the kernel was built on.
+        Warn once if most columns of the points lie elsewhere than in the rows that the kernel was built on.
 
         New points alone may lie anywhere, so points are judged only in training, and together with others (in
         prediction, the training rows).

@@ -15,8 +15,8 @@ from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
 
 # Training rows for each center of the finest partitions of a single column. With fewer, 90 % intervals of noisy targets
-# covered 34 to 87 %, with more 87 to 91 % (100, 200 and 1,000 rows of a sine). The second number is that of the height
-# that the warning recommends.
+# covered 34 to 87 %, with more 87 to 91 % (100, 200 and 1,000 rows of a sine). The height that the warning recommends
+# leaves each center the second number.
 _FEWEST_ROWS, _USUAL_ROWS = 4, 8
 
 
@@ -102,7 +102,6 @@ class FastClusterKernel(PartitionKernel):
         return super()._covariance(x1, x2)
 
     def _warn_of_one_column(self, num_rows: int) -> None:
-        """Warn of partitions that isolate training rows, where all of them see the same column."""
         partition = cast(FastClusterPartition, self.partition)
         most = int(partition.cluster_counts.max())
         if partition.num_features != 1 or most * _FEWEST_ROWS <= num_rows:

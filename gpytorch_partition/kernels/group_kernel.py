@@ -35,7 +35,7 @@ class GroupKernel(PartitionMixtureKernel):
 
     A product costs :math:`O(N L)` for L levels. Memory: 8 bytes per row and level. Let p be the number of groups with
     rows, of all levels together. If p is at most half the number of rows and at most `max_cholesky_size` (2,000 in
-    :func:`gpytorch_partition.settings.iterative`), a training step is exact and costs :math:`O(N L + p^3)`: a fit of
+    :func:`gpytorch_partition.settings.iterative`), a training step is exact and costs :math:`O(N L + p^3)`. A fit of
     2,000 rows in 828 groups took 1.5 seconds of one core. With more groups, and in sums with other kernels, each step
     takes a solve. :func:`~gpytorch_partition.fit_exact_gp` stops where a step gains little per row. For very many rows
     this is before the weights have moved: for 100,000 rows they stayed nearly equal, 17 nats below the best. Train them

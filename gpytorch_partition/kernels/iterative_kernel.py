@@ -21,8 +21,8 @@ class IterativeKernel(Kernel):
 
     Use it for kernels of GPyTorch with a fast product, such as a sum of low-rank kernels, which then have this
     package's preconditioner in training and prediction. A sum with a partition kernel in it needs no wrapper
-    (:mod:`gpytorch_partition.composition`). Time and memory are those of the terms: a dense RBF remains O(N^2), a
-    constant (`gpytorch.kernels.ConstantKernel`) costs O(N), and GPyTorch's low-rank kernels cost O(N k):
+    (:mod:`gpytorch_partition.composition`). Time and memory are those of the terms. A dense RBF remains O(N^2), and a
+    constant (`gpytorch.kernels.ConstantKernel`) costs O(N). GPyTorch's low-rank kernels cost O(N k):
     `LinearKernel(ard_num_dims=D)`, a global linear term (k = D), and kernels of inducing points or random Fourier
     features. If all terms are of these kinds or partition kernels, means cost O(m + k) per point, and samples a solve
     each, as for one partition kernel. The exception is `InducingPointKernel`, which adds its own diagonal in

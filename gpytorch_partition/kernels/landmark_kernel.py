@@ -50,7 +50,7 @@ class LandmarkKernel(ClusterKernel):
     `ScaleKernel(RandomForestKernel(x, y)) + ScaleKernel(LandmarkKernel(x, y))`.
 
     Figures here were measured once, to choose the defaults; no benchmark repeats them. More inducing points approximate
-    :math:`\kappa` more closely: on 10,000 rows of kin40k the root mean squared error falls from .42 (250 inducing
+    :math:`\kappa` more closely. On 10,000 rows of kin40k the root mean squared error falls from .42 (250 inducing
     points) to .32 (500) and .26 (1,000), on elevators from .38 to .37, on protein from .72 to .66 (500). The prior
     lacks the variance that the inducing points do not span, which is all of it many lengthscales away from them. There
     the kernel is overconfident that the function is its mean, and only the kernels added to it count. Central 90 %

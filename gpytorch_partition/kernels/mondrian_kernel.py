@@ -46,10 +46,10 @@ class MondrianKernel(PartitionKernel):
     :param lifetime: :math:`\lambda`, in units of 1/x. (Default: 1 / the median L1 distance of training rows, over
         those of 8192 random pairs that differ, or `max_lifetime` if that is less.)
     :param max_lifetime: Cuts are sampled up to it: the longest lifetime that can be set. (Default: `lifetime`.)
-    :param projection: `D x K` matrix U of floats, which maps points x to :math:`U^\top x`; `m x D x K`, one for each
-        tree; a vector of `D` inverse lengthscales; or `"rotations"`, a random rotation for each tree. Lifetimes are
-        then in units of 1/:math:`U^\top x`. D counts the columns in `active_dims`. (Default: None, the columns as
-        they are.)
+    :param projection: `D x K` matrix U of floats, which maps points x to :math:`U^\top x`; `m x D x K`, a matrix for
+        each tree; a vector of `D` inverse lengthscales; or `"rotations"`, a random rotation for each tree. Lifetimes
+        are then in units of 1/:math:`U^\top x`. D counts the columns in `active_dims`. (Default: None, unchanged
+        columns.)
     :param random_state: Seed of the trees, as in :class:`~gpytorch_partition.PartitionKernel`.
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
     :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.

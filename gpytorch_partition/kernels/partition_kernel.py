@@ -110,8 +110,8 @@ class PartitionKernel(ClusterKernel):
         :class:`~gpytorch_partition.partitions.SampledPartition`). Costs m calls of `draw`, and for labels m calls of
         the functions that it returns.
 
-        :param draw: Maps a seed, an int, to a function from points (`n x D` torch tensor) to integer labels, torch or
-            NumPy (`n`, or `n x 1`), or to a fitted clusterer of scikit-learn or its `predict`.
+        :param draw: Maps a seed, an int, to a function, or to a fitted clusterer of scikit-learn or its `predict`. A
+            function maps points (`n x D` torch tensor) to integer labels, torch or NumPy (`n`, or `n x 1`).
         :param num_partitions: Number m of partitions. (Default: 200.)
         :param random_state: Seed of the seeds, as above.
         :param n_jobs: Partitions drawn at once, as joblib counts them. (Default: None, one.)

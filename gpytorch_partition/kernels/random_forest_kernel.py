@@ -26,8 +26,8 @@ from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartiti
 
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
 
-# The weight of a node whose split explained nothing, as a share of its tree's impurity. On four regression sets (1,200
-# rows, 100 trees of grow_forest) floors of 0 to .03 gave mean predictive densities within .007 nats.
+# The weight of a node whose split removed no impurity, as a share of its tree's impurity. On four regression sets
+# (1,200 rows, 100 trees of grow_forest) floors of 0 to .03 gave mean predictive densities within .007 nats.
 _IMPURITY_FLOOR = 0.01
 
 
@@ -87,9 +87,9 @@ class RandomForestKernel(PartitionKernel):
     :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
     :param max_features: Columns tried at each split, as in :func:`~gpytorch_partition.partitions.grow_forest`.
         (Default: 1/3.)
-    :param categories: Numbers of columns (of those in `active_dims`, if given, counted among them) that hold codes
-        0 ... C - 1 of categories, as :class:`~gpytorch_partition.tables.TableEncoder` makes them; trees split them into
-        sets of levels, as :func:`~gpytorch_partition.partitions.grow_forest` says. (Default: none.)
+    :param categories: Numbers of columns (of those in `active_dims`, if given, counted among them) that hold codes 0
+        ... C - 1 of categories, as :class:`~gpytorch_partition.tables.TableEncoder` makes them; trees split them into
+        sets of levels, as documented at :func:`~gpytorch_partition.partitions.grow_forest`. (Default: none.)
     :param sample_weight: `N` weights of the rows, as in :func:`~gpytorch_partition.partitions.grow_forest`; the kernel
         itself has none, but noise may (:class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`).
         (Default: None.)

@@ -18,7 +18,7 @@ _MOST_LEAVES_OF_A_TREE = 1 / 15
 _MOST_LEAVES_AT_RANDOM = 0.5
 _MOST_LEAVES_OF_ALL = 0.5
 _ROUNDING = 0.01  # of the number of rows
-_FEW = 0.02  # share of leaves that may hold fewer rows than the ensemble says
+_FEW = 0.02  # share of leaves that may hold fewer rows than in the ensemble
 _OVERCONFIDENT = (
     "the trees of this kernel have closely fitted the targets that a Gaussian process is being trained on: if these "
     "are noisy, the marginal likelihood takes noise for signal, and 90 % intervals cover 40 to 85 %. Give the ensemble "
@@ -40,8 +40,8 @@ class OverconfidenceWarning(UserWarning):
 class SeenTargets(NamedTuple):
     """The known facts about the rows that an ensemble was fitted to, where its trees fit targets closely."""
 
-    num_rows: int | None  # None where the ensemble does not say
-    leaf_counts: Tensor | None  # (p,) distinct rows in the leaves, at least; None where it does not say
+    num_rows: int | None  # None if the ensemble does not record it
+    leaf_counts: Tensor | None  # (p,) distinct rows in the leaves, at least; None if not recorded
     leaves: float  # of a tree, or of all
     most_leaves: float  # per row, above which the trees fit closely
 
@@ -67,8 +67,8 @@ class SeenTargets(NamedTuple):
         Return whether rows (`N x D`) are those that the ensemble was fitted to, and its trees fit their targets
         closely.
 
-        The number of rows must match, and every leaf must hold the ensemble's number of rows, or one if it is unknown.
-        With other rows about half of the leaves hold fewer.
+        The number of rows must match, and nearly every leaf must hold at least as many rows as in the ensemble, or one
+        if that is unknown. With other rows about half of the leaves hold fewer.
         """
         if self.num_rows is not None and abs(len(x) - self.num_rows) > _ROUNDING * self.num_rows + 1:
             return False

@@ -27,9 +27,10 @@ class CallablePartition(Partition):
 
     :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition: any
         integers, in a torch tensor or a NumPy array. It must be a pure function of each point: labels of a point do not
-        depend on the other rows. It must handle NaN and infinity itself. `state_dict` does not save it, and it must be
-        a module-level function for the partition to be pickled. A method of a scikit-learn estimator gets float64 NumPy
-        arrays; its rounding may vary with the number of rows where a point lies within 1e-15 of a boundary.
+        depend on the other rows. It must handle NaN and infinity itself. Labels cost a call of it. `state_dict` does
+        not save it, and it must be a module-level function for the partition to be pickled. A method of a scikit-learn
+        estimator gets float64 NumPy arrays, as in its fit; its rounding may vary with the number of rows where a point
+        lies within 1e-15 of a boundary.
     :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
     :param version: The name and version of the function, to be changed whenever its labels change. Counts of rows that
         were saved, or come from other processes, are refused if they have another version. (Default: None, not

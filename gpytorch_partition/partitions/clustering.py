@@ -51,8 +51,8 @@ class ClusteringPartition(Partition):
     :param clusterer: An unfitted clusterer with `fit_predict`, and `get_params` and `set_params`.
     :param num_partitions: Number m of clusterings. (Default: 200.)
     :param param_distributions: Parameters of the clusterer to draw, by name, such as numbers of clusters, radii or
-        concentrations: a range `(low, high)`, drawn uniformly in the logarithm, integers if both are; a list to choose
-        from; or a distribution of SciPy. `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut
+        concentrations. Each has a range `(low, high)`, drawn uniformly in the logarithm, integers if both are; a list
+        to choose from; or a distribution of SciPy. `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut
         (`dbscan_clustering`); its `cluster_selection_epsilon` fails on some data with scikit-learn 1.9 and NumPy 2.4.
         (Default: none.)
     :param rows: Rows that each clustering sees, a number, or a share as a float. Clusterers that keep their rows take
@@ -192,7 +192,6 @@ class ClusteringPartition(Partition):
         return labels.T
 
     def _label(self, partition: int, own: slice, x: Tensor, out: Tensor) -> None:
-        """Write the labels of one clustering, whose sites are `own`."""
         matrix = self.projections[partition] if self.projections.numel() else None
         scale = scale_of(self.kept.shape[1], int(self.num_columns))
 

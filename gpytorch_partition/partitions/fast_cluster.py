@@ -75,7 +75,7 @@ class FastClusterPartition(Partition):
     centers: Tensor  # (p, D) bit patterns of float64, partition by partition
     kept: Tensor  # (m, D) the dimensions that each partition measures on
     sizes: Tensor  # (m,) numbers of centers
-    random_projections: Tensor  # (m, D, K) bit patterns of float64, registered if distances are those of projections
+    random_projections: Tensor  # (m, D, K) bit patterns of float64, registered only if used
 
     def __init__(
         self,

@@ -162,7 +162,7 @@ class ForestPartition(Partition):
 
     @property
     def cluster_counts(self) -> Tensor:
-        """Numbers of leaves of the `m` trees."""
+        """Numbers of leaves of the `m` trees; a binary tree has one more leaf than inner nodes."""
         return (self.tree_nodes.diff() + 1) // 2
 
     @property
@@ -302,7 +302,7 @@ class ForestPartition(Partition):
         return values
 
     def _places_of(self, trees: slice, num_rows: int) -> Tensor | None:
-        """Where the places of each tree begin (int64, tree after tree); None where levels have none."""
+        """Starts of the places of each tree (int64, tree after tree); None where levels have no places."""
         if not self.level_places.numel():
             return None
         numbers = torch.arange(self.num_partitions, device=self.level_places.device)[trees]
@@ -364,7 +364,7 @@ class TreeCutPartition(Partition):
     your own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
 
     With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A leaf above
-    the cut is a cluster of its own.
+    the cut is a cluster of its own, so cuts of unbalanced trees are partitions too.
 
     Cutting V nodes costs :math:`O(V)`. A label costs one look-up more than the forest's. Memory: 4 bytes per leaf
     besides the forest.
@@ -540,7 +540,6 @@ def _weighted(targets: np.ndarray, sample_weight: Any) -> np.ndarray:
 
 
 def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
-    """One more than the largest code in each column of categories."""
     wanted = [int(column) for column in categories]
     if len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(x.shape[1])):
         raise ValueError(f"expected distinct categories from 0 to {x.shape[1] - 1}, numbers of columns, got {wanted}")
@@ -555,12 +554,10 @@ def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
 
 
 def _with_missing_as_zero(x: Tensor) -> Tensor:
-    """Points with 0 for missing values; infinities stay."""
     return decode_missing(x).nan_to_num(posinf=torch.inf, neginf=-torch.inf)
 
 
 def _pieces(num_trees: int, x: Tensor) -> product[tuple[slice, slice]]:
-    """Blocks of trees by blocks of rows, small enough to stay in the cache."""
     numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
     rows = max(1, min(x.shape[0], numel))
     return product(_slices(num_trees, numel // rows), _slices(x.shape[0], rows))

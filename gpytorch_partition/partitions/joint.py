@@ -27,7 +27,7 @@ class Source(Protocol):
 
 class JointPartition(Partition):
     r"""
-    A partition that joins those of several sources, one after another, each seeing its own columns.
+    A partition that joins the partitions of several sources, one after another, each seeing its own columns.
 
     Labels cost as much as those of the sources. Codes are held only here, 8 bytes per (row, partition) with the members
     of clusters; the sources compute labels. Where some labels are unbounded, the others keep their known numbers of

@@ -86,6 +86,5 @@ def _shifted_right(bits: Tensor, places: int) -> Tensor:
 
 
 def _signed(constant: int) -> int:
-    """The int64 with the bits of an unsigned 64-bit integer."""
     constant %= 2**64
     return constant - 2**64 if constant >= 2**63 else constant

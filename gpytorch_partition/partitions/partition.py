@@ -27,7 +27,7 @@ class _CodedRows(NamedTuple):
     """Rows, the feature space they were coded in, and their one-hot matrix there."""
 
     x: Tensor
-    cluster_index: Any  # a ClusterIndex, or whatever else a source uses to code other rows
+    cluster_index: Any  # a ClusterIndex, or a source's own means to code other rows
     incidence: Incidence
 
 
@@ -37,7 +37,7 @@ class Partition(torch.nn.Module):
 
     Derive your own source of clusters from it if its state is to be saved with the kernel (docs/adding_a_clustering.md
     has a complete file). Functions, programs with a seed and clusterers need no class:
-    :class:`~gpytorch_partition.PartitionKernel` takes them as they are. Every partition kernel has a partition, its
+    :class:`~gpytorch_partition.PartitionKernel` takes them directly. Every partition kernel has a partition, its
     attribute `partition`.
 
     A source of clusters implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features` and, if
@@ -45,9 +45,9 @@ class Partition(torch.nn.Module):
     patterns), which `.float()`, `.double()` and `.to()` leave unchanged, so no label ever changes. Everything else is
     derived from the buffers: `load_state_dict` turns an unfitted partition into the saved one.
 
-    Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes per
-    (row, partition) with 32-bit codes, 4 more from the first sum over clusters on, and 8 per distinct label where
-    labels are unbounded. A deepcopy is a new module that shares the buffer tensors and the codes of cached rows.
+    Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes. Codes take
+    4 bytes per (row, partition) with 32 bits, 4 more from the first sum over clusters on, and 8 per distinct label
+    where labels are unbounded. A deepcopy is a new module that shares the buffer tensors and the codes of cached rows.
 
     Example:
         >>> class Signs(Partition):
@@ -150,7 +150,6 @@ class Partition(torch.nn.Module):
         return rows
 
     def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
-        """Codes of x in the feature space of other rows."""
         if self.cluster_counts is not None:
             return self._coded(x).incidence
         index = anchor.cluster_index
@@ -269,7 +268,7 @@ class Partition(torch.nn.Module):
         new._buffers = self._buffers.copy()
         new._cached_rows = list(self._cached_rows)
         memo[id(self)] = new
-        # Tensors are shared: whoever remembers them (`has_tensors`) finds the same ones in its own copy.
+        # Tensors are shared, so an object that remembers them (`has_tensors`) finds the same tensors in its own copy.
         memo.update((id(tensor), tensor) for tensor in self._buffers.values())
         return new
 

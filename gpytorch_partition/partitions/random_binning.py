@@ -3,7 +3,7 @@ Random binning partitions: bins of random grids, whose kernel is the Laplace ker
 
 In one dimension a grid of pitch :math:`\delta` with a uniform shift has two points at a distance r in one bin with
 probability :math:`\max(0, 1 - r / \delta)`. A pitch of density :math:`\delta\, k''(\delta)` makes this the kernel k
-(Rahimi & Recht 2007, "Random features for large-scale kernel machines", section 4); for :math:`k(r) = e^{-r / \ell}`
+(Rahimi & Recht 2007, "Random features for large-scale kernel machines", section 4). For :math:`k(r) = e^{-r / \ell}`
 that is a gamma distribution of shape 2 and scale :math:`\ell`. Dimensions have grids of their own, so their kernels
 multiply.
 """

@@ -30,11 +30,11 @@ class SampledPartition(Partition):
     `draw` at the first labels. The caller must ensure that `draw` is the same program on the same data; only then is a
     loaded partition the saved one.
 
-    :param draw: Maps a seed, an int, to a function from points (`n x D` torch tensor) to integer labels, torch or
-        NumPy, of shape `n` or `n x 1`; or to a fitted clusterer of scikit-learn or its `predict`. A known rule for new
-        points is read, as by :class:`~gpytorch_partition.PartitionKernel`; other clusterers get float64 NumPy arrays.
-        All randomness must come from the seed. For pickles `draw` must be a module-level function, or an instance of a
-        class that can be pickled. The buffers of a :class:`torch.nn.Module` are saved as well.
+    :param draw: Maps a seed, an int, to a function, or to a fitted clusterer of scikit-learn or its `predict`. A
+        function maps points (`n x D` torch tensor) to integer labels, torch or NumPy, of shape `n` or `n x 1`. A known
+        rule for new points is read, as by :class:`~gpytorch_partition.PartitionKernel`; other clusterers get float64
+        NumPy arrays. All randomness must come from the seed. For pickles `draw` must be a module-level function, or an
+        instance of a class that can be pickled. The buffers of a :class:`torch.nn.Module` are saved as well.
     :param num_partitions: Number m of seeds. (Default: 200.)
     :param random_state: Seed or `RandomState` that the seeds are drawn from; `None` is a fresh one.
     :param n_jobs: Functions drawn at once, as joblib counts them; functions from other processes must be picklable by

@@ -118,7 +118,6 @@ def _drawn(values: Any, random: np.random.RandomState) -> Any:
 
 
 def _seed_names(clusterer: Any) -> list[str]:
-    """Names of the parameters that are seeds, including those of the steps of a pipeline."""
     return [name for name in clusterer.get_params() if name == "random_state" or name.endswith("__random_state")]
 
 

@@ -42,4 +42,4 @@ class Columns(NamedTuple):
 
 def names_of(X: Any) -> list[Any]:
     """Return the names of the columns of a dataframe, also of a lazy one; empty for an array."""
-    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's, and those of others
+    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's name, and that of other libraries

@@ -137,7 +137,6 @@ class _Tree:
         return tree, np.array(auxiliary)
 
     def _part(self, node: int, first: int, last: int, parent: int, side: int) -> tuple[int, int, int, int, int]:
-        """Some of the children of a node: one child itself, or an auxiliary node."""
         if last - first > 1:
             return node, first, last, parent, side
         child = int(self.children[node, first])

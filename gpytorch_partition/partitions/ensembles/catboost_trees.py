@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 
 from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined, whole_number_categories
 
-# Candidates for categories: CatBoost stores only the hashes of categories, which are compared with those of these.
+# Candidates for categories, found by their hashes: CatBoost stores only the hashes of categories.
 _WHOLE_NUMBERS = range(-(2**10), 2**16)
 
 

@@ -158,7 +158,6 @@ def _catboost_clone(ensemble: Any, num_trees: int | None) -> Any:
 
 
 def _trained_again(booster: Any, x: np.ndarray, y: np.ndarray) -> Any:
-    """Train by LightGBM's own interface, with the parameters that a booster keeps."""
     lightgbm = sys.modules["lightgbm"]  # the booster's own library has been imported already
     stopping = ("num_iterations", "num_boost_round", "n_estimators", "early_stopping_round", "early_stopping_rounds")
     parameters = {name: value for name, value in booster.params.items() if name not in stopping} | {"verbose": -1}

@@ -55,7 +55,6 @@ def _decision_trees(ensemble: Any) -> Trees:
 
 
 def _with_places(trees: Trees, members: list[Any]) -> Trees:
-    """Add the places that trees give levels, if they order levels (`LevelOrderTree`)."""
     places = [getattr(member, "level_places_", {}) for member in members]
     if not any(places):
         return trees

@@ -152,7 +152,6 @@ def check_fitted(ensemble: Any, is_fitted: bool) -> None:
 
 
 def _node_starts(trees: list[Tree]) -> NDArray[np.int64]:
-    """First node of each tree, and the number of all nodes."""
     if not trees:
         raise ValueError("expected an ensemble of one tree or more, got none: train it for one iteration or more")
     return np.cumsum([0, *(len(tree.column) for tree in trees)])

@@ -50,9 +50,9 @@ class MondrianPartition(Partition):
 
     It gives the Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The
     distribution is exact for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times
-    its width. A label is the 64-bit key of the cell, a hash of the path to it. It depends only on the point and the
-    state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer lifetime lie
-    inside those of a shorter one.
+    its width. A label is the 64-bit key of the cell, a hash of the path to the cell. It depends only on the point and
+    the state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer lifetime
+    lie inside those of a shorter one.
 
     :attr:`lifetime` can be set to anything up to :attr:`max_lifetime`. Rows cached by :meth:`incidences` keep the trees
     restricted to them, with the time of each cut up to the terminal lifetime. Their codes at another lifetime are
@@ -75,7 +75,7 @@ class MondrianPartition(Partition):
     above a point at distances :math:`a_d, b_d` from the walls, where :math:`\operatorname{Ein}(z)` is about z below 1
     and :math:`.58 + \ln z` above: a handful at the default lifetime. For points k doublings outside the box, a node
     costs up to :math:`O(k D)`. The workspace is bounded. Building costs :math:`O(N D)`. Memory: 8 bytes per tree and 16
-    per column, and for cached rows 72 bytes per cell that holds any of them at the terminal lifetime; a row that is
+    per column, and for cached rows 72 bytes per cell that holds any of them at the terminal lifetime. A row that is
     alone in its cell descends no further.
 
     A thousand columns cost little at the default lifetime, where cells are few. At ten times that lifetime all rows are
@@ -91,13 +91,13 @@ class MondrianPartition(Partition):
         less.
     :param max_lifetime: The terminal lifetime. (Default: `lifetime`.)
     :param projection: `D x K` matrix, `m x D x K` matrices of the trees, vector of `D` numbers, or `"rotations"`. The
-        default lifetime is computed from distances of mapped rows, as the first tree sees them. (Default: None, trees
-        see the columns as they are.)
+        default lifetime is computed from distances of mapped rows, as the first tree sees them. (Default: None,
+        unchanged columns.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :raises ValueError: If x is empty, not finite or not a floating point matrix, if the lifetimes are not
-        positive and finite or one must be given because all rows are the same, if the lifetime is longer than the
-        terminal one, if there is no tree, if the projection is none of these, does not fit columns and trees or is
-        not finite, or if `random_state` is no seed.
+    :raises ValueError: If x is empty, not finite or not a floating point matrix, or if a parameter cannot be used:
+        lifetimes that are not positive and finite, a lifetime longer than the terminal one, no lifetime for equal rows,
+        no tree, a projection that is none of these, does not fit columns and trees or is not finite, or a
+        `random_state` that is no seed.
 
     Example:
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.1]])
@@ -330,7 +330,6 @@ class MondrianPartition(Partition):
         for_each(visit_piece, _pieces(view.trees, rows.numel(), boxes))
 
     def _views(self, x: Tensor) -> Callable[[slice], View]:
-        """A function from trees to points (`n x D`) as these trees see them."""
         if self._projections.differ:
             return partial(self._view, x)
         common = self._view(x, self._all_trees)
@@ -360,7 +359,6 @@ class MondrianPartition(Partition):
         return _CodedRows(x, rows._replace(cells=cells), Incidence(rows.codes(cells), cells.num_clusters))
 
     def _grown(self, x: Tensor) -> GrownRows:
-        """Grow the trees restricted to rows (`*batch x N x D`)."""
         rows = x.reshape(-1, x.shape[-1])
         view_of, groups = self._views(rows), _groups(self.num_partitions, len(rows))
         found: list[tuple[MondrianTrees, Tensor, int] | None] = [None] * len(groups)

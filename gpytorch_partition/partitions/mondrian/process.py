@@ -22,8 +22,8 @@ uniform place in its gaps. When the clock of level i rings first,
   from now on.
 
 So the key of :math:`C_j` changes with cuts of the levels up to j only, never with those of wider boxes. If each clock
-is a hash of *its own level's* key, :math:`T_j` is equal whether computed alone or as part of a :math:`T_k`, and a point
-is looked up in the smallest box that holds it. Points of different levels in one cell agree on the innermost
+is a hash of *its own level's* key, :math:`T_j` is equal whether computed alone or as part of a :math:`T_k`. A point is
+therefore looked up in the smallest box that holds it. Points of different levels in one cell agree on the innermost
 :math:`C_j` that is not empty. Its key is the label, and no other cell has it (except for 64-bit collisions).
 
 Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins the upper
@@ -54,7 +54,7 @@ _LOWER_SALT = 3  # key of the part below the cut
 _UPPER_SALT = 4  # key of the part above the cut
 _ROOT_SALT = 5  # key of the root of level 0, from the tree's key; level j has 5 + j
 
-# Sides of boxes (nodes x levels x dimensions) held at a time: points descend in parts, so that memory is bounded.
+# Sides of boxes (nodes x levels x dimensions) held at a time. Points descend in parts, so memory is bounded.
 _BOX_NUMEL = 2**19
 
 
@@ -261,7 +261,7 @@ def _next_cut(keys: Tensor, birth: Tensor, starts: Tensor, ends: Tensor) -> tupl
 
 
 def _is_empty(lower: Tensor, upper: Tensor, boxes: Boxes) -> Tensor:
-    """Whether nodes (`D x M`) miss the box of each level (`L x M`); they are parts of the outermost."""
+    """Whether nodes (`D x M`) miss the box of each level (`L x M`); nodes are parts of the outermost box."""
     missed = [(inner_lower > inner_upper).any(0) for inner_lower, inner_upper in _inner_boxes(lower, upper, boxes)]
     return torch.stack([*missed, torch.zeros(lower.shape[1], dtype=torch.bool, device=lower.device)])
 
@@ -275,7 +275,6 @@ def _inner_boxes(lower: Tensor, upper: Tensor, boxes: Boxes) -> list[tuple[Tenso
 
 
 def _replaced(walls: Tensor, dimension: Tensor, place: Tensor, where: Tensor) -> Tensor:
-    """Walls (`D x M`) with a place put in one dimension of some nodes."""
     moved = torch.where(where, place, at(walls, dimension))
     return walls.scatter(0, dimension.unsqueeze(0), moved.unsqueeze(0))
 
