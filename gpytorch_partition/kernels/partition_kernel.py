@@ -181,7 +181,7 @@ class PartitionKernel(ClusterKernel):
         By default each row is predicted without its own target. This is an honest measure for partitions that have not
         seen targets. **For partitions that have, such as those of a** :class:`~gpytorch_partition.RandomForestKernel`
         **built on the same targets, it is too good**: splits lie where they suit the point that is left out. Then give
-        new `points`. (Example: targets of pure noise with variance 1, 600 rows. The leaves of a bootstrap forest, which
+        new `points`. (For 600 rows with targets of pure noise and variance 1, the leaves of a bootstrap forest, which
         has seen them, have an error of .56, and of 1.01 for new rows. The default trees, which have seen a fifth each,
         have .91 and .99.) Trees at all heights are weaker than leaves, since coarse nodes have most of the weight.
 

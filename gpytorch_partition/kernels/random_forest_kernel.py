@@ -46,8 +46,8 @@ class _Heights(torch.nn.Module):
 
 class RandomForestKernel(PartitionKernel):
     r"""
-    The random forest kernel (Davies & Ghahramani 2014, section 4.3.1): the share of tree nodes that two points have in
-    common.
+    The random forest kernel (Davies & Ghahramani 2014, section 4.3.1): the fraction of tree nodes that two points
+    share.
 
     Try it first if rows have targets, columns have any units, and it is unknown which columns matter.
 

@@ -59,7 +59,7 @@ _BOX_NUMEL = 2**19
 
 
 class Boxes(NamedTuple):
-    """Nested boxes, one of L per row, each inside the next."""
+    """Nested boxes, L in all, one per row, each inside the next."""
 
     lower: Tensor  # (L, D)
     upper: Tensor  # (L, D)
