@@ -15,8 +15,8 @@ from gpytorch_partition.partitions.groups import GroupPartition
 
 class GroupKernel(PartitionMixtureKernel):
     r"""
-    The kernel of agreement in columns of categories, each of which is a partition of the data (Davies & Ghahramani
-    2014, section 4.2).
+    The kernel whose value is the weight of the levels in which two points share a group (Davies & Ghahramani 2014,
+    section 4.2). Each column of categories is a partition of the data.
 
     Use it for columns that are categories or a hierarchy (region, town, shop), in a sum with kernels of the other
     columns.

@@ -185,7 +185,7 @@ def _dimension_subset(num_features: int, random: np.random.RandomState) -> np.nd
 
 
 def default_height(num_rows: int) -> int:
-    """Return the default height for a number of rows, whose centers are at most as many as rows, and at most 1,024."""
+    """Return the default height for a number of rows: at most as many centers as rows, and at most 1,024."""
     return min(_DEFAULT_HEIGHT, num_rows.bit_length() - 1)
 
 

@@ -67,7 +67,7 @@ def sites_of(
 
 
 def keeps_rows(clusterer: Any) -> bool:
-    """Return whether a clusterer takes the square of the number of rows, or its rule keeps all clustered rows."""
+    """Return whether a clusterer's cost is quadratic in the number of rows, or its rule keeps all clustered rows."""
     return not isinstance(clusterer, _LINEAR)
 
 
@@ -82,7 +82,7 @@ def is_known(clusterer: Any) -> bool:
 
 def label_densest(x: Tensor, points: Tensor, shapes: Tensor, offsets: Tensor) -> Tensor:
     r"""
-    Return the site, of C, of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c` for each point, in :math:`O(n C K^2)`.
+    Return for each point the site with the least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`, in :math:`O(n C K^2)`.
 
     :param x: `n x K` points.
     :param points: `C x K` float64.

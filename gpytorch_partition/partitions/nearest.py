@@ -17,7 +17,7 @@ _ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accele
 
 def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tensor], Tensor]) -> None:
     r"""
-    Write the number of the center, of C, nearest to each row, the lower number in a tie. :math:`O(n C K)`, bounded
+    Write the number of the nearest of C centers for each row, the lower number in a tie. :math:`O(n C K)`, bounded
     workspace.
 
     :param x: `n x D` points.

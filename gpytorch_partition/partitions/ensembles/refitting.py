@@ -101,7 +101,7 @@ def num_columns_of(ensemble: Any) -> int | None:
 
 def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.RandomState) -> Any:
     """
-    Fit a new ensemble with the same parameters to other rows; a booster that stopped early gives as many trees.
+    Fit a new ensemble with the same parameters to other rows, with the number of trees of a booster that stopped early.
 
     :param ensemble: The ensemble, fitted or not, which stays unchanged.
     :param x: `N x D` rows, in the form that the ensemble takes.

@@ -220,8 +220,8 @@ class MondrianPartition(Partition):
 
     def cut(self, lifetime: float) -> MondrianPartition:
         """
-        Return a copy of the same trees with another lifetime, whose codes of cached rows cost :math:`O(N m)`. Cells of
-        the shorter of two lifetimes are unions of cells of the longer.
+        Return a copy with the same trees and another lifetime, in :math:`O(N m)` for cached rows. Cells of the shorter
+        of two lifetimes are unions of cells of the longer.
 
         :param lifetime: In units of 1 / x, up to :attr:`max_lifetime`.
         :return: The copy, which shares this partition's tensors.
@@ -240,7 +240,7 @@ class MondrianPartition(Partition):
 
     def tree(self, number: int) -> MondrianPartition:
         """
-        Return one of the trees as a partition of its own with the same cells.
+        Return one of the trees as its own partition with the same cells.
 
         :param number: Its number, from 0.
         :raises ValueError: If there is no such tree.
