@@ -1,4 +1,4 @@
-"""A cache for values derived from rows, each valid for as long as the tensors it was computed from are unchanged."""
+"""A cache for values derived from rows, each valid while the tensors that it was computed from are unchanged."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Value = TypeVar("Value")
 @dataclass(frozen=True, eq=False)
 class Key(Generic[Value]):
     """
-    The key of one kind of values in caches, declared once by the module that owns them; keys are compared by identity.
+    The key of one kind of values in caches, declared once by the module that owns them. Keys are compared by identity.
 
-    :param name: What the values are, for readers.
+    :param name: A description of the values, for readers.
     """
 
     name: str
@@ -33,7 +33,7 @@ class _Entry(NamedTuple):
 
 class Cache:
     """
-    Values derived from the same rows, the latest for each key.
+    A cache of values derived from the same rows, the latest for each key.
 
     Example:
         >>> square: Key[Tensor] = Key("the square of a weight")
@@ -56,13 +56,13 @@ class Cache:
         *options: Any,
     ) -> Value:
         """
-        The value of a key: the kept one if it is of equal options and tensors, else a new one, without a graph.
+        Return the value of a key: the cached one if options and tensors are equal, else a new one, without a graph.
 
         :param key: Its previous value is dropped when a new one is computed.
-        :param source: The operator or module that the value is computed from, beside the rows; a copy of its tensors is
-            kept as well. None if the rows are all.
+        :param source: The operator or module that the value is computed from, besides the rows; a copy of its tensors
+            is kept as well. None if the value depends only on the rows.
         :param compute: Computes the value.
-        :param options: Whatever else the value depends on, compared by `==`, so no tensors.
+        :param options: Other dependencies of the value, compared by `==`, so no tensors.
         """
         tensors = [] if source is None else [tensor.detach() for tensor in _tensors(source)]
         found = self._entries.get(key)
@@ -72,7 +72,7 @@ class Cache:
         return cast(Value, found.value)
 
     def peek(self, key: Key[Value]) -> Value | None:
-        """The value that was computed last, whatever it was computed from; None if there is none."""
+        """Return the value that was computed last, from any source; None if there is none."""
         found = self._entries.get(key)
         return None if found is None else cast(Value, found.value)
 
@@ -83,7 +83,7 @@ class Cache:
 
 def without_computed(owner: object) -> dict[str, Any]:
     """
-    The state of an object for its pickle, without the values of cached properties, which are computed again.
+    Return an object's state for its pickle, without the values of cached properties, which are computed again.
 
     :param owner: Any object whose attributes are in its `__dict__`.
     """

@@ -1,7 +1,7 @@
 """
 Cluster indices: maps from the labels of clusters to their codes, the columns of the one-hot matrix :math:`Z`.
 
-Labels are whatever a partition returns (a leaf number, the key of a Mondrian cell, a user's integers). Codes number
+Labels are the integers that a partition returns (leaf numbers, keys of Mondrian cells, a user's integers). Codes number
 the clusters of all partitions one after another, in the smallest integers that PyTorch can index with.
 """
 
@@ -18,25 +18,24 @@ ClusterSizes: TypeAlias = int | tuple["ClusterSizes", ...]
 
 
 class ClusterIndex(Protocol):
-    """Maps labels to codes; `num_clusters` is their number p, and `sizes` tells the parts of a joint index apart."""
+    """A map from labels to codes; `num_clusters` is the number p of codes, `sizes` those of the parts."""
 
     num_clusters: int
     sizes: ClusterSizes
     dtype: torch.dtype
 
     def codes(self, labels: Tensor) -> Tensor:
-        """Codes (`... x m`) of labels (`... x m`)."""
+        """Return the codes (`... x m`) of labels (`... x m`)."""
 
 
 class BoundedClusterIndex:
     r"""
-    Codes of partitions whose labels are known to be `0 ... sizes[r] - 1`: the label plus the partition's offset.
+    A cluster index for labels known to be `0 ... sizes[r] - 1`: a code is the label plus the partition's offset.
 
-    It needs no rows to be built from, so all rows, seen or not, share one feature space. O(m) memory; a code costs
-    one addition.
+    It is built without rows, so all rows, seen or not, share one feature space. O(m) memory; a code costs one addition.
 
     :param sizes: `m` numbers of clusters.
-    :param num_rows: Number of rows that will be coded, which decides between 32-bit and 64-bit codes.
+    :param num_rows: Number of rows that will be coded, which selects 32-bit or 64-bit codes.
 
     Example:
         >>> BoundedClusterIndex(torch.tensor([2, 3]), num_rows=1).codes(torch.tensor([[1, 0], [0, 2]]))
@@ -51,19 +50,19 @@ class BoundedClusterIndex:
         self.offsets = sizes.cumsum(0) - sizes
 
     def codes(self, labels: Tensor) -> Tensor:
-        """Codes (`... x m`) of labels (`... x m`)."""
+        """Return the codes (`... x m`) of labels (`... x m`)."""
         return (labels + self.offsets.to(labels.device)).to(self.dtype)
 
 
 class SeenClusterIndex:
     r"""
-    Codes of partitions whose labels are any integers: the rank among the labels of the rows it is built from.
+    A cluster index for labels that are any integers: a code is the rank among the labels of the rows it is built from.
 
-    A label that none of these rows has gets its partition's *null code*, the last one, which none of these rows has
-    either: the sum of the null cluster over these rows is zero, so a product of new rows with them is exact. The
-    covariance of two new rows that share an unseen cluster needs an index built from the new rows.
+    An unseen label gets its partition's *null code*, the last one, which none of these rows has. The sum of the null
+    cluster over these rows is zero, so a product of new rows with them is exact. The covariance of two new rows that
+    share an unseen cluster needs an index built from the new rows.
 
-    Built in :math:`O(N m \log N)`; holds 8 bytes per distinct label; a look-up costs :math:`O(\log N)`.
+    Building costs :math:`O(N m \log N)`, a look-up :math:`O(\log N)`. Memory: 8 bytes per distinct label.
 
     :param labels: `N x m` integer labels.
 
@@ -79,7 +78,7 @@ class SeenClusterIndex:
 
     @classmethod
     def of_values(cls, values: list[Tensor]) -> SeenClusterIndex:
-        """The index of known labels, a sorted tensor per partition."""
+        """Build the index of known labels, a sorted tensor per partition."""
         new = cls.__new__(cls)
         new._set(values, 0)
         return new
@@ -93,14 +92,17 @@ class SeenClusterIndex:
         self.dtype = code_dtype(self.num_clusters, num_visits)
 
     def joined(self, other: SeenClusterIndex) -> SeenClusterIndex:
-        """The index of the labels of both indices."""
+        """Return the index of the labels of both indices."""
         if not (self.values and other.values):
             return self if self.values else other
         pairs = zip(self.values, other.values, strict=True)
         return self.of_values([torch.cat(pair).unique() for pair in pairs])
 
     def codes_of(self, labels: list[Tensor]) -> Tensor:
-        """The codes (`p`) of known labels, a tensor per partition, with each partition's null code after its labels."""
+        """
+        Return the codes (`p`) of known labels, a tensor per partition, with each partition's null code after its
+        labels.
+        """
         codes = []
         for column, known, offset in zip(labels, self.values, self.offsets):
             rank = torch.searchsorted(known, column)
@@ -108,7 +110,7 @@ class SeenClusterIndex:
         return torch.cat([torch.empty(0, dtype=torch.int64), *codes])
 
     def codes(self, labels: Tensor) -> Tensor:
-        """Codes (`... x m`) of labels (`... x m`); unseen labels get the null code of their partition."""
+        """Return the codes (`... x m`) of labels (`... x m`); unseen labels get the null code of their partition."""
         codes = torch.empty(labels.shape, dtype=self.dtype, device=labels.device)
         for partition, (values, offset) in enumerate(zip(self.values, self.offsets)):
             column = labels[..., partition].contiguous()
@@ -120,11 +122,11 @@ class SeenClusterIndex:
 
 class JointClusterIndex:
     """
-    Several indices side by side: the codes of each follow those of the previous one.
+    A cluster index that joins several indices; codes of each follow the codes of the previous index.
 
     :param indices: One index per group of partitions.
-    :param widths: How many partitions each has.
-    :param num_rows: Number of rows that will be coded, which decides between 32-bit and 64-bit codes.
+    :param widths: Number of partitions of each index.
+    :param num_rows: Number of rows that will be coded, which selects 32-bit or 64-bit codes.
 
     Example:
         >>> seen = SeenClusterIndex(torch.tensor([[70], [90]]))
@@ -141,7 +143,7 @@ class JointClusterIndex:
         self.dtype = code_dtype(self.num_clusters, num_rows * sum(widths))
 
     def codes(self, labels: Tensor) -> Tensor:
-        """Codes (`... x m`) of labels (`... x m`)."""
+        """Return the codes (`... x m`) of labels (`... x m`)."""
         codes, offset = torch.empty(labels.shape, dtype=self.dtype, device=labels.device), 0
         parts = zip(self.indices, labels.split(self.widths, -1), codes.split(self.widths, -1), strict=True)
         for index, part, own in parts:
@@ -152,7 +154,7 @@ class JointClusterIndex:
 
 def code_dtype(num_clusters: int, num_visits: int) -> torch.dtype:
     """
-    The narrowest integer type that PyTorch's sums over clusters can index with: int32 below 2^31, or int64.
+    Return the narrowest integer type that PyTorch's sums over clusters can index with: int32 below 2^31, or int64.
 
     :param num_clusters: Number p of codes.
     :param num_visits: Number of (row, partition) pairs that will be coded.

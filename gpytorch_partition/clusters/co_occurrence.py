@@ -1,4 +1,4 @@
-r"""Co-occurrence counts :math:`G = Z^\top Z` (how many rows two clusters share), and streamed sums :math:`Z^\top V`."""
+r"""Co-occurrence counts :math:`G = Z^\top Z` (rows that two clusters share), and streamed sums :math:`Z^\top V`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gpytorch_partition.linalg.parallel import for_each
 
-# Rows counted at once, so that their codes stay in the cache; as many as a table has entries if that is more.
+# Rows counted at once, few enough for their codes to stay in the cache; at least the number of a table's entries.
 _ROWS_PER_CHUNK = 2**18
 # Most clusters: their counts take 34 GB. More clusters come from trees with far too many leaves.
 MAX_CLUSTERS = 2**16
@@ -17,7 +17,7 @@ MAX_CLUSTERS = 2**16
 
 def zero_counts(num_clusters: int, device: torch.device | None = None, most: int = MAX_CLUSTERS) -> Tensor:
     """
-    Zeros (`p x p`, float64) to add counts to.
+    Return zeros (`p x p`, float64) to add counts to.
 
     :raises ValueError: For more than `most` clusters.
     """
@@ -35,13 +35,14 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: 
     r"""
     Add :math:`Z^\top Z` of some rows to the counts, in place; with weights W, :math:`Z^\top W Z`.
 
-    One table of counts per pair of partitions: :math:`N m^2 / 2` increments, `O(N m)` workspace in chunks, and a table
-    per thread of `16 C^2` bytes, C the most clusters of a partition. Counts are whole numbers, exact up to 2^53.
+    Each pair of partitions has one table of counts. Costs :math:`N m^2 / 2` increments, `O(N m)` workspace in chunks,
+    and a table per thread of `16 C^2` bytes, C the largest number of clusters of a partition. Counts are whole numbers,
+    exact up to 2^53.
 
     :param counts: `p x p` float64.
     :param codes: `N x m` columns of Z; the codes of one partition lie in a range of their own.
     :param sign: -1 to subtract the counts of the rows instead.
-    :param weights: `N` float64, what each row counts for. (Default: 1.)
+    :param weights: `N` weights of the rows, float64. (Default: 1.)
 
     Example:
         >>> counts = torch.zeros(4, 4, dtype=torch.float64)
@@ -67,7 +68,6 @@ def count_co_occurrences(counts: Tensor, codes: Tensor, sign: int = 1, weights: 
 def _count_pairs(
     counts: Tensor, local: Tensor, blocks: list[slice], sign: int, weights: Tensor | None, first: int
 ) -> None:
-    """Add the tables of one partition with itself and with all later ones."""
     for second in range(first, len(blocks)):
         here, there = blocks[first], blocks[second]
         size = there.stop - there.start
@@ -81,7 +81,7 @@ def _count_pairs(
 
 def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
     r"""
-    The counts of coarser partitions, whose clusters are unions: sums of rows and columns of G.
+    Return the counts of coarser partitions, whose clusters are unions: sums of rows and columns of G.
 
     A cut of trees at a depth, or at an earlier lifetime, is a coarser partition. :math:`O(p^2)` time.
 
@@ -102,7 +102,7 @@ def coarsened(counts: Tensor, clusters: Tensor, num_clusters: int) -> Tensor:
 
 def streamed_cluster_sums(codes: Tensor, values: Tensor, num_clusters: int) -> Tensor:
     r"""
-    :math:`Z^\top V` (`p x t`, float64) of rows that are summed once, so that none are sorted. :math:`O(N m t)` time.
+    Return :math:`Z^\top V` (`p x t`, float64) of rows that are summed once, without sorting, in :math:`O(N m t)` time.
 
     :param codes: `N x m` columns of Z.
     :param values: `N x t` values.

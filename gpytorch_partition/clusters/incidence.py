@@ -1,14 +1,14 @@
 r"""
-The one-hot matrix :math:`Z` (rows by clusters), and products with it and its transpose: every kernel product (eq. 8 of
-Davies & Ghahramani 2014) is made of these two sums.
+The one-hot matrix :math:`Z` (rows by clusters), and products with :math:`Z` and its transpose. Every kernel product
+(eq. 8 of Davies & Ghahramani 2014) is made of these two sums.
 
-:math:`Z` is :math:`N \times p` with one 1 per partition in each row: `codes[i, r]` is the column of the cluster
-that row i falls in under partition r. Clusters are numbered partition by partition, so that the codes of
-partition r lie in a range of their own.
+:math:`Z` is :math:`N \times p` with one 1 per partition in each row: `codes[i, r]` is the column of the cluster that
+row i falls in under partition r. Clusters are numbered partition by partition, so the codes of partition r lie in a
+range of their own.
 
-Codes are int32 where possible. Compiled loops over 8 and 16 bits were measured: no faster for one column, and slower
-for many, than PyTorch's sums. Rows sorted by one partition's clusters are summed 1.0 to 1.7 times as fast, most so with
-tables larger than the cache; only solves for many samples sort a copy.
+Codes are int32 where possible. Compiled loops over 8 and 16 bits were measured to be no faster than PyTorch's sums for
+one column, and slower for many. Rows sorted by one partition's clusters are summed 1.0 to 1.7 times as fast, with the
+largest gain for tables larger than the cache. Only solves for many samples sort a copy.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Members(NamedTuple):
 
 class Incidence:
     r"""
-    The matrix :math:`Z` (`*batch x N x p`) of zeros and m ones in every row, which say what clusters the row is in.
+    The matrix :math:`Z` (`*batch x N x p`) of zeros and m ones in every row, one for each cluster that holds the row.
 
-    It holds the codes and, from the first :meth:`cluster_sums` on, the rows of each cluster: 8 bytes per (row,
+    Memory: the codes and, from the first :meth:`cluster_sums` on, the rows of each cluster, 8 bytes per (row,
     partition) with 32-bit codes. Products cost :math:`O(N m t)` for t columns and :math:`O(p t)` workspace.
 
-    :param codes: `*batch x N x m` integer columns of :math:`Z`; the codes of one partition lie in a range of
-        their own, and ranges follow one another in the order of the partitions.
+    :param codes: `*batch x N x m` integer columns of :math:`Z`. The codes of one partition lie in a range of their own;
+        ranges follow one another in the order of the partitions.
     :param num_clusters: Number p of columns of :math:`Z`.
     :param sizes: Numbers of clusters of the parts of a joint feature space; incidences derived from this one have
         none. (Default: one part.)
@@ -93,7 +93,7 @@ class Incidence:
 
     def row_values(self, table: Tensor) -> Tensor:
         r"""
-        :math:`Z C`: for every row, the sum of the table's values over the clusters the row is in.
+        Return :math:`Z C`: for every row, the sum of the table's values over the clusters of the row.
 
         :param table: `*batch x p x t` values per cluster.
         :return: `*batch x N x t`.
@@ -102,7 +102,7 @@ class Incidence:
 
     def cluster_sums(self, values: Tensor) -> Tensor:
         r"""
-        :math:`Z^\top V`: for every cluster, the sum of the values of its rows.
+        Return :math:`Z^\top V`: for every cluster, the sum of the values of its rows.
 
         :param values: `*batch x N x t` values per row.
         :return: `*batch x p x t`.
@@ -111,8 +111,8 @@ class Incidence:
 
     def select(self, rows: Any, batch: tuple[Any, ...] = (), batch_shape: torch.Size | None = None) -> Incidence:
         """
-        The incidence of some of the rows: this object for all of them, and the same object for the same rows again, so
-        that a covariance that is indexed one side at a time still has the same rows on both sides.
+        Return the incidence of some of the rows: this object for all rows, and one object for repeated calls with equal
+        rows. A covariance that is indexed one side at a time thus keeps equal rows on both sides.
 
         :param rows: A slice or a tensor of row numbers.
         :param batch: One index per batch dimension.
@@ -131,27 +131,27 @@ class Incidence:
         return found
 
     def with_codes(self, codes: Tensor) -> Incidence:
-        """The incidence with the same codes in another (batch) shape; this object if nothing changes."""
+        """Return the incidence with its codes in another (batch) shape; this object if nothing changes."""
         return self if codes is self.codes else Incidence(codes, self.num_clusters)
 
     def expand(self, batch_shape: torch.Size) -> Incidence:
-        """The incidence with a batch shape, without copying codes; this object if it has that shape."""
+        """Return the incidence with a batch shape, without copying codes; this object if it has that shape."""
         if batch_shape == self.batch_shape:
             return self
         return Incidence(self.codes.expand(*batch_shape, *self.codes.shape[-2:]), self.num_clusters)
 
     def to(self, device: Any = None, dtype: Any = None) -> Incidence:
-        """The incidence on another device; a dtype is ignored, since codes are integers."""
+        """Return the incidence on another device; a dtype is ignored, since codes are integers."""
         if device is None or torch.device(device) == self.codes.device:
             return self
         return Incidence(self.codes.to(device), self.num_clusters)
 
     def cpu(self) -> Incidence:
-        """The incidence on the CPU."""
+        """Return the incidence on the CPU."""
         return self.to("cpu")
 
     def cuda(self, device_id: Any = None) -> Incidence:
-        """The incidence on a CUDA device."""
+        """Return the incidence on a CUDA device."""
         return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class Incidence:
 
     @cached_property
     def members(self) -> Members:
-        """The rows of every cluster, sorted once: O(N m log N) time, 4 bytes per (row, partition) held."""
+        """The rows of every cluster, sorted once in O(N m log N) time; 4 bytes per (row, partition) are kept."""
         return _members(self.codes.reshape(-1, self.num_partitions), self.num_clusters)
 
     @cached_property
@@ -177,7 +177,7 @@ class Incidence:
         return Incidence(codes.view(-1, self.num_partitions), num_blocks * self.num_clusters)
 
     def _over_batch(self, operand: Tensor, product: Any, transposed: Any) -> Tensor:
-        """Apply a two-dimensional product to a batch: batch dimensions that share the rows become columns."""
+        """Apply a two-dimensional product to a batch; batch dimensions that share the rows become columns."""
         if not self.batch_shape and operand.dim() == 2:
             return _Product.apply(self, product, transposed, operand)
         batch_shape = torch.broadcast_shapes(operand.shape[:-2], self.batch_shape)
@@ -197,12 +197,12 @@ class Incidence:
 
 
 def one_cluster(num_rows: int, device: torch.device | None = None) -> Incidence:
-    """The incidence (`N x 1`) of rows that are all in a single cluster: a column of ones."""
+    """Return the incidence (`N x 1`) of rows that are all in a single cluster: a column of ones."""
     return Incidence(torch.zeros(num_rows, 1, dtype=torch.int32, device=device), num_clusters=1)
 
 
 def same_codes(first: Incidence, second: Incidence) -> bool:
-    """Whether two incidences, one object or not, have the same codes in the same feature space."""
+    """Return whether two incidences have equal codes in the same feature space."""
     if first is second:
         return True
     same_space = first.num_clusters == second.num_clusters and first.codes.shape == second.codes.shape
@@ -210,7 +210,7 @@ def same_codes(first: Incidence, second: Incidence) -> bool:
 
 
 def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
-    """Whether two tuples of indices are equal, tensors by their values."""
+    """Return whether two tuples of indices are equal, comparing tensors by their values."""
 
     def same(a: Any, b: Any) -> bool:
         if torch.is_tensor(a) and torch.is_tensor(b):
@@ -221,7 +221,6 @@ def same_indices(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
 
 
 def _members(codes: Tensor, num_clusters: int) -> Members:
-    """Sort the rows of each chunk by cluster, and cut the rows of each cluster into blocks."""
     num_rows, num_partitions = codes.shape
     rows, clusters, sizes = torch.empty_like(codes).view(-1), [], []
     filled = 0
@@ -238,7 +237,7 @@ def _members(codes: Tensor, num_clusters: int) -> Members:
 
 
 def _chunk_size(num_visits: int, num_rows: int, num_clusters: int) -> int:
-    """Number of rows of a chunk: few enough for the cache, but not so few that blocks become small."""
+    """Rows of a chunk: few enough for the cache, but not so few that blocks become small."""
     num_chunks = max(1, min(-(-num_rows // _CHUNK), num_visits // (_SMALL_BLOCK * num_clusters)))
     return max(1, -(-num_rows // num_chunks))
 
@@ -269,7 +268,6 @@ class _Product(torch.autograd.Function):
 
 
 def _row_values(incidence: Incidence, table: Tensor) -> Tensor:
-    """Z C for two-dimensional C."""
     codes = incidence.codes.reshape(-1, incidence.num_partitions)
     if not codes.shape[0]:
         return table.new_zeros(0, table.shape[-1])
@@ -280,7 +278,6 @@ def _row_values(incidence: Incidence, table: Tensor) -> Tensor:
 
 
 def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
-    """Z^T V for two-dimensional V."""
     if not values.shape[0]:
         return values.new_zeros(incidence.num_clusters, values.shape[-1])
     return sums_over_members(incidence.members, values, incidence._ones)
@@ -288,11 +285,11 @@ def _cluster_sums(incidence: Incidence, values: Tensor) -> Tensor:
 
 def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
     """
-    For every cluster the sum of the values of its rows: sums over blocks of rows, then over the blocks of each cluster.
+    Return the sum over the rows of every cluster: over blocks of rows first, then over the blocks of each cluster.
 
     :param members: The rows of p clusters.
     :param values: `N x t` values per row.
-    :param ones: Where the ones of sparse matrices are kept.
+    :param ones: A cache of the ones of sparse matrices.
     :return: `p x t`.
     """
     if _needs_sparse_product(values):
@@ -308,12 +305,12 @@ def sums_over_members(members: Members, values: Tensor, ones: dict[torch.dtype, 
 
 def sums_at(starts: Tensor, places: Tensor, table: Tensor, ones: dict[torch.dtype, Tensor]) -> Tensor:
     """
-    For every row the sum of the table at the row's places, of which rows may have different numbers.
+    Return for every row the sum of the table at the row's places; rows may have different numbers of places.
 
     :param starts: `N + 1` where the places of each row begin.
     :param places: Row numbers of the table.
     :param table: `p x t`.
-    :param ones: Where the ones of sparse matrices are kept.
+    :param ones: A cache of the ones of sparse matrices.
     :return: `N x t`.
     """
     if _needs_sparse_product(table):
@@ -328,9 +325,9 @@ def _needs_sparse_product(operand: Tensor) -> bool:
 
 def _sparse_product(ones: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
     """
-    The product with a matrix of ones in the given places, a few columns at a time.
+    Multiply by a matrix of ones in the given places, a few columns at a time.
 
-    PyTorch's sparse matrices store their values: this one is made in pieces, which share one short tensor of ones.
+    PyTorch's sparse matrices store their values, so the matrix is made in pieces that share one short tensor of ones.
     """
     num_rows, num_ones = row_starts.numel() - 1, columns.numel()
     begins = torch.arange(0, num_ones, _ONES, dtype=row_starts.dtype)
@@ -346,7 +343,6 @@ def _sparse_product(ones: dict[torch.dtype, Tensor], row_starts: Tensor, columns
 
 
 def _ones_at(known: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tensor, operand: Tensor) -> Tensor:
-    """The sparse matrix of ones in the given places, to be multiplied with the operand."""
     ones = known.get(operand.dtype)
     if ones is None or ones.numel() < columns.numel():
         ones = known[operand.dtype] = operand.new_ones(columns.numel())
@@ -355,7 +351,7 @@ def _ones_at(known: dict[torch.dtype, Tensor], row_starts: Tensor, columns: Tens
 
 
 def _make_first_sparse_matrix() -> None:
-    """PyTorch says once in a process that sparse matrices are in beta: here, where no other thread's filters matter."""
+    """Ignore PyTorch's one warning that sparse matrices are in beta here, where no other thread's filters matter."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         torch.sparse_csr_tensor(

@@ -1,4 +1,4 @@
-"""Which items are in which sets: a sparse matrix of zeros and ones, and products with it and its transpose."""
+"""The memberships of items in sets: a sparse matrix of zeros and ones, and products with it and its transpose."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from gpytorch_partition.clusters.incidence import Members, blocked_members, sums
 
 class Memberships:
     r"""
-    The matrix B (`n x m`) with a one where an item is in a set, of which items may be in any number.
+    The matrix B (`n x m`) with a one where an item is in a set; an item may be in any number of sets.
 
-    Products cost :math:`O(E t)` for E ones and t columns. It holds 4 bytes for a one (8 above :math:`2^{31}` of them),
-    and 4 more from the first :meth:`set_sums` on.
+    Products cost :math:`O(E t)` for E ones and t columns. Memory: 4 bytes for a one (8 above :math:`2^{31}` ones), and
+    4 more from the first :meth:`set_sums` on.
 
     :param starts: `n + 1` where the sets of each item begin.
     :param sets: `E` set numbers, each once for an item, sorted within an item.
@@ -44,11 +44,11 @@ class Memberships:
         return self.starts.numel() - 1
 
     def item_sums(self, table: Tensor) -> Tensor:
-        r""":math:`B C`: for every item (`n x t`) the sum of the table (`m x t`) over the sets that it is in."""
+        r"""Return :math:`B C`: for every item (`n x t`) the sum of the table (`m x t`) over the sets of the item."""
         return _Sums.apply(self, table, False)
 
     def set_sums(self, values: Tensor) -> Tensor:
-        r""":math:`B^\top V`: for every set (`m x t`) the sum of the values (`n x t`) of its items."""
+        r"""Return :math:`B^\top V`: for every set (`m x t`) the sum of the values (`n x t`) of its items."""
         return _Sums.apply(self, values, True)
 
     @cached_property
@@ -60,7 +60,7 @@ class Memberships:
         return blocked_members(items[order].to(self.sets.dtype), found, counts[found], self.num_sets)
 
     def rows(self, items: Tensor) -> csr_array:
-        """The rows (`n' x m`, float64) of some items (`n'`), as a sparse matrix of SciPy."""
+        """Return the rows (`n' x m`, float64) of some items (`n'`), as a sparse matrix of SciPy."""
         items = items.reshape(-1).long()
         counts = self.starts.diff()[items].long()
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
@@ -70,17 +70,17 @@ class Memberships:
         return csr_array((np.ones(len(sets)), sets, starts.cpu().numpy()), shape=(len(items), self.num_sets))
 
     def to(self, device: Any = None, dtype: Any = None) -> Memberships:
-        """The memberships on another device; a dtype is ignored, since the tensors are numbers of items and sets."""
+        """Return the memberships on another device; a dtype is ignored, since tensors are numbers of items and sets."""
         if device is None or torch.device(device) == self.sets.device:
             return self
         return Memberships(self.starts.to(device), self.sets.to(device), self.num_sets)
 
     def cpu(self) -> Memberships:
-        """The memberships on the CPU."""
+        """Return the memberships on the CPU."""
         return self.to("cpu")
 
     def cuda(self, device_id: Any = None) -> Memberships:
-        """The memberships on a CUDA device."""
+        """Return the memberships on a CUDA device."""
         return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
 

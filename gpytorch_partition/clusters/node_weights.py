@@ -15,11 +15,11 @@ from gpytorch_partition.clusters.tree_layout import TreeLayout
 
 def height_average_weights(layout: TreeLayout) -> Tensor:
     r"""
-    Weights of nodes that average the random forest kernel over all heights at which its trees can be cut.
+    Return weights of nodes that average the random forest kernel over all heights at which its trees can be cut.
 
-    Algorithm 1 of Davies & Ghahramani (2014) cuts each tree at a height d drawn from 0 ... h, with h the depth of
-    that tree. A leaf at depth l falls in the cluster of its ancestor at depth :math:`\min(d, l)`, so the
-    exact expectation is a sum over the nodes above both points with
+    Algorithm 1 of Davies & Ghahramani (2014) cuts each tree at a height d drawn from 0 ... h, with h the depth of that
+    tree. A leaf at depth l falls in the cluster of its ancestor at depth :math:`\min(d, l)`. The exact expectation is
+    therefore a sum over the nodes above both points with
 
     .. math:: w_v = \frac{1}{h + 1} \text{ (inner nodes)}, \qquad w_v = \frac{h - \text{depth}_v + 1}{h + 1}
         \text{ (leaves)}.
@@ -43,7 +43,7 @@ def height_average_weights(layout: TreeLayout) -> Tensor:
 
 def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
     r"""
-    Node weights of the weighted average, over the depths d, of the kernels of trees cut at depth d.
+    Return node weights of the weighted average, over the depths d, of the kernels of trees cut at depth d.
 
     With weights :math:`u_0, \ldots, u_H` of the depths and a leaf at depth l in the cluster of its ancestor at depth
     :math:`\min(d, l)`, the average :math:`\sum_d u_d K_d` is a sum over the nodes above both points with
@@ -71,10 +71,10 @@ def level_node_weights(layout: TreeLayout, level_weights: Tensor) -> Tensor:
 
 def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
     r"""
-    Weights of nodes that average the random forest kernel over heights drawn from a softmax, restricted in each tree
-    to the tree's own heights.
+    Return weights of nodes that average the random forest kernel over heights drawn from a softmax. The softmax is
+    restricted in each tree to the tree's own heights.
 
-    A tree of height h is cut at depth d with the probability :math:`u_d = e^{l_d} / \sum_{e \le h} e^{l_e}`, so that
+    A tree of height h is cut at depth d with the probability :math:`u_d = e^{l_d} / \sum_{e \le h} e^{l_e}`, so
 
     .. math:: w_v = u_{\text{depth}_v} \text{ (inner nodes)}, \qquad w_v = \sum_{d = \text{depth}_v}^h u_d
         \text{ (leaves)}.
@@ -106,15 +106,16 @@ def softmax_node_weights(layout: TreeLayout, logits: Tensor) -> Tensor:
 
 def impurity_decrease_weights(layout: TreeLayout, impurities: Tensor, floor: float) -> Tensor:
     r"""
-    Weights of nodes by the decrease of impurity from their parents:
+    Return weights of nodes by the decrease of impurity from their parents:
 
     .. math:: w_v = \max(i_{\text{parent}(v)} - i_v, 0) + \text{floor}.
 
-    A root has no parent, so its weight is the floor: it stands for a constant function. :math:`O(V)` time and memory.
+    A root has no parent, so its weight is the floor, which stands for a constant function. :math:`O(V)` time and
+    memory.
 
     :param layout: The trees.
     :param impurities: `V` impurities i, as shares of the root's.
-    :param floor: The least weight, that of nodes without a decrease.
+    :param floor: The weight of nodes without a decrease.
     :return: `V` weights, in the dtype of `impurities`.
 
     Example:
@@ -129,10 +130,11 @@ def impurity_decrease_weights(layout: TreeLayout, impurities: Tensor, floor: flo
 
 def height_average_levels(layout: TreeLayout) -> Tensor:
     r"""
-    The weights of depths, shared by all trees, that come nearest to :func:`height_average_weights`: the probabilities
-    of a depth drawn uniformly from 0 ... h, with h the height of a tree drawn at random.
+    Return the weights of depths, shared by all trees, that come nearest to :func:`height_average_weights`. They are the
+    probabilities of a depth drawn uniformly from 0 ... h, with h the height of a tree drawn at random.
 
-    The same kernel if all trees have the same height; otherwise tall trees are cut a little nearer to their roots.
+    The kernel is unchanged if all trees have the same height; otherwise tall trees are cut a little nearer to their
+    roots.
 
     :param layout: The trees.
     :return: `H + 1` weights (float64), H the height of the tallest tree.

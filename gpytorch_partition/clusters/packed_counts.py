@@ -1,9 +1,9 @@
 r"""
-Counts of co-occurrence packed for a message or a file: half of the symmetric matrix, in four bytes where counts allow.
+Counts of co-occurrence packed for a message or a file: half of the symmetric matrix, in four bytes if counts fit.
 
 With :math:`G = \begin{pmatrix} A & B^\top \\ B & C \end{pmatrix}` in blocks of :math:`h = \lceil p / 2 \rceil`, a
 rectangle of `2h + 1` by h holds the lower triangle of A below the upper one of C, and B below both: the rectangular
-full packed format of Gustavson et al. 2010. Packed counts of the same clusters add up as they are.
+full packed format of Gustavson et al. 2010. Packed counts of equal clusters can be added without unpacking.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LARGEST = 2**31 - 1  # of four bytes
 
 def packed(counts: Tensor) -> Tensor:
     """
-    The counts packed (`2h + 1 x h`, int32, or float64 where one is too large).
+    Pack counts (`2h + 1 x h`, int32, or float64 if a count is too large).
 
     :param counts: `p x p`, symmetric, float64.
 
@@ -41,7 +41,7 @@ def packed(counts: Tensor) -> Tensor:
 
 def unpacked(packed: Tensor, num_clusters: int) -> Tensor:
     """
-    The counts (`p x p`, float64) that were packed.
+    Unpack the counts (`p x p`, float64).
 
     :param packed: `2h + 1 x h`.
     :param num_clusters: p.
@@ -57,7 +57,7 @@ def unpacked(packed: Tensor, num_clusters: int) -> Tensor:
 
 
 def added(first: Tensor, second: Tensor) -> Tensor:
-    """The packed counts of the rows of two, of the same clusters."""
+    """Add the packed counts of two sets of rows of the same clusters."""
     is_small = first.dtype == second.dtype == torch.int32 and _largest(first) + _largest(second) <= _LARGEST
     return first + second if is_small else first.double() + second.double()
 
@@ -71,5 +71,4 @@ def _half(num_clusters: int) -> int:
 
 
 def _whole(triangle: Tensor) -> Tensor:
-    """The symmetric matrix of which this is a triangle."""
     return triangle + (triangle.mT - torch.diag(triangle.diagonal()))

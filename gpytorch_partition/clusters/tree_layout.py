@@ -4,11 +4,11 @@ Trees of clusters: their nodes as intervals of leaves, and sums from the leaves 
 Leaves are numbered depth-first, tree after tree. A node is then the interval of its leaves, an ancestor an interval
 around it, and a level of a tree a row of intervals side by side.
 
-Sums are made for a few trees at a time, so that their table of values stays in the cache. Its rows are the leaves, in
-their own order, and then the inner nodes from the deepest level to the roots: on the way up a level is the sum of its
-two children, on the way down its parents are added. Both are gathers, since scatters run on one core in PyTorch. Every
-sum is made along the tree, so float32 keeps its digits; the textbook's two cumulative sums over depth-first leaves need
-float64 and were measured 10 to 30 times slower.
+Sums are made for a few trees at a time, so that their table of values stays in the cache. The rows of the table are the
+leaves, in their own order, and then the inner nodes from the deepest level to the roots. On the way up each node is the
+sum of its two children; on the way down each node adds its parent. Both are gathers, since scatters run on one core in
+PyTorch. Every sum is made along the tree, so float32 keeps its digits. Two cumulative sums over depth-first leaves
+would need float64 and were measured 10 to 30 times slower.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NODES_PER_GROUP = 2**18  # nodes of the trees that are summed together: a table
 @dataclass(frozen=True, eq=False)
 class TreeLayout:
     r"""
-    m trees side by side: V nodes, numbered tree after tree with parents before children, and p leaves.
+    A layout of m trees side by side: V nodes, numbered tree after tree with parents before children, and p leaves.
 
-    The trees are binary. A split into more than two is made of several nodes: those below the first one are auxiliary,
-    halves of it that are no clusters of their own, and its children are all on the level below it.
+    The trees are binary. A split into more than two is made of several nodes. The nodes below the first one are
+    auxiliary and no clusters of their own; the children of the split are all on the level below it.
 
-    Tensors of numbers are int64. Holds `33 V + 8 p` bytes, and 8 V more where nodes are auxiliary.
+    Tensors of numbers are int64. Memory: `33 V + 8 p` bytes, and 8 V more where nodes are auxiliary.
 
     :param node_low: `V` first leaf of each node.
     :param node_high: `V` one past the last leaf of each node.
@@ -41,7 +41,7 @@ class TreeLayout:
     :param leaf_nodes: `p` node of each leaf.
     :param tree_nodes: `m + 1` where the nodes of each tree begin.
     :param tree_leaves: `m + 1` where the leaves of each tree begin.
-    :param level: `V` number of nodes above each that are not auxiliary: the depth, in trees without such nodes.
+    :param level: `V` number of nodes above each that are not auxiliary: the depth, in trees without auxiliary nodes.
     :param is_auxiliary: `V` (bool) whether a node is auxiliary.
 
     Example:
@@ -80,12 +80,12 @@ class TreeLayout:
 
     @cached_property
     def heights(self) -> Tensor:
-        """`m` levels of the deepest leaves."""
+        """Levels of the deepest leaves of the `m` trees."""
         return self._deepest_leaves(self.level)
 
     @cached_property
     def num_steps(self) -> Tensor:
-        """`m` largest numbers of edges from a root to a leaf."""
+        """Largest numbers of edges from the root to a leaf in the `m` trees."""
         return self._deepest_leaves(self.depth)
 
     def _deepest_leaves(self, depth: Tensor) -> Tensor:
@@ -94,35 +94,35 @@ class TreeLayout:
 
     @cached_property
     def sums(self) -> TreeSums:
-        """Sums up and down the trees; 32 bytes per node, held from the first use on."""
+        """Sums up and down the trees; 32 bytes per node, kept from the first use on."""
         return TreeSums(self)
 
     def of_node(self, values: Tensor) -> Tensor:
-        """Values of the trees (`m`), repeated for each of their nodes (`V`)."""
+        """Repeat values of the trees (`m`) for each of their nodes (`V`)."""
         return values.to(self.parent.device).repeat_interleave(self.tree_nodes.diff())
 
     def of_leaf(self, values: Tensor) -> Tensor:
-        """Values of the trees (`m`), repeated for each of their leaves (`p`)."""
+        """Repeat values of the trees (`m`) for each of their leaves (`p`)."""
         return values.to(self.parent.device).repeat_interleave(self.tree_leaves.diff())
 
     def to(self, device: Any = None, dtype: Any = None) -> TreeLayout:
-        """The layout on another device; a dtype is ignored, since the tensors are node numbers."""
+        """Return the layout on another device; a dtype is ignored, since the tensors are node numbers."""
         if device is None or torch.device(device) == self.parent.device:
             return self
         return TreeLayout(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
 
     def cpu(self) -> TreeLayout:
-        """The layout on the CPU."""
+        """Return the layout on the CPU."""
         return self.to("cpu")
 
     def cuda(self, device_id: Any = None) -> TreeLayout:
-        """The layout on a CUDA device."""
+        """Return the layout on a CUDA device."""
         return self.to(torch.device("cuda", device_id) if isinstance(device_id, int) else device_id or "cuda")
 
 
 def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor, is_auxiliary: Tensor | None = None) -> TreeLayout:
     r"""
-    The layout of binary trees, level by level over all trees at once: :math:`O(V)` time and memory.
+    Lay out binary trees, level by level over all trees at once, in :math:`O(V)` time and memory.
 
     :param left: `V` left child of each node (int64); a leaf is its own left and right child.
     :param right: `V` right child of each node.
@@ -154,7 +154,6 @@ def lay_out_trees(left: Tensor, right: Tensor, tree_nodes: Tensor, is_auxiliary:
 
 
 def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
-    """The inner nodes of all trees at depth 0, 1, 2, ..."""
     levels, level = [], roots[left[roots] != roots]
     while level.numel():
         levels.append(level)
@@ -166,7 +165,8 @@ def _inner_levels(left: Tensor, right: Tensor, roots: Tensor) -> list[Tensor]:
 
 def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
     r"""
-    The nodes on the paths from the roots to some nodes, one path after another: :math:`O(n h)` time, h the height.
+    Return the nodes on the paths from the roots to some nodes, one path after another, in :math:`O(n h)` time for a
+    height h.
 
     :param layout: The trees.
     :param nodes: `n` node numbers.
@@ -189,10 +189,9 @@ def paths_from_root(layout: TreeLayout, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
     r"""
-    The clusters of each tree cut at a depth (a level): a leaf belongs to its ancestor at depth min(d, depth of the
-    leaf). With a depth drawn from 0 ... h this is a sample of Algorithm 1 of Davies & Ghahramani (2014).
-
-    :math:`O(V)` time and memory.
+    Return the clusters of each tree cut at a depth (a level), in :math:`O(V)` time and memory. A leaf belongs to its
+    ancestor at depth min(d, depth of the leaf). With a depth drawn from 0 ... h this is a sample of Algorithm 1 of
+    Davies & Ghahramani (2014).
 
     :param layout: The trees.
     :param depths: `m` depths, 0 or more (int64); a tree cut at its height or below is cut into its leaves.
@@ -217,7 +216,7 @@ def cut_at_depth(layout: TreeLayout, depths: Tensor) -> tuple[Tensor, Tensor]:
 
 class TreeSums:
     r"""
-    Sums over the nodes of binary trees, upwards and downwards, in an order of the nodes made for them.
+    Sums over the nodes of binary trees, upwards and downwards, with the nodes in an order of their own (`nodes`).
 
     A sum costs :math:`O(V t)` time and workspace for V nodes and t columns. Memory: 32 bytes per node.
 
@@ -239,21 +238,21 @@ class TreeSums:
         self.nodes = torch.cat([group.nodes for group in self._groups])  # the node number of each row of the table
 
     def up(self, leaf_values: Tensor) -> Tensor:
-        """For every node the sum over its leaves: `V x t` in the order of `nodes` from `p x t`."""
+        """Return for every node the sum over its leaves: `V x t` in the order of `nodes` from `p x t`."""
         return torch.cat([group.up(leaf_values[group.leaves]) for group in self._groups])
 
     def down(self, node_values: Tensor) -> Tensor:
-        """For every leaf the sum over the nodes above it and itself: `p x t` from `V x t`, which is overwritten."""
+        """Return for every leaf the sum over itself and the nodes above: `p x t` from `V x t`, which is overwritten."""
         return torch.cat([group.down(node_values[group.places]) for group in self._groups])
 
     def gathered(self, node_values: Tensor) -> Tensor:
-        """For every node the sum over itself and all nodes below: `V x t` from `V x t`, overwritten, as in `nodes`."""
+        """Add to every node all nodes below it, in place: `V x t` in the order of `nodes`."""
         for group in self._groups:
             group.gather(node_values[group.places])
         return node_values
 
     def paths(self, node_values: Tensor) -> Tensor:
-        """For every node the sum over itself and all nodes above: `V x t` from `V x t`, overwritten, as in `nodes`."""
+        """Add to every node all nodes above it, in place: `V x t` in the order of `nodes`."""
         for group in self._groups:
             values = node_values[group.places]
             leaves = group.down(values)
@@ -261,7 +260,7 @@ class TreeSums:
         return node_values
 
     def up_and_down(self, leaf_values: Tensor, node_weights: Tensor) -> Tensor:
-        """For every leaf the weighted sums of all nodes above it: `p x t` from `p x t` and `V` (in layout order)."""
+        """Return each leaf's weighted sums of all nodes above: `p x t` from `p x t` and `V` weights (layout order)."""
         result = torch.empty_like(leaf_values)
         for group in self._groups:
             table = group.up(leaf_values[group.leaves])
@@ -269,7 +268,7 @@ class TreeSums:
         return result
 
     def inner_products(self, left: Tensor, right: Tensor) -> Tensor:
-        """For every node the inner product of its sums of two tables of leaves (`p x t`): `V`, in layout order."""
+        """Return each node's inner product of its sums of two tables of leaves (`p x t`): `V`, in layout order."""
         products = left.new_empty(self.nodes.numel())
         for group in self._groups:
             sums = group.up(left[group.leaves]).mul_(group.up(right[group.leaves]))
@@ -278,8 +277,6 @@ class TreeSums:
 
 
 class _TreeGroup:
-    """Some trees that are summed together: the order of their nodes, and their sums."""
-
     def __init__(self, layout: TreeLayout, first: int, last: int) -> None:
         self.leaves = slice(*layout.tree_leaves[[first, last]].tolist())
         self.places = slice(*layout.tree_nodes[[first, last]].tolist())
@@ -323,7 +320,7 @@ class _TreeGroup:
 
 
 def _group_starts(tree_nodes: Tensor) -> list[int]:
-    """The first tree of each group, and m: a group has one tree, or several of `_NODES_PER_GROUP` nodes at most."""
+    """First tree of each group, and m; a group has one tree, or several with at most `_NODES_PER_GROUP` nodes."""
     ends = tree_nodes[1:].tolist()
     cuts, start = [0], 0
     for tree, end in enumerate(ends, start=1):

@@ -1,4 +1,4 @@
-"""What GPyTorch and linear_operator build around a partition kernel: sums, products, tasks, noise and predictions."""
+"""Objects that GPyTorch and linear_operator build around a partition kernel: sums, tasks, noise, predictions."""
 
 from gpytorch_partition.composition import distributions as distributions
 from gpytorch_partition.composition import kernels as kernels

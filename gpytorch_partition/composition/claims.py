@@ -1,11 +1,11 @@
 """
-How classes of GPyTorch and linear_operator learn of partition kernels: the one place where they are changed.
+The hooks by which classes of GPyTorch and linear_operator recognise partition kernels; all changes to them are here.
 
-`RBFKernel() + RandomForestKernel(...)` and the likes never ask the forest: GPyTorch looks up neither a reflected `+`
-of a kernel or an operator, nor the prediction strategy of a term. It solved such sums with tolerances and Lanczos roots
-under which variances were 25 to 700 % off. So a few of these classes, when they are constructed around a kernel or an
-operator of this package, become a subclass of it. Constructed around anything else, they are what they were: no code
-of this package has a say.
+Sums such as `RBFKernel() + RandomForestKernel(...)` never call the forest: GPyTorch looks up neither a reflected `+` of
+a kernel or an operator, nor the prediction strategy of a term. It solved such sums with tolerances and Lanczos roots
+that gave variances 25 to 700 % off. Instances of a few of these classes therefore become instances of this package's
+subclasses when they are constructed around its kernels or operators. Constructed around anything else, they stay
+unchanged and run no code of this package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from gpytorch_partition.operators.guards import involves_partitions
 
 def is_concerned(argument: Any) -> bool:
     """
-    Whether an argument is, or holds, a kernel or an operator of this package: in a model, a sum or a distribution.
+    Return whether an argument is, or holds, a kernel or an operator of this package: in a model, a sum or a
+    distribution.
 
     Example:
         >>> import torch, gpytorch
@@ -38,19 +39,18 @@ def is_concerned(argument: Any) -> bool:
         argument = vars(argument).get("_covar")
     if isinstance(argument, LinearOperator):
         return involves_partitions(argument)
-    # A module whose constructor is not through yet has no modules.
+    # A module whose constructor has not finished has no modules.
     has_modules = isinstance(argument, Module) and "_modules" in vars(argument)
     return has_modules and any(isinstance(module, ClusterKernel | IterativeKernel) for module in argument.modules())
 
 
 def claim(foreign: type, own: Callable[..., Any]) -> None:
     """
-    Have a class of GPyTorch become one of this package where it is constructed around what is this package's.
+    Replace instances of a foreign class by this package's own class when they are constructed around its objects.
 
-    :param foreign: A class without a `__new__` of its own. Its subclasses are not concerned.
-    :param own: A subclass of it; or a function of the arguments of the construction, asked only if one of them is
-        concerned (:func:`is_concerned`), that returns what takes the place of the new object, or None for an object as
-        it was.
+    :param foreign: A class without a `__new__` of its own. Its subclasses stay unchanged.
+    :param own: A subclass of `foreign`; or a function of the constructor's arguments that returns the replacement, or
+        None for the original object. It is called only if an argument is concerned (:func:`is_concerned`).
 
     Example:
         >>> from gpytorch_partition import PartitionKernel
@@ -62,7 +62,7 @@ def claim(foreign: type, own: Callable[..., Any]) -> None:
         ('PartitionOwner', 'Owner')
     """
 
-    # The signature of the class stays that of its `__init__`; static, as `instance.__new__(type(instance))` has it.
+    # The signature of the class stays that of its `__init__`. It is static, for `instance.__new__(type(instance))`.
     @staticmethod  # type: ignore[misc]
     @wraps(foreign.__init__)  # type: ignore[misc]
     def construct(cls: type, *args: Any, **kwargs: Any) -> Any:

@@ -19,14 +19,15 @@ from gpytorch_partition.settings import eager_kernels
 
 class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
     """
-    What a call of a kernel with a partition kernel in it returns (`*batch x N x M`): evaluated when it is used.
+    The lazy covariance (`*batch x N x M`) returned by a call of a kernel with a partition kernel in it.
 
-    Sums stay lazy; products and sums over a batch are evaluated at once, by the rules of this package.
+    It is evaluated on use. Sums stay lazy; products and sums over a batch are evaluated at once, by this package's
+    rules.
     """
 
     @cached(name="structured_kernel")
     def evaluate_kernel(self) -> LinearOperator:
-        """The covariance operator; a sum with a partition operator as a :class:`PartitionSumLinearOperator`."""
+        """Return the covariance operator; a sum with a partition operator as a :class:`PartitionSumLinearOperator`."""
         with eager_kernels():
             covariance = super().evaluate_kernel()
         is_sum = isinstance(covariance, SumLinearOperator) and not isinstance(covariance, AddedDiagLinearOperator)
@@ -37,9 +38,9 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
         return covariance
 
     def _set_requires_grad(self, val: bool) -> None:
-        """Nothing: batched Kronecker products ask it, which would turn on gradients by points and frozen parameters."""
+        """Do nothing: batched Kronecker products would thereby turn on gradients by points and frozen parameters."""
 
-    # Python prefers these to the left operand's `+` and `*` where that is a lazily evaluated covariance of GPyTorch's.
+    # Python prefers these methods to the left operand's `+` and `*` if that is GPyTorch's lazily evaluated covariance.
 
     def __radd__(self, other: Any) -> LinearOperator:
         return self + other
@@ -54,17 +55,17 @@ class LazyPartitionCovariance(CovarianceOperator, LazyEvaluatedKernelTensor):
         return self.evaluate_kernel()._sum_batch(dim)
 
     def root_decomposition(self, method: str | None = None) -> LinearOperator:
-        """That of the evaluated covariance, which knows its own."""
+        """Return the root decomposition of the evaluated covariance, which has rules of its own."""
         return self.evaluate_kernel().root_decomposition(method=method)
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:
-        """Samples of the evaluated covariance (`num_samples x *batch x N`)."""
+        """Draw samples with the evaluated covariance (`num_samples x *batch x N`)."""
         return self.evaluate_kernel().zero_mean_mvn_samples(num_samples)
 
 
 def lazy_covariance(kernel: Kernel, x: Tensor) -> LazyEvaluatedKernelTensor:
     """
-    The covariance of points, evaluated when it is used, also while another thread evaluates a kernel.
+    Return the covariance of points, evaluated on use, also while another thread evaluates a kernel.
 
     :param kernel: Any kernel.
     :param x: `*batch x N x D` points, or `N` of one column.

@@ -1,4 +1,4 @@
-"""GPyTorch's normal distributions with a partition operator as covariance, and what is made of them."""
+"""GPyTorch's normal distributions with a partition operator as covariance, and quantities derived from them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ONE_SAMPLE = torch.Size()
 
 class PartitionMultivariateNormal(MultivariateNormal):
     """
-    A normal distribution of N values whose covariance is a partition operator, or was one.
+    A normal distribution of N values whose covariance is, or was, a partition operator.
 
     Up to `max_cholesky_size` values everything is dense. Above, entropies and Kullback-Leibler divergences of one
-    partition kernel plus one level of noise are exact, by p x p matrices, where there are fewer clusters than rows, and
-    5,000 at most; entropies of others have the log determinant of :meth:`log_prob`. What would be dense is refused, and
-    so is a density without noise: there the covariance of many rows is singular.
+    partition kernel plus one level of noise are exact, by p x p matrices, if there are fewer clusters than rows, and
+    5,000 at most. Other entropies use the log determinant of :meth:`log_prob`. Anything that would be dense is refused,
+    and so is a density without noise, since the covariance of many rows is then singular.
     """
 
     def __init__(self, mean: Any, covariance_matrix: Any, validate_args: bool = False) -> None:
@@ -38,24 +38,23 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
     @property
     def _is_large(self) -> bool:
-        """Whether it is lazy, of a partition operator, and too large for dense algebra."""
         if not self.islazy or self.event_shape.numel() <= linear_settings.max_cholesky_size.value():
             return False
         return involves_partitions(self.lazy_covariance_matrix)
 
     @property
     def base_sample_shape(self) -> torch.Size:
-        """Shape of the normal numbers that :meth:`rsample` makes one sample of: more than N above the Cholesky limit"""
+        """Shape of the normal numbers for one sample of :meth:`rsample`: more than N above the Cholesky limit."""
         root = self._own_root if self._is_large else None
         return super().base_sample_shape if root is None else torch.Size([root.shape[-1]])
 
     def rsample(self, sample_shape: torch.Size = _ONE_SAMPLE, base_samples: Tensor | None = None) -> Tensor:
         """
-        Samples (`*sample_shape x *batch x N`), with gradients.
+        Draw samples (`*sample_shape x *batch x N`), with gradients.
 
-        :param sample_shape: How many.
-        :param base_samples: Normal numbers, as of `get_base_samples`: `*sample_shape x *batch x` the base sample shape.
-        :raises ValueError: If they do not fit.
+        :param sample_shape: Number of samples, as a shape.
+        :param base_samples: Normal numbers from `get_base_samples`: `*sample_shape x *batch x` the base sample shape.
+        :raises ValueError: If the base samples have another shape.
         """
         root = None if base_samples is None else self._own_root
         if base_samples is None or root is None:
@@ -72,7 +71,7 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
     @property
     def _own_root(self) -> LinearOperator | None:
-        """The root that samples are made with; None for GPyTorch's own rules."""
+        """Root that samples are made with; None for GPyTorch's own rules."""
         if not self.islazy or not involves_partitions(self.lazy_covariance_matrix):
             return None
         covariance = self.lazy_covariance_matrix.evaluate_kernel()
@@ -83,7 +82,7 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """
-        Log densities of values (`*batch`).
+        Return the log densities of values (`*batch`).
 
         :raises RuntimeError: Above `max_cholesky_size` values without noise.
         """
@@ -92,7 +91,7 @@ class PartitionMultivariateNormal(MultivariateNormal):
         return super().log_prob(value)
 
     def entropy(self) -> Tensor:
-        """The differential entropy (`*batch`), in nats."""
+        """Return the differential entropy (`*batch`), in nats."""
         if not self._is_large:
             return super().entropy()
         noisy = self._check_noise("an entropy")
@@ -114,9 +113,9 @@ class PartitionMultivariateNormal(MultivariateNormal):
 
 def marginal_variances(distribution: MultivariateNormal) -> Tensor:
     """
-    Compute variances (`*batch x N`), those below `gpytorch.settings.min_variance` raised to it, without a warning.
+    Return the variances (`*batch x N`), at least `gpytorch.settings.min_variance`, without a warning.
 
-    `variance` warns of them, but where targets have hardly any noise a function is as certain.
+    `variance` warns of smaller ones, which are legitimate where targets have hardly any noise.
 
     :param distribution: A normal distribution of N values.
 
@@ -131,7 +130,7 @@ def marginal_variances(distribution: MultivariateNormal) -> Tensor:
 
 def _observed(covariance: Any) -> Any:
     """
-    The covariance plus noise of the rows with a target, which a likelihood of `observation_nan_policy("mask")` takes.
+    Covariance plus noise of the rows with a target, which a likelihood of `observation_nan_policy("mask")` takes.
 
     A mask around all rows would be solved by linear_operator, at a residual of 1 and without a preconditioner.
     """
@@ -143,9 +142,9 @@ def _observed(covariance: Any) -> Any:
 
 def _divergence(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     r"""
-    The Kullback-Leibler divergence of p from q (`*batch`), in nats.
+    Kullback-Leibler divergence of p from q (`*batch`), in nats.
 
-    :raises RuntimeError: Above `max_cholesky_size` values, if it is not exact by p x p matrices.
+    :raises RuntimeError: Above `max_cholesky_size` values, if p x p matrices do not give it exactly.
     """
     if not any(isinstance(each, PartitionMultivariateNormal) and each._is_large for each in (p, q)):
         return kl_mvn_mvn(p, q)
@@ -176,17 +175,17 @@ register_kl(MultivariateNormal, PartitionMultivariateNormal)(_divergence)
 
 class PartitionLeaveOneOut(LeaveOneOutPseudoLikelihood):
     """
-    The leave-one-out likelihood of a model with a partition kernel: closed form by the diagonal of the inverse.
+    The leave-one-out likelihood of a model with a partition kernel, in closed form by the diagonal of the inverse.
 
-    Dense up to `max_cholesky_size` rows; above, by p x p matrices, with gradients, where these apply.
+    Dense up to `max_cholesky_size` rows; above, by p x p matrices where these apply. Both have gradients.
     """
 
     def forward(self, function_dist: MultivariateNormal, target: Tensor, *params: Any) -> Tensor:
         """
-        The mean log density of the targets, each given all others.
+        Return the mean log density of the targets, each given all others.
 
-        :raises RuntimeError: Above `max_cholesky_size` rows, unless it is one partition kernel plus one level of noise
-            with fewer clusters than rows.
+        :raises RuntimeError: Above `max_cholesky_size` rows, unless the covariance is one partition kernel plus one
+            level of noise with fewer clusters than rows.
         """
         output = self.likelihood(function_dist, *params)
         if not (isinstance(output, PartitionMultivariateNormal) and output._is_large):

@@ -23,12 +23,12 @@ class PartitionProductKernel(ProductKernel):
     """
     A product of kernels, one of them a partition kernel, in any order.
 
-    At linear cost with kernels whose covariance has a low rank (`LinearKernel`, random features), constants and kernels
-    of tasks (`IndexKernel`); with any other kernel it is dense, and refused above `max_cholesky_size` rows.
+    Its cost is linear with kernels whose covariance has a low rank (`LinearKernel`, random features), constants and
+    kernels of tasks (`IndexKernel`). With any other kernel it is dense, and refused above `max_cholesky_size` rows.
     """
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """The product (`*batch x N1 x N2`) or its diagonal; different points need no dense factors."""
+        """Return the product (`*batch x N1 x N2`) or its diagonal; different points need no dense factors."""
         if diag:
             return reduce(mul, [kernel(x1, x2, diag=True, **params) for kernel in self.kernels])
         factors = [to_linear_operator(kernel(x1, x2, **params)).evaluate_kernel() for kernel in self.kernels]
@@ -37,15 +37,15 @@ class PartitionProductKernel(ProductKernel):
 
 class PartitionMultitaskKernel(MultitaskKernel):
     r"""
-    :math:`k(x, x') B_{tt'}` for all points on all tasks, at T times the cost of the partition kernel k.
+    The kernel :math:`k(x, x') B_{tt'}` of all points on all tasks, at T times the cost of the partition kernel k.
 
-    Unlike its parent it heeds the `active_dims` of the data kernel.
+    Unlike its parent it applies the `active_dims` of the data kernel.
     """
 
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Any:
-        """The covariance (`*batch x N1 T x N2 T`) or its diagonal; row `n T + t` is point n on task t."""
+        """Return the covariance (`*batch x N1 T x N2 T`) or its diagonal; row `n T + t` is point n on task t."""
         if last_dim_is_batch or self.task_covar_module.batch_shape:
             return super().forward(x1, x2, diag=diag, last_dim_is_batch=last_dim_is_batch, **params)
         data = to_linear_operator(self.data_covar_module(x1, x2, **params)).evaluate_kernel()

@@ -1,4 +1,4 @@
-"""Noise added to, and predictions from, any covariance with a partition operator in it."""
+"""Noise added to any covariance with a partition operator in it, and predictions from such covariances."""
 
 from __future__ import annotations
 

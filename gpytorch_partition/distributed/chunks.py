@@ -1,4 +1,4 @@
-"""What chunks of rows may be: delayed objects, Dask arrays and dataframes, pairs of arrays."""
+"""Chunks of rows in all accepted forms: delayed objects, Dask arrays and dataframes, pairs of arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dask.delayed import Delayed
 
 
 class Shards(NamedTuple):
-    """What the tasks of shards take, delayed objects, tuples of these, or values, and what to call them in errors."""
+    """Inputs of the tasks of shards (delayed objects, tuples of these, or values), and the shards' names in errors."""
 
     chunks: list[Any]
     names: list[str]
@@ -19,12 +19,12 @@ class Shards(NamedTuple):
 
 def shards_of(chunks: Any) -> Shards:
     """
-    Chunks of any form as shards.
+    Convert chunks of any form to shards.
 
     :param chunks: A pair (X, y) of Dask arrays or dataframes, or an iterable of chunks: delayed objects of pairs, or
         pairs of arrays or of delayed objects.
-    :raises TypeError: If it is anything else.
-    :raises ValueError: If there are none, or X and y have different partitions.
+    :raises TypeError: If `chunks` are none of these.
+    :raises ValueError: If there are no chunks, or X and y have different partitions.
     """
     is_pair = isinstance(chunks, tuple | list) and len(chunks) == 2
     if is_pair and all(map(has_partitions, chunks)):
@@ -42,12 +42,12 @@ def shards_of(chunks: Any) -> Shards:
 
 
 def has_partitions(collection: Any) -> bool:
-    """Whether something is a Dask array or dataframe."""
+    """Return whether a value is a Dask array or dataframe."""
     return is_dask_collection(collection) and not isinstance(collection, Delayed)
 
 
 def blocks_of(collection: Any) -> list[Delayed]:
-    """The partitions of a Dask dataframe, or the blocks of rows of an array."""
+    """Return the partitions of a Dask dataframe, or the blocks of rows of an array."""
     if hasattr(collection, "divisions"):  # optimized, partitions of parquet files are put together by their columns
         return collection.to_delayed(optimize_graph=False)
     return list((collection.rechunk({1: -1}) if collection.ndim == 2 else collection).to_delayed().ravel())

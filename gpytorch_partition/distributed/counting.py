@@ -1,4 +1,4 @@
-"""Counts of shards, added up on the workers: the feature space of rows that no machine holds."""
+"""Counts of shards, added up on the workers: the feature space of rows that no single machine holds."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def count_chunks(model: FeatureSpaceGP, chunks: Any, client: Client | None = Non
     r"""
     Count the rows of many chunks on workers, as :meth:`FeatureSpaceGP.add_chunks` does in one process.
 
-    Counts have the bits of one process, and sums are the same up to rounding; both have the same bits for any number of
-    workers, and when workers die meanwhile: each shard is a pure function of its chunk, and counts once. All rows are
+    Counts equal those of one process bit for bit, and sums up to rounding. Both have equal bits for any number of
+    workers, also if workers die, since each shard is a pure function of its chunk and counts once. All rows are
     counted, or none.
 
     A worker holds a chunk and `20 p^2` bytes for p clusters. Messages are packed states, `2 p^2` bytes for each chunk
-    (21 MB for p = 3,200), so chunks are best large: 100,000 rows or more.
+    (21 MB for p = 3,200), so make chunks large: 100,000 rows or more.
 
     :param model: The model, at the driver; its kernel is sent to the workers.
-    :param chunks: A pair (X, y) of Dask arrays or dataframes with the same partitions; or an iterable of chunks:
-        delayed objects of pairs, or pairs of points `n x D` and targets `n`, which are sent to the workers.
-    :param client: Of the cluster. (Default: Dask's current one.)
-    :raises TypeError: If chunks are anything else.
+    :param chunks: A pair (X, y) of Dask arrays or dataframes with equal partitions; or an iterable of chunks, which are
+        delayed objects of pairs, or pairs of points `n x D` and targets `n` to send to the workers.
+    :param client: The cluster's client. (Default: Dask's current one.)
+    :raises TypeError: If `chunks` are none of these.
     :raises ValueError: If there are no chunks, or X and y have different partitions, or there is no client.
-    :raises RuntimeError: If a chunk fails, with its name.
+    :raises RuntimeError: If a chunk fails; the message has its name.
 
     Example:
         >>> import torch

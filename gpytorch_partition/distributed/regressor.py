@@ -38,16 +38,17 @@ _MOST_COUNTED = 4_000  # clusters whose pairs are counted: half a minute for the
 
 class DaskPartitionGPRegressor(BaseEstimator):
     r"""
-    Exact Gaussian process regression on Dask dataframes and arrays, with the API of `xgboost.dask` and `lightgbm.dask`.
+    An exact Gaussian process regressor on Dask dataframes and arrays, with the API of `xgboost.dask` and
+    `lightgbm.dask`.
 
-    Use it when rows are more than one machine holds; of a folder that one machine can read,
+    Use it for more rows than one machine holds. For a folder that one machine can read,
     :meth:`PartitionGPRegressor.fit_chunks <gpytorch_partition.estimators.PartitionGPRegressor.fit_chunks>` is simpler.
 
-    Columns and targets are standardized by a sample of the rows, on which the kernel is grown at the driver; noise,
-    outputscale and constant mean are those of greatest marginal likelihood of all rows. Up to 4,000 clusters, and of
-    Mondrian trees, workers count the rows and forget them (:func:`count_chunks`), which is exact; of more clusters the
-    codes stay on the workers as long as the model is kept, 8 bytes for each row and partition, and are solved for by
-    iterations (:class:`DaskRows`).
+    Columns and targets are standardized by a sample of the rows, on which the kernel is grown at the driver. Noise,
+    outputscale and constant mean maximize the marginal likelihood of all rows. For up to 4,000 clusters, and for
+    Mondrian trees, workers count the rows and drop them (:func:`count_chunks`), which is exact. For more clusters the
+    codes stay on the workers as long as the model is kept, 8 bytes for each row and partition, and solves are iterative
+    (:class:`DaskRows`).
 
     The rows are read twice: `persist` collections that are costly to compute. :meth:`predict` is lazy.
 
@@ -56,14 +57,15 @@ class DaskPartitionGPRegressor(BaseEstimator):
     :param num_partitions: Number m of trees or clusterings. (Default: 50.)
     :param sample_rows: Rows that the kernel is grown on and columns are standardized by. (Default: 10,000.)
     :param grown_on: `"sample"`, or `"shards"` for a forest whose trees are grown in parallel, each on rows of one
-        chunk: these should be alike, or empty. (Default: `"sample"`.)
-    :param random_state: Seed of the sample and of the kernel. With the same integer and the same chunks, predictions
-        are the same to the last bit, for any number of workers.
-    :param client: Of the cluster. (Default: Dask's current one.)
+        chunk; chunks should be alike, or empty. (Default: `"sample"`.)
+    :param random_state: Seed of the sample and of the kernel. Equal integers and equal chunks give predictions equal to
+        the last bit, for any number of workers.
+    :param client: The cluster's client. (Default: Dask's current one.)
 
-    Fitted attributes: `model_` (of standardized rows: a :class:`~gpytorch_partition.models.FeatureSpaceGP`, which needs
-    no cluster, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which does, and cannot be pickled), `kernel_`,
-    `noise_` and `outputscale_` (variances, in squared units of the targets), `n_features_in_`.
+    Fitted attributes: `model_`, `kernel_`, `noise_` and `outputscale_` (variances, in squared units of the targets),
+    `n_features_in_`. `model_` is for standardized rows: a :class:`~gpytorch_partition.models.FeatureSpaceGP`, which
+    needs no cluster of workers, or a :class:`~gpytorch_partition.models.ClusterSpaceGP`, which needs it and cannot be
+    pickled.
 
     Example:
         >>> import dask.array as da
@@ -101,10 +103,10 @@ class DaskPartitionGPRegressor(BaseEstimator):
         :param X: `N x D` Dask dataframe or array of numbers.
         :param y: `N` Dask series or array, with the same partitions.
         :return: The regressor itself.
-        :raises ValueError: If a parameter cannot be used, partitions are not the same, there is no client, or cells
-            are missing (NaN), which only `"forest"` knows.
+        :raises ValueError: If a parameter cannot be used, partitions differ, there is no client, or cells are missing
+            (NaN), which only `"forest"` accepts.
         :raises TypeError: If X and y are anything else, or the kernel cannot be counted.
-        :raises RuntimeError: If a chunk fails, with its name.
+        :raises RuntimeError: If a chunk fails; the message has its name.
         """
         self._check_parameters()
         _check_partitions(X, y)
@@ -125,13 +127,13 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """
-        Means of new targets and, if asked for, their standard deviations, noise included.
+        Predict the means of new targets and, on request, their standard deviations, noise included.
 
-        :param X: `n x D` Dask dataframe or array, of which each partition is predicted on a worker when the result is
-            computed; or anything in memory, which is predicted here.
-        :param return_std: Whether to return standard deviations too: `8 p^2` bytes are sent to the workers; above 4,000
-            clusters they are estimated from samples, :class:`~gpytorch_partition.settings.num_variance_samples`, of
-            which 32 take some 100 products of the rows, once.
+        :param X: `n x D` Dask dataframe or array, whose partitions are predicted on workers when the result is
+            computed; or rows in memory, which are predicted here.
+        :param return_std: Whether to return standard deviations too. `8 p^2` bytes are sent to the workers. Above 4,000
+            clusters standard deviations are estimated from :class:`~gpytorch_partition.settings.num_variance_samples`
+            samples; 32 samples take some 100 products of the rows, once.
         :return: Series, or arrays, of `n`; lazy ones for Dask collections.
         :raises ValueError: If the columns are not those of :meth:`fit`.
         """
@@ -151,15 +153,14 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
     def score(self, X: Any, y: Any) -> float:
         """
-        The coefficient of determination R2 of the means, as scikit-learn's regressors have it: in one pass.
+        Return the coefficient of determination R2 of the means, as scikit-learn's regressors do, in one pass.
 
         :param X: `n x D`, as in :meth:`predict`.
-        :param y: `n` targets: a Dask series or array with the same partitions, or in memory, as X is.
-        :return: 1 for perfect means, 0 for those of a constant, the mean of y; 1 or 0 where y is constant.
+        :param y: `n` targets: a Dask series or array with the partitions of X, or in memory like X.
+        :return: 1 for perfect means, 0 for means that all equal the mean of y; 1 or 0 where y is constant.
         :raises TypeError: If only one of X and y is a Dask collection.
-        :raises ValueError: If the columns are not those of :meth:`fit`, partitions are not the same, or there are no
-            rows.
-        :raises RuntimeError: If a chunk fails, with its name.
+        :raises ValueError: If the columns are not those of :meth:`fit`, partitions differ, or there are no rows.
+        :raises RuntimeError: If a chunk fails; the message has its name.
         """
         check_is_fitted(self, "model_")
         self._columns.check(X)
@@ -173,7 +174,6 @@ class DaskPartitionGPRegressor(BaseEstimator):
         return sums.determination
 
     def _added_errors(self, X: Any, y: Any, predictor: Predictor) -> Errors:
-        """The errors of all shards."""
         client, shards = client_of(self.client), shards_of((X, y))
         judge = Task("sum_errors", Errors.of, (sent(client, "predictor", predictor),))
         return map_reduced(client, shards, "scoring rows", judge, Task("add_errors", Errors.merged))
@@ -218,7 +218,6 @@ class DaskPartitionGPRegressor(BaseEstimator):
 
 
 def _check_partitions(X: Any, y: Any) -> None:
-    """Refuse what is in memory."""
     if not (has_partitions(X) and has_partitions(y)):
         raise TypeError(
             f"expected X and y as Dask dataframes or arrays, got a {type(X).__name__} and a {type(y).__name__}: "
@@ -227,7 +226,6 @@ def _check_partitions(X: Any, y: Any) -> None:
 
 
 def _model_of(kernel: PartitionKernel, chunks: list[Any], client: Client) -> FeatureSpaceGP | ClusterSpaceGP:
-    """The model of all rows, not yet fitted: of counts, or of rows on workers where clusters are many."""
     counts = kernel.partition.cluster_counts if isinstance(kernel, PartitionKernel) else None
     if counts is not None and int(counts.sum()) > _MOST_COUNTED:
         return ClusterSpaceGP(kernel, DaskRows(kernel, chunks, client))

@@ -1,4 +1,4 @@
-"""Rows in shards on workers, as solvers in cluster space ask for them."""
+"""Rows in shards on workers, for solvers in cluster space."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from gpytorch_partition.shards.samples import seeds
 
 class DaskRows:
     r"""
-    Training rows on workers, as the rows of a :class:`~gpytorch_partition.models.ClusterSpaceGP`.
+    Training rows on workers, in the form that a :class:`~gpytorch_partition.models.ClusterSpaceGP` takes.
 
-    Use it when clusters are too many for :func:`count_chunks`, which is exact up to a few thousand.
+    Use it for more clusters than :func:`count_chunks` can count, which is exact up to a few thousand.
 
-    Each shard is labelled once, and its codes stay on a worker: 8 bytes for each row and partition. The driver holds
-    numbers of clusters only. A product sends `p x t` numbers to every worker, and each shard answers with as many,
-    which are added up on the workers in a fixed order: the same bits for any number of workers. When a worker dies, its
+    Each shard is labelled once, and its codes stay on a worker: 8 bytes for each row and partition. The driver holds no
+    codes, only `p` or `p x t` numbers. A product sends `p x t` numbers to every worker, and each shard answers with as
+    many. Workers add these in a fixed order, so all bits are equal for any number of workers. If a worker dies, its
     shards are read and labelled again, which costs the time of one product.
 
-    :param kernel: With bounded labels: forests, fast clusters, clusterings.
+    :param kernel: A kernel with bounded labels: forests, fast clusters, clusterings.
     :param chunks: As in :func:`count_chunks`.
-    :param client: Of the cluster. (Default: Dask's current one.)
-    :raises TypeError: If chunks are anything else.
-    :raises ValueError: If labels are unbounded, as those of Mondrian trees, or as of :func:`count_chunks`.
-    :raises RuntimeError: If a chunk fails, with its name.
+    :param client: The cluster's client. (Default: Dask's current one.)
+    :raises TypeError: If `chunks` are none of these.
+    :raises ValueError: If labels are unbounded, such as those of Mondrian trees, and as in :func:`count_chunks`.
+    :raises RuntimeError: If a chunk fails; the message has its name.
 
     Example:
         >>> import torch
@@ -79,12 +79,12 @@ class DaskRows:
         return self._moments.num_rows
 
     def moments(self) -> Moments:
-        """The sums of the targets, which the driver holds."""
+        """Return the sums of the targets, which the driver holds."""
         return self._moments
 
     def gram(self, effects: Tensor) -> Tensor:
         r"""
-        :math:`Z^\top (Z C)`, added up over the shards.
+        Return :math:`Z^\top (Z C)`, added up over the shards.
 
         :param effects: `p x t` C, float64.
         :return: `p x t` float64.
@@ -94,10 +94,10 @@ class DaskRows:
 
     def normal_sums(self, num_columns: int, seed: int) -> Tensor:
         r"""
-        :math:`Z^\top E` of independent normal numbers, of each shard by a seed of its own.
+        Return :math:`Z^\top E` of independent normal numbers, with a seed of its own for each shard.
 
         :param num_columns: k.
-        :param seed: From 0 up.
+        :param seed: A seed, 0 or more.
         :return: `p x k` float64.
         """
         number = len(self._shards)
@@ -109,6 +109,5 @@ class DaskRows:
         )
 
     def _added(self, name: str, function: Callable[..., Tensor], *columns: list[Any]) -> Tensor:
-        """The sum of what the shards answer."""
         answers = on_shards(self.client, name, function, self._shards, *columns)
         return reduced(self.client, Task(f"add_{name}", torch.add), answers).result()

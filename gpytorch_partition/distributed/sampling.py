@@ -1,4 +1,4 @@
-"""What a kernel is grown on: some rows at the driver, or trees of a forest on shards."""
+"""Samples of rows at the driver, and trees of a forest grown on shards: the inputs of kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpytorch_partition.shards.samples import Sample, grown, joined, sampled, se
 
 def sampled_rows(client: Client, shards: Shards, size: int, seed: int) -> Sample:
     """
-    So many random rows of all shards, or all rows, in one pass: the same for any number of workers.
+    Draw random rows of all shards, `size` or all, in one pass; the rows do not depend on the number of workers.
 
     :raises ValueError: If no shard has rows.
     """
@@ -28,9 +28,10 @@ def sampled_rows(client: Client, shards: Shards, size: int, seed: int) -> Sample
 
 def forest_of_shards(client: Client, shards: Shards, sizes: Tensor, num_trees: int, seed: int) -> BaggingRegressor:
     """
-    A forest each of whose trees is grown on rows of one shard: as many of a shard with rows as of others, up to one.
+    Grow a forest in which each tree is grown on rows of one shard. Shards with rows have equal numbers of trees, up to
+    one.
 
-    :param sizes: Rows of each shard, of which one has some.
+    :param sizes: Number of rows of each shard, not all 0.
     """
     filled = sizes.nonzero().squeeze(-1).tolist()
     shares = [len(part) for part in np.array_split(np.arange(num_trees), len(filled))]

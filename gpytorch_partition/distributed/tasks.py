@@ -1,8 +1,8 @@
 """
 Work as tasks of Dask: pure functions of shards, and a fixed tree of reductions.
 
-Everything is a task, what the driver sends too. So what a dead worker held is computed again by another, and the
-numbers have the same bits for any number of workers.
+Everything is a task, including values that the driver sends. Another worker therefore recomputes the results of a dead
+one, and the numbers have equal bits for any number of workers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRIMS_OFTEN = 2**20  # bytes of free memory above which glibc gives it back: te
 
 
 class Task(NamedTuple):
-    """A function of tasks, what Dask's dashboard calls them, and what all take behind their own arguments."""
+    """A function of tasks, its name on Dask's dashboard, and the arguments that all tasks share, after their own."""
 
     name: str
     function: Callable[..., Any]
@@ -38,9 +38,10 @@ class Task(NamedTuple):
 
 def client_of(client: Client | None) -> Client:
     """
-    The client given, or the one that is current, as Dask's own functions take it.
+    Return the given client, or Dask's current one.
 
-    :raises ValueError: If there is none.
+    :raises TypeError: If `client` is not a client.
+    :raises ValueError: If there is no client.
     """
     if client is not None and not isinstance(client, Client):
         raise TypeError(f"expected a dask.distributed.Client, got a {type(client).__name__}")
@@ -53,7 +54,7 @@ def client_of(client: Client | None) -> Client:
 
 
 def sent(client: Client, name: str, value: Any) -> Future:
-    """A value that the driver has, as a task: unlike scattered data it survives the workers that hold it."""
+    """Send a value of the driver as a task, which, unlike scattered data, survives the workers that hold it."""
     data, token = cloudpickle.dumps(value), uuid4().hex[:8]
     pieces = [data[start : start + _PIECE] for start in range(0, len(data), _PIECE)]
     if len(pieces) > 1:
@@ -63,7 +64,7 @@ def sent(client: Client, name: str, value: Any) -> Future:
 
 def on_chunks(client: Client, task: Task, chunks: Sequence[Any]) -> list[Future]:
     """
-    One task for each chunk, `function(chunk, *shared)`, and what the chunk itself is computed by.
+    Start one task for each chunk, `function(chunk, *shared)`, together with the tasks that compute the chunk.
 
     :param chunks: Delayed objects, tuples of these, or values.
     """
@@ -74,18 +75,18 @@ def on_chunks(client: Client, task: Task, chunks: Sequence[Any]) -> list[Future]
 
 
 def on_shards(client: Client, name: str, function: Callable[..., Any], *columns: Sequence[Any]) -> list[Future]:
-    """`function(*row)` as one task for each row of columns of futures and small values; quicker than on chunks."""
+    """Start `function(*row)` as a task for each row of columns of futures and small values; faster than `on_chunks`."""
     token = uuid4().hex[:8]
     return client.map(function, *columns, key=[f"{name}-{token}-{i}" for i in range(len(columns[0]))])
 
 
 def reduced(client: Client, merge: Task, parts: list[Future], fan_in: int = FAN_IN) -> Future:
     """
-    All parts as one, by a tree that depends on their number only; parts that are there go before new shards.
+    Merge all parts to one, by a tree that depends only on their number; ready parts are merged before new shards start.
 
     :param merge: `function(first, second, *shared)`.
-    :param parts: One or more.
-    :param fan_in: Parts that a task adds up, and its worker holds.
+    :param parts: One part or more.
+    :param fan_in: Number of parts that a task merges, and its worker holds.
     """
     level, token = 0, uuid4().hex[:8]
     while len(parts) > 1:
@@ -102,12 +103,12 @@ def reduced(client: Client, merge: Task, parts: list[Future], fan_in: int = FAN_
 
 def map_reduced(client: Client, shards: Shards, doing: str, task: Task, merge: Task, fan_in: int = FAN_IN) -> Any:
     """
-    What a task makes of each shard, merged to one result: the same bits for any number of workers.
+    Apply a task to each shard and merge the results to one, with equal bits for any number of workers.
 
     :param doing: Label of the progress bar.
-    :param merge: Of two results.
+    :param merge: The merge of two results.
     :param fan_in: As in :func:`reduced`.
-    :raises RuntimeError: If a shard fails, with its name.
+    :raises RuntimeError: If a shard fails; the message has its name.
     """
     parts = on_chunks(client, task, shards.chunks)
     total = reduced(client, merge, parts, fan_in)
@@ -117,11 +118,11 @@ def map_reduced(client: Client, shards: Shards, doing: str, task: Task, merge: T
 
 def wait_for(shards: list[Future], names: Sequence[str], doing: str) -> None:
     """
-    Wait until all shards are done, with a progress bar; empties the list, so that no worker need keep what is done.
+    Wait until all shards are done, with a progress bar, and empty the list, so workers can drop finished ones.
 
-    :param names: What to call the shards in errors.
+    :param names: Names of the shards in errors.
     :param doing: Label of the bar.
-    :raises RuntimeError: If one fails, with its name.
+    :raises RuntimeError: If a shard fails; the message has its name.
     """
     known = {future.key: name for future, name in zip(shards, names, strict=True)}
     finished = as_completed(shards)
@@ -133,7 +134,7 @@ def wait_for(shards: list[Future], names: Sequence[str], doing: str) -> None:
 
 
 def warn_of_settings(client: Client) -> None:
-    """Warn of workers with several threads, and of those that give memory back after each step."""
+    """Warn of workers with several threads, and of workers that give memory back after each step."""
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     if any(worker["nthreads"] > 1 for worker in workers):
         _warn(

@@ -17,12 +17,13 @@ from gpytorch_partition.inference.prediction.strategy import PartitionPrediction
 from gpytorch_partition.inputs.building_range import BuildingRange, OtherUnitsWarning
 from gpytorch_partition.inputs.columns import Columns
 
-_NOT_IN_ALL_STATES = "partition.random_projections"  # of fast clusters: not all of them measure in projections
+_NOT_IN_ALL_STATES = "partition.random_projections"  # of fast clusters, only if they use projections
 
 
 class ClusterKernel(Kernel):
     """
-    Base class of the kernels that evaluate to this package's operators, also inside a wrapper such as `ScaleKernel`.
+    The base class of the kernels that evaluate to this package's operators, also inside a wrapper such as
+    `ScaleKernel`.
 
     A subclass implements `_covariance`, and `_check_points`, which refuses points that have no covariance.
 
@@ -34,7 +35,7 @@ class ClusterKernel(Kernel):
     has_lengthscale = False
     has_seen_targets = False  #: whether it was built on targets, and so knows those of the rows it was built on
     unit: Tensor
-    _instead_of_lengthscale = "its partitions set how far points look alike"  # for the error that says so
+    _instead_of_lengthscale = "its partitions set how far points look alike"  # for the error message
 
     def __init__(
         self, *, batch_shape: torch.Size | tuple[int, ...] = (), active_dims: tuple[int, ...] | None = None
@@ -47,8 +48,9 @@ class ClusterKernel(Kernel):
         """
         Register the constant 1 (`*batch`) that carries dtype and batch shape of a kernel without parameters.
 
-        A buffer: GPyTorch sets `requires_grad` of all parameters of a kernel, frozen or not, if one of them has it (in
-        Kronecker products, as predictions of `LMCVariationalStrategy` are). It indexes and expands buffers as well.
+        It is a buffer, since GPyTorch sets `requires_grad` of all parameters of a kernel, frozen or not, if one of them
+        has it (in Kronecker products, such as predictions of `LMCVariationalStrategy`). GPyTorch indexes and expands
+        buffers as well.
         """
         self.register_buffer("unit", torch.ones(self.batch_shape))
 
@@ -57,7 +59,7 @@ class ClusterKernel(Kernel):
         """
         The floating point type of the kernel's parameters and its constant.
 
-        :raises RuntimeError: If they have different ones.
+        :raises RuntimeError: If they have different types.
         """
         dtypes = {tensor.dtype for tensor in self._carriers()}
         if len(dtypes) > 1:
@@ -67,7 +69,7 @@ class ClusterKernel(Kernel):
     @property
     def device(self) -> torch.device | None:
         """
-        Where the kernel's parameters and its constant are, if there are any.
+        The device of the kernel's parameters and its constant; None if it has neither.
 
         :raises RuntimeError: If they are on different devices.
         """
@@ -83,9 +85,10 @@ class ClusterKernel(Kernel):
     @property
     def lengthscale(self) -> Tensor:
         """
-        None of these kernels has one; the error names what sets how far points look alike.
+        A property that always raises an error, since these kernels have no lengthscale; the message names the
+        alternative.
 
-        :raises AttributeError: Always, when it is set too.
+        :raises AttributeError: Always, also on assignment.
         """
         return self.__getattr__("lengthscale")
 
@@ -94,20 +97,23 @@ class ClusterKernel(Kernel):
         self.__getattr__("lengthscale")
 
     def __getattr__(self, name: str) -> Any:
-        """What a property that raises an `AttributeError` ends in as well: its own message would be lost."""
+        """
+        Raise the error of `lengthscale` here, since PyTorch would replace the message of an `AttributeError` in a
+        property.
+        """
         if name == "lengthscale":
             raise AttributeError(f"{type(self).__name__} has no lengthscale: {self._instead_of_lengthscale}.")
         return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Choose columns where `active_dims` is assigned, as BoTorch's MultiTaskGP does; GPyTorch's own stays None."""
+        """Choose columns if `active_dims` is assigned, as by BoTorch; GPyTorch's own buffer stays None."""
         if name == "active_dims" and value is not None:
             self._choose_columns(value)
         else:
             super().__setattr__(name, value)
 
     def _choose_columns(self, dims: Any) -> None:
-        """Choose columns of points that have more of them; a choice of the kernel's own stays if it is among them."""
+        """Choose columns of wider points; a choice of the kernel's own stays if it is among them."""
         chosen, own = Columns(dims), self.columns.numbers
         if not torch.isin(own, chosen.numbers.to(own.device)).all():
             raise ValueError(
@@ -118,18 +124,17 @@ class ClusterKernel(Kernel):
             self.columns = chosen.to(own.device)
 
     def extra_repr(self) -> str:
-        """What the kernel is made of, in words."""
+        """Describe the kernel in words."""
         told = [self._described()]
         told += [f"active_dims={listed(self.columns.numbers.tolist())}"] if self.columns.numbers.numel() else []
         told += [f"batch_shape={tuple(self.batch_shape)}"] if self.batch_shape else []
         return ", ".join(filter(None, told))
 
     def _described(self) -> str:
-        """What the subclass has to say of itself."""
         return ""
 
     def __repr__(self) -> str:
-        """In PyTorch's form, with the kernels inside, without the modules that hold the state."""
+        """Describe the kernel in PyTorch's form, with the kernels inside, without the modules that hold the state."""
         inside = ((key, child) for key, child in self.named_children() if isinstance(child, Kernel | ModuleList))
         return module_repr(self._get_name(), self.extra_repr(), inside)
 
@@ -138,7 +143,7 @@ class ClusterKernel(Kernel):
         return super().__call__(x1, x2, diag=diag, **params)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
+        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         self._check_call(x1, x2, params)
         self._warn_of_other_units(x1, x2)
         operator = self._covariance(x1, x2)
@@ -153,7 +158,10 @@ class ClusterKernel(Kernel):
         """Refuse points (`*batch x N x D`, all columns) that have no covariance."""
 
     def _check_call(self, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> None:
-        """Refuse unsupported calls and points before any work; in `forward` too, which a wrapper may call directly."""
+        """
+        Refuse unsupported calls and points before any work; `forward` calls it too, since wrappers may call `forward`
+        directly.
+        """
         if torch.jit.is_tracing():
             raise RuntimeError(
                 f"{type(self).__name__} cannot be traced for TorchScript: the clusters of points are looked up by "
@@ -171,10 +179,10 @@ class ClusterKernel(Kernel):
 
     def _warn_of_other_units(self, x1: Tensor, x2: Tensor) -> None:
         """
-        Warn once if most columns of the points are elsewhere than those of the rows that the kernel was built on.
+        Warn once if most columns of the points lie elsewhere than in the rows that the kernel was built on.
 
-        New points alone may lie anywhere: points are judged in training, and with others, which in prediction are the
-        training rows.
+        New points alone may lie anywhere, so points are judged only in training, and together with others (in
+        prediction, the training rows).
         """
         if self._has_warned or not (self.training or x1.shape != x2.shape):
             return
@@ -192,12 +200,11 @@ class ClusterKernel(Kernel):
             )
 
     def _remember(self, train_x: Tensor | None) -> None:
-        """Keep the range of the rows that the kernel is built on."""
         if train_x is not None:
             self.built_on.remember(self._active(train_x))
 
     def _elsewhere(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Which columns of both sets of points are elsewhere than those of the rows that the kernel was built on."""
+        """Whether each column of both sets of points lies elsewhere than in the rows that the kernel was built on."""
         judged = [self.built_on.elsewhere(self._active(x)) for x in (x1, x2)]
         judged = [elsewhere for elsewhere in judged if elsewhere.numel()]
         return torch.stack(judged).all(0) if judged else self.built_on.middle.new_zeros(0, dtype=torch.bool)
@@ -205,7 +212,7 @@ class ClusterKernel(Kernel):
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any
     ) -> PartitionPredictionStrategy:
-        """Predictions by sums over clusters and this package's solver."""
+        """Return a prediction strategy that uses sums over clusters and this package's solver."""
         return PartitionPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -217,7 +224,7 @@ class ClusterKernel(Kernel):
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _load_unit(self, saved: Tensor | None) -> None:
-        """Take over the batch shape of a model of MCMC samples, if the model is told that shapes may differ."""
+        """Adopt the batch shape of a saved model of MCMC samples, if `load_strict_shapes(False)` was called."""
         if saved is None:
             return
         if saved.shape == self.unit.shape:
@@ -231,15 +238,14 @@ class ClusterKernel(Kernel):
         self.unit, self.batch_shape = torch.empty_like(saved, device=self.unit.device, dtype=self.dtype), saved.shape
 
     def local_load_samples(self, samples_dict: dict[str, Tensor], memo: set[Any], prefix: str) -> None:
-        """Become a batch with an element for each sample, in the state too."""
+        """Become a batch with an element for each sample, also in the state."""
         super().local_load_samples(samples_dict, memo, prefix)
         if "unit" in self._buffers:
             self.unit = self.unit.expand(self._batch_shape).clone()
 
     def _is_whole(self, state_dict: dict[str, Any], prefix: str) -> bool:
-        """Whether a state has all that this kernel has, but for what not all states have."""
+        """Whether a state has all keys of this kernel, except those that not all states have."""
         return all(prefix + name in state_dict for name in self.state_dict() if not name.endswith(_NOT_IN_ALL_STATES))
 
     def _active(self, x: Any) -> Any:
-        """The columns in `active_dims`; anything but a tensor is returned unchanged, for the partition to refuse."""
         return self.columns.select(x) if torch.is_tensor(x) else x

@@ -1,4 +1,4 @@
-"""The clustering kernel: how often randomised clusterings put two points in the same cluster."""
+"""The clustering kernel: how often randomised clusterings put two points in one cluster."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from gpytorch_partition.partitions.clustering import ClusteringPartition
 
 class ClusteringKernel(PartitionKernel):
     r"""
-    The kernel of a stochastic clustering algorithm (Davies & Ghahramani 2014, section 4.1.1), any of scikit-learn's.
+    The kernel of a stochastic clustering algorithm, any of scikit-learn's (Davies & Ghahramani 2014, section 4.1.1).
 
-    Use it when it is known what a cluster of the data looks like: round (K-means), Gaussian (mixtures, with their
-    number chosen by a Dirichlet process: `BayesianGaussianMixture`, section 2.4), dense (DBSCAN, HDBSCAN), or merged
-    bottom up (agglomerative). It is unsupervised, and may be built on more rows than have targets. Columns
-    should be standardized.
+    Use it if the shape of the data's clusters is known: round (K-means), Gaussian (mixtures, with their number chosen
+    by a Dirichlet process: `BayesianGaussianMixture`, section 2.4), dense (DBSCAN, HDBSCAN), or merged bottom up
+    (agglomerative). It is unsupervised, and may be built on more rows than have targets. Standardize columns.
 
-    Building costs m fits; labels, memory and what is random are those of
-    :class:`~gpytorch_partition.partitions.ClusteringPartition`. State holds centers or clustered rows, no clusterer.
+    Building costs m fits; :class:`~gpytorch_partition.partitions.ClusteringPartition` documents labels, memory and
+    randomness. State holds centers or clustered rows, no clusterer.
 
     :param train_x: `N x D` rows. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param clusterer: An unfitted clusterer, with `fit_predict`.
@@ -32,13 +31,13 @@ class ClusteringKernel(PartitionKernel):
     :param rows: Rows that each clustering sees, a number or a share. (Default: all.)
     :param columns: Columns that each clustering sees, a number or a share. (Default: all.)
     :param projection: Number of dimensions of a random projection of these columns. (Default: None.)
-    :param noise: Where noise points belong: `"alone"`, `"together"`, or to the `"nearest"` cluster.
-        (Default: `"alone"`.)
+    :param noise: The clusters of noise points: `"alone"`, `"together"`, or the `"nearest"` cluster. (Default:
+        `"alone"`.)
     :param random_state: Seed of the clusterings, as in :class:`~gpytorch_partition.PartitionKernel`.
     :param n_jobs: Clusterings at once, as joblib counts them. (Default: None, one.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
     :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :raises TypeError: If the clusterer is none.
+    :raises TypeError: If `clusterer` is not a clusterer.
     :raises ValueError: If the rows or a parameter cannot be used, or nothing is random.
 
     Example:

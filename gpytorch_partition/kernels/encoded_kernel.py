@@ -1,4 +1,4 @@
-"""Kernels of numbers for the rows of a table matrix, which has codes of categories and holes."""
+"""Kernels of numbers for the rows of a table matrix, which has codes of categories and missing cells."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpytorch_partition.tables.number_view import NumberView
 
 class EncodedKernel(Kernel):
     r"""
-    A kernel of what a :class:`~gpytorch_partition.tables.NumberView` makes of the points,
-    :math:`k(x, x') = k_0(\phi(x), \phi(x'))`.
+    A kernel of points mapped to numbers by a :class:`~gpytorch_partition.tables.NumberView`, :math:`k(x, x') =
+    k_0(\phi(x), \phi(x'))`.
 
-    Use it when a smooth, linear or distance-based kernel is to compare rows of a table: :math:`\phi` has numbers for
-    the levels of categories and medians for missing cells. Forests need none: they split on sets of levels and know
+    Use it to compare rows of a table by a smooth, linear or distance-based kernel: :math:`\phi` has numbers for the
+    levels of categories and medians for missing cells. Forests do not need it: they split on sets of levels and accept
     missing values. Costs one pass over the points.
 
     :param base_kernel: :math:`k_0`, built on the view of the training rows.
@@ -38,26 +38,26 @@ class EncodedKernel(Kernel):
         self.view = NumberView() if view is None else view
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
+        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         return self.base_kernel(self.view(x1), self.view(x2), diag=diag, **params)
 
     def __getitem__(self, index: Any) -> EncodedKernel:
-        """The kernel of some batch elements."""
+        """Return the kernel of some batch elements."""
         return EncodedKernel(self.base_kernel[index], self.view)
 
     def expand_batch(self, *sizes: Any) -> EncodedKernel:
-        """The kernel with a larger batch shape."""
+        """Return the kernel with a larger batch shape."""
         return EncodedKernel(self.base_kernel.expand_batch(*sizes), self.view)
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the base kernel, which may have no parameters."""
+        """The dtype of the base kernel, which may have no parameters."""
         return self.base_kernel.dtype
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
-        """That of the base kernel."""
+        """Return the base kernel's number of outputs per input."""
         return self.base_kernel.num_outputs_per_input(x1, x2)
 
     def prediction_strategy(self, *args: Any) -> Any:
-        """That of the kernel inside."""
+        """Return the prediction strategy of the kernel inside."""
         return self.base_kernel.prediction_strategy(*args)

@@ -1,4 +1,4 @@
-"""The fast cluster kernel: clusters are the points nearest to each of a few random training rows."""
+"""The fast cluster kernel, whose clusters are the points nearest to each of a few random training rows."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from gpytorch_partition.kernels.seen_targets import OverconfidenceWarning
 from gpytorch_partition.partitions.fast_cluster import FastClusterPartition
 
 # Training rows for each center of the finest partitions of a single column. With fewer, 90 % intervals of noisy targets
-# covered 34 to 87 %, with more 87 to 91 % (100, 200 and 1,000 rows of a sine); and what the remedy leaves each.
+# covered 34 to 87 %, with more 87 to 91 % (100, 200 and 1,000 rows of a sine). The height that the warning recommends
+# leaves each center the second number.
 _FEWEST_ROWS, _USUAL_ROWS = 4, 8
 
 
 class FastClusterKernel(PartitionKernel):
     r"""
-    The fast cluster kernel (Davies & Ghahramani 2014, section 4.3.2 and algorithm 2).
+    The fast cluster kernel (Davies & Ghahramani 2014, section 4.3.2 and algorithm 2): clusters around random training
+    rows.
 
-    Use it when there are no targets to grow trees on, when rows are a million and seconds count, or when a smoother
-    posterior than a forest's is wanted.
+    Use it without targets to grow trees on, for a million rows in seconds, or for a smoother posterior than a forest's.
 
-    Each partition draws a random subset of the columns and :math:`2^s` training rows as centers,
-    :math:`s \sim U\{0 \ldots h\}`; a point belongs to the nearest center. Unsupervised, so it can be built on more
-    rows than have targets. Columns should be standardized: standard deviations that differ by more than 100 times
-    give a `UserWarning`.
+    Each partition draws a random subset of the columns and :math:`2^s` training rows as centers, :math:`s \sim U\{0
+    \ldots h\}`; a point belongs to the nearest center. The kernel is unsupervised, so it can be built on more rows than
+    have targets. Standardize columns: standard deviations that differ by more than 100 times give a `UserWarning`.
 
-    Building costs at most :math:`O(N (D + m))` time, labelling N rows :math:`O(N m 2^h D / h)`. Memory is 8 D bytes per
-    center, of which there are about :math:`2^{h+1} / (h + 1)` per partition, and 8 bytes per (row, partition).
+    Building costs at most :math:`O(N (D + m))` time, labelling N rows :math:`O(N m 2^h D / h)`. Memory: 8 D bytes per
+    center, with about :math:`2^{h+1} / (h + 1)` centers per partition, and 8 bytes per (row, partition).
 
     :param train_x: `N x D` rows to draw centers from. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param num_partitions: Number m of partitions. (Default: 200.)
     :param height: h, the largest number of doublings. (Default: min(10, floor(log2 N)).) In a single column the default
-        is too large where targets are noisy and training rows fewer than four for each of :math:`2^h` centers: all
-        partitions then single out the same rows, whose noise is taken for the function, and intervals are far too
-        narrow. An :class:`~gpytorch_partition.kernels.OverconfidenceWarning` says so when a training on such rows
-        begins. Give a smaller height, that of the largest marginal likelihood.
-    :param num_centers: A fixed number of centers of every partition instead; with `columns="all"` this is the isolation
-        kernel. (Default: None, random numbers.)
+        is too large if targets are noisy and there are fewer than four training rows for each of :math:`2^h` centers.
+        All partitions then isolate the same rows, whose noise is taken for the function, and intervals are far too
+        narrow. A training on such rows begins with an :class:`~gpytorch_partition.kernels.OverconfidenceWarning`. Give
+        the smaller height of largest marginal likelihood.
+    :param num_centers: A fixed number of centers of every partition; with `columns="all"` this is the isolation kernel.
+        (Default: None, random numbers.)
     :param columns: `"random"`, each column with probability 1/2 in each partition, or `"all"`. (Default: `"random"`.)
     :param projection: Number of dimensions of a random projection of the columns, drawn for each partition, in which
         distances are measured. (Default: None, the columns themselves.)
@@ -95,14 +95,13 @@ class FastClusterKernel(PartitionKernel):
         self._remember(train_x)
 
     def _covariance(self, x1: Tensor, x2: Tensor) -> LinearOperator:
-        # In a training gradients are enabled; whoever compares rows only may call in training mode as well.
+        # Gradients are enabled in a training; code that only compares rows may call in training mode as well.
         if self.training and torch.is_grad_enabled() and not self._has_judged_rows and x1.shape == x2.shape:
             self._has_judged_rows = True
             self._warn_of_one_column(x1.shape[-2])
         return super()._covariance(x1, x2)
 
     def _warn_of_one_column(self, num_rows: int) -> None:
-        """Warn of partitions that single out training rows, where all of them see the same column."""
         partition = cast(FastClusterPartition, self.partition)
         most = int(partition.cluster_counts.max())
         if partition.num_features != 1 or most * _FEWEST_ROWS <= num_rows:

@@ -16,10 +16,11 @@ _RELATIVE_STEP = 1e-3
 
 class GammaLifetime(gpytorch.Module):
     r"""
-    :math:`\lambda \sim \mathrm{Gamma}(a, b)`, with the concentration a and the rate b as trained parameters.
+    The distribution :math:`\lambda \sim \mathrm{Gamma}(a, b)` with the concentration a and the rate b as trained
+    parameters.
 
-    A submodule of the kernel, because GPyTorch indexes and expands a kernel's own parameters as if they began with its
-    batch dimensions; these have none.
+    It is a submodule of the kernel, since GPyTorch indexes and expands a kernel's own parameters as if they began with
+    its batch dimensions; these have none.
 
     :param concentration: Initial value of a.
     :param rate: Initial value of b, in units of x.
@@ -44,7 +45,7 @@ class GammaLifetime(gpytorch.Module):
 
     @property
     def concentration(self) -> Tensor:
-        """a; it can be set to a positive number."""
+        """The concentration a; it can be set to a positive number."""
         return self.raw_concentration_constraint.transform(self.raw_concentration)
 
     @concentration.setter
@@ -53,7 +54,7 @@ class GammaLifetime(gpytorch.Module):
 
     @property
     def rate(self) -> Tensor:
-        """b, in units of x; it can be set to a positive number."""
+        """The rate b, in units of x; it can be set to a positive number."""
         return self.raw_rate_constraint.transform(self.raw_rate)
 
     @rate.setter
@@ -69,9 +70,9 @@ class GammaLifetime(gpytorch.Module):
 
     def cdf(self, times: Tensor) -> Tensor:
         r"""
-        :math:`F(t) = P(\lambda \le t)`, the regularized incomplete gamma function of a and b t (float64).
+        Return :math:`F(t) = P(\lambda \le t)`, the regularized incomplete gamma function of a and b t (float64).
 
-        :param times: Any shape, in units of 1/x; 0 and infinity too.
+        :param times: Times t of any shape, in units of 1/x; 0 and infinity are allowed.
         """
         return _GammaCDF.apply(self.concentration.double(), self.rate.double(), times.double())
 

@@ -34,15 +34,15 @@ class GammaMondrianKernel(PartitionKernel):
     r"""
     The expectation of the Mondrian kernel over a lifetime :math:`\lambda \sim \mathrm{Gamma}(a, b)`, a and b trained.
 
-    Use it in place of a Mondrian kernel when the width is to be trained by gradients, as a lengthscale is.
+    Use it in place of a Mondrian kernel to train the width by gradients, like a lengthscale.
 
     Two points share the nodes of a tree up to the cut that separates them. With F the distribution function of the
     lifetime, a node that is alive from its birth to its end has the weight
 
     .. math:: w_v = F(\text{end}_v) - F(\text{birth}_v), \qquad \text{end} = \infty \text{ for leaves},
 
-    so that the kernel is a mixture over the lifetimes of :class:`~gpytorch_partition.MondrianKernel` and k(x, x) is 1.
-    The partitions do not depend on a and b: the marginal likelihood is smooth in them, and its gradient exact. With
+    so the kernel is a mixture over the lifetimes of :class:`~gpytorch_partition.MondrianKernel`, and k(x, x) is 1. The
+    partitions do not depend on a and b, so the marginal likelihood is smooth in them, and its gradient exact. With
     :math:`r = \|x - x'\|_1` the limit of many trees is
 
     .. math:: k(x, x') = \mathbb{E}\, e^{-\lambda r} = (1 + r / b)^{-a},
@@ -50,12 +50,12 @@ class GammaMondrianKernel(PartitionKernel):
     the rational quadratic in the L1 distance, and :math:`e^{-(a / b) r}` for :math:`a \to \infty` with a / b fixed.
     Cuts are sampled up to :attr:`max_lifetime` only: longer lifetimes count as that one.
 
-    This mixture inside the kernel is not the posterior mixture of supplement B of Balog et al. 2016
-    (:meth:`~gpytorch_partition.lifetimes.LifetimeSweep.predict`): here one function is a sum of parts of all widths,
-    there the whole function has one width, which is uncertain. They agree where the lifetime is certain.
+    This mixture inside the kernel differs from the posterior mixture of supplement B of Balog et al. 2016
+    (:meth:`~gpytorch_partition.lifetimes.LifetimeSweep.predict`). Here one function is a sum of parts of all widths;
+    there the whole function has one uncertain width. They agree where the lifetime is certain.
 
     A product costs :math:`O(N m)` and :math:`O(V)` for the V nodes of the trees, a gradient about one product. Trees
-    cost what those of :class:`~gpytorch_partition.MondrianKernel` cost, and take 200 bytes per cell of training rows
+    cost as much as those of :class:`~gpytorch_partition.MondrianKernel`, and take 200 bytes per cell of training rows
     at the terminal lifetime. Prediction attaches new points to the trees of the training rows; variances need solves by
     conjugate gradients, and joint samples of more than `max_cholesky_size` points are an error.
 
@@ -113,7 +113,7 @@ class GammaMondrianKernel(PartitionKernel):
 
     @property
     def concentration(self) -> Tensor:
-        """a, trained; it can be set to a positive number."""
+        """The trained concentration a; it can be set to a positive number."""
         return self.gamma.concentration
 
     @concentration.setter
@@ -122,7 +122,7 @@ class GammaMondrianKernel(PartitionKernel):
 
     @property
     def rate(self) -> Tensor:
-        """b, trained, in units of x; it can be set to a positive number."""
+        """The trained rate b, in units of x; it can be set to a positive number."""
         return self.gamma.rate
 
     @rate.setter
@@ -159,11 +159,11 @@ class GammaMondrianKernel(PartitionKernel):
         return PartitionLinearOperator(scale.expand(batch_shape), operator, left=left, right=right)
 
     def _node_weights(self, trees: MondrianTrees, like: Tensor) -> Tensor:
-        """The weights of the nodes in the kernel (`V`): :math:`w_v / m`."""
+        """Weights of the nodes in the kernel (`V`): :math:`w_v / m`."""
         return self._between(trees.births, trees.cut_times, trees, like)
 
     def _attached(self, points: AttachedRows, like: Tensor) -> ClusterOperator:
-        """S between points and leaves; of the node where a point leaves its tree, the weight up to then counts."""
+        """S between points and leaves; the node where a point leaves its tree has the weight up to that time."""
         trees = points.trees
         shares = self._between(trees.births[points.nodes], points.times, trees, like)
         exits = TreeExits(trees.layout, points.nodes)
@@ -171,11 +171,11 @@ class GammaMondrianKernel(PartitionKernel):
 
     def _between(self, births: Tensor, ends: Tensor, trees: MondrianTrees, like: Tensor) -> Tensor:
         r"""
-        The weights :math:`(F(\text{end}) - F(\text{birth})) / m` of times in the trees, which a float holds exactly.
+        Weights :math:`(F(\text{end}) - F(\text{birth})) / m` of times in the trees, which a float holds exactly.
 
-        With F / m rounded to whole steps, of which there are at most :math:`2^{24}` in float32, differences are exact.
-        So the parts of a path always sum to the whole, whoever cuts it: a covariance of points whose weights were
-        rounded one by one is none, by more than little noise makes up for.
+        With F / m rounded to whole steps (at most :math:`2^{24}` in float32), differences are exact, so the parts of a
+        path always sum to the whole. Weights rounded one by one give an indefinite matrix, by more than a small noise
+        makes up for.
         """
         steps = 2.0 ** (floor(log2(trees.num_trees)) - floor(log2(torch.finfo(like.dtype).eps)) + 1)
         start, end = (_Rounded.apply(self.gamma.cdf(times) * (steps / trees.num_trees)) for times in (births, ends))
@@ -189,7 +189,7 @@ class GammaMondrianKernel(PartitionKernel):
 
 
 class _Rounded(torch.autograd.Function):
-    """Values rounded to whole numbers, with the derivatives of what they were."""
+    """Values rounded to whole numbers, with the derivatives of the unrounded values."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Kernels that callers give, checked."""
+"""Checks of kernels that callers give."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gpytorch.kernels import Kernel
 
 def checked_kernel(kernel: Any) -> Kernel:
     """
-    A kernel, of this package or GPyTorch's.
+    Check that a value is a kernel, of this package or GPyTorch's, and return it.
 
-    :raises TypeError: If it is anything else, a class of kernels among it.
+    :raises TypeError: If the value is anything else, also a class of kernels.
     """
     if isinstance(kernel, Kernel):
         return kernel

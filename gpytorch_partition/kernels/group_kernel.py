@@ -1,4 +1,4 @@
-"""The kernel of categories and hierarchies: in how many columns, or levels, two points are in the same group."""
+"""The kernel of categories and hierarchies: the weight of the columns, or levels, in which two points share a group."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from gpytorch_partition.partitions.groups import GroupPartition
 
 class GroupKernel(PartitionMixtureKernel):
     r"""
-    How much two points agree in columns of categories, each of which is a partition of the data (Davies & Ghahramani
-    2014, section 4.2).
+    The kernel whose value is the weight of the levels in which two points share a group (Davies & Ghahramani 2014,
+    section 4.2). Each column of categories is a partition of the data.
 
-    Use it when columns are categories or a hierarchy (region, town, shop), in a sum with kernels of the other columns.
+    Use it for columns that are categories or a hierarchy (region, town, shop), in a sum with kernels of the other
+    columns.
 
     .. math:: k(x, x') = \sum_l w_l\, 1[x \text{ and } x' \text{ are in the same group of level } l],
         \qquad w_l > 0, \quad \sum_l w_l = 1
 
-    With `nested=True` columns are the levels of a hierarchy, from the coarsest to the finest (region, town, shop): two
-    points are in the same group of a level if they agree in its column and in all columns before it, so that towns of
-    the same number in two regions are two towns. Else every column is a level of its own (carrier, weekday).
+    With `nested=True` columns are the levels of a hierarchy, from the coarsest to the finest (region, town, shop). Two
+    points are in the same group of a level if they agree in its column and in all columns before it, so equal numbers
+    in two regions are two towns. Otherwise every column is a level of its own (carrier, weekday).
 
-    This is a model of random effects, one for each group; times the outputscale, the weights are their variances. They
-    are trained by marginal likelihood. A group that no training row is in has the effects of the levels above it only,
-    so new shops are predicted from their towns. It is meant for sums with kernels of the other columns:
+    This is a model of random effects, one for each group. The weights times the outputscale are the variances of the
+    effects; they are trained by marginal likelihood. A group without training rows has only the effects of the levels
+    above it, so new shops are predicted from their towns. It is meant for sums with kernels of the other columns:
     `ScaleKernel(GroupKernel((0, 1, 2), nested=True)) + ScaleKernel(RandomForestKernel(x, y))`.
 
-    A product costs :math:`O(N L)` for L levels, and 8 bytes are held per row and level. A training step costs
-    :math:`O(N L + p^3)`, exactly, for p groups of all levels together that the rows are in, if there are at most half
-    as many groups as rows, and `max_cholesky_size` at most (2,000 in
-    :func:`gpytorch_partition.settings.iterative`): a fit of 2,000 rows in 828 groups took 1.5 seconds of one core. With
-    more groups, and in sums with other kernels, each step takes a solve. :func:`~gpytorch_partition.fit_exact_gp` stops
-    where a step gains little per row, which for very many rows is before the weights have moved (of 100,000 rows they
-    stayed nearly equal, 17 nats below the best): train them on some 2,000 rows, and give them to a kernel with
-    `learn_weights=False`, which it fits in one pass.
+    A product costs :math:`O(N L)` for L levels. Memory: 8 bytes per row and level. Let p be the number of groups with
+    rows, of all levels together. If p is at most half the number of rows and at most `max_cholesky_size` (2,000 in
+    :func:`gpytorch_partition.settings.iterative`), a training step is exact and costs :math:`O(N L + p^3)`. A fit of
+    2,000 rows in 828 groups took 1.5 seconds of one core. With more groups, and in sums with other kernels, each step
+    takes a solve. :func:`~gpytorch_partition.fit_exact_gp` stops where a step gains little per row. For very many rows
+    this is before the weights have moved: for 100,000 rows they stayed nearly equal, 17 nats below the best. Train them
+    on some 2,000 rows, and give them to a kernel with `learn_weights=False`, which is fitted in one pass.
 
     :param columns: Numbers of the columns of categories, from 0, which hold whole numbers; with `nested`, from the
         coarsest to the finest.
@@ -47,9 +47,9 @@ class GroupKernel(PartitionMixtureKernel):
     :param weights: Initial weights of the levels, :attr:`mixture_weights`. (Default: all the same.)
     :param learn_weights: Whether weights are trained. (Default: True.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :raises ValueError: If columns are not distinct numbers from 0, or weights are not as many positive numbers.
+    :raises ValueError: If columns are not distinct numbers from 0, or weights are not one positive number for each.
 
-    Calls raise a `ValueError` for points with too few columns, or with other values than whole numbers in these.
+    Calls raise a `ValueError` for points with too few columns, or with values in `columns` that are not whole numbers.
 
     Example:
         >>> places = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 1.0]])  # region, town

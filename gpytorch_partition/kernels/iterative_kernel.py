@@ -17,19 +17,16 @@ from gpytorch_partition.operators.partition_sum_linear_operator import Partition
 
 class IterativeKernel(Kernel):
     r"""
-    The covariance of `base_kernel`, evaluated to an operator with this package's solver, noise and predictions.
+    A kernel with the covariance of `base_kernel`, as an operator with this package's solver, noise and predictions.
 
-    Use it when a kernel of GPyTorch with a fast product is to be solved and predicted as these kernels are; sums with
-    one of them are so by themselves.
-
-    A sum with a partition kernel in it needs no wrapper (:mod:`gpytorch_partition.composition`); this is for kernels
-    without one, such as a sum of GPyTorch's low-rank kernels, which then have this package's preconditioner in training
-    and prediction alike. Time and memory are those of the terms: a dense RBF remains O(N^2), a constant
-    (`gpytorch.kernels.ConstantKernel`) costs O(N), and GPyTorch's low-rank kernels cost O(N k):
+    Use it for kernels of GPyTorch with a fast product, such as a sum of low-rank kernels, which then have this
+    package's preconditioner in training and prediction. A sum with a partition kernel in it needs no wrapper
+    (:mod:`gpytorch_partition.composition`). Time and memory are those of the terms. A dense RBF remains O(N^2), and a
+    constant (`gpytorch.kernels.ConstantKernel`) costs O(N). GPyTorch's low-rank kernels cost O(N k):
     `LinearKernel(ard_num_dims=D)`, a global linear term (k = D), and kernels of inducing points or random Fourier
     features. If all terms are of these kinds or partition kernels, means cost O(m + k) per point, and samples a solve
-    each, as for one partition kernel. (The exception is `InducingPointKernel`, which adds a diagonal of its own in
-    evaluation.)
+    each, as for one partition kernel. The exception is `InducingPointKernel`, which adds its own diagonal in
+    evaluation.
 
     :param base_kernel: Any kernel.
 
@@ -52,31 +49,31 @@ class IterativeKernel(Kernel):
         return self.base_kernel.is_stationary
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """The base kernel's covariance `*batch x N1 x N2` as a sum of its terms, or its diagonal `*batch x N`."""
+        """Return the base kernel's covariance `*batch x N1 x N2` as a sum of terms, or its diagonal `*batch x N`."""
         if diag:
             return self.base_kernel(x1, x2, diag=True, **params)
         covariance = to_linear_operator(self.base_kernel(x1, x2, **params)).evaluate_kernel()
         return PartitionSumLinearOperator(*structured_terms(covariance))
 
     def __getitem__(self, index: Any) -> IterativeKernel:
-        """The kernel of some batch elements."""
+        """Return the kernel of some batch elements."""
         return IterativeKernel(self.base_kernel[index])
 
     def expand_batch(self, *sizes: Any) -> IterativeKernel:
-        """The kernel with a larger batch shape."""
+        """Return the kernel with a larger batch shape."""
         return IterativeKernel(self.base_kernel.expand_batch(*sizes))
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the base kernel, which may have no parameters."""
+        """The dtype of the base kernel, which may have no parameters."""
         return self.base_kernel.dtype
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
-        """That of the base kernel."""
+        """Return the base kernel's number of outputs per input."""
         return self.base_kernel.num_outputs_per_input(x1, x2)
 
     def prediction_strategy(
         self, train_inputs: Any, train_prior_dist: Any, train_labels: Tensor, likelihood: Any
     ) -> PartitionPredictionStrategy:
-        """Predictions by sums over clusters and this package's solver."""
+        """Return a prediction strategy that uses sums over clusters and this package's solver."""
         return PartitionPredictionStrategy(train_inputs, train_prior_dist, train_labels, likelihood)

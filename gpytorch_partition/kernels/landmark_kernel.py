@@ -39,35 +39,35 @@ class LandmarkKernel(ClusterKernel):
 
         k(x, x') = \kappa(x, Z)\, \kappa(Z, Z)^{-1}\, \kappa(Z, x')
 
-    Use it when a smooth part is wanted at linear cost, beside a forest or alone.
+    Use it for a smooth part at linear cost, beside a forest or alone.
 
     The inducing points, called landmarks in arguments and attributes, are chosen among the training rows. The kernel is
-    one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`:
-    a product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column,
+    one cluster of all points with the loadings :math:`\kappa(x, Z) L^{-\top}`, :math:`L L^\top = \kappa(Z, Z)`: a
+    product costs :math:`O(N k)`. By default :math:`\kappa` is a Matern-3/2 kernel with a lengthscale per column,
     learned once from a subsample (:func:`~gpytorch_partition.inference.evidence.lengthscales.learn_lengthscales`) and
-    then frozen, so that the loadings of the training rows are computed once, and only the outputscale of the
-    `ScaleKernel` around it is trained. It is meant as the smooth part of a sum with a partition kernel:
+    then frozen. The loadings of the training rows are thus computed once, and only the outputscale of the `ScaleKernel`
+    around it is trained. It is meant as the smooth part of a sum with a partition kernel:
     `ScaleKernel(RandomForestKernel(x, y)) + ScaleKernel(LandmarkKernel(x, y))`.
 
     Figures here were measured once, to choose the defaults; no benchmark repeats them. More inducing points approximate
-    :math:`\kappa` more closely: on 10,000 rows of kin40k the root mean squared error falls from .42 (250 inducing
-    points) to .32 (500) and .26 (1,000), on elevators from .38 to .37, on protein from .72 to .66 (500).
-    Variance that the inducing points do not span is missing from the prior, all of it many lengthscales away from them:
-    there the kernel is overconfident that the function is its mean, and only the kernels added to it count. Central
-    90 % intervals of this kernel alone cover 90 % of new rows like the training rows; of rows beyond them (the
-    outermost 8 %, none of which were trained on) 73 to 84 % on kin40k, where :math:`\kappa` itself covers 90 to 93 %,
-    and 92 to 93 % on elevators. The kernel does not add the missing diagonal: added with scale and noise unchanged, it
+    :math:`\kappa` more closely. On 10,000 rows of kin40k the root mean squared error falls from .42 (250 inducing
+    points) to .32 (500) and .26 (1,000), on elevators from .38 to .37, on protein from .72 to .66 (500). The prior
+    lacks the variance that the inducing points do not span, which is all of it many lengthscales away from them. There
+    the kernel is overconfident that the function is its mean, and only the kernels added to it count. Central 90 %
+    intervals of this kernel alone cover 90 % of new rows like the training rows. For rows beyond them (the outermost 8
+    %, none of which were trained on) they cover 92 to 93 % on elevators, and 73 to 84 % on kin40k, where :math:`\kappa`
+    itself covers 90 to 93 %. The kernel does not add the missing diagonal. Adding it with scale and noise unchanged
     made intervals cover 99 % of rows like the training rows, and their predictive density on kin40k worse by .3 nats.
     :class:`~gpytorch_partition.likelihoods.FITCGaussianLikelihood` adds it, for a scale and a noise chosen with it.
 
-    Learning costs some seconds (1,000 rows), loadings :math:`O(N k^2)`, some 30 seconds for 1,000,000 rows and 500
-    inducing points on one core. Memory is k numbers per training row in the dtype of the kernel, and as many for the
-    two sets of other rows that were used last. The units of columns make no difference.
+    Learning costs some seconds (1,000 rows). Loadings cost :math:`O(N k^2)`, some 30 seconds for 1,000,000 rows and 500
+    inducing points on one core. Memory: k numbers per training row in the dtype of the kernel, and as many for the two
+    other sets of rows that were used last. The units of columns make no difference.
 
-    **Use float64** (inputs, targets and model). Smooth functions with long lengthscales are fitted with outputscales
-    of hundreds, and float32 can represent N outputscales plus the noise up to a ratio of some :math:`10^6`: on 8,000
-    rows of elevators (outputscale 200, noise .13) conjugate gradients diverge in float32, with a `NumericalWarning`,
-    where float64 takes half a second.
+    **Use float64** (inputs, targets and model). Smooth functions with long lengthscales are fitted with outputscales of
+    hundreds, and float32 can represent N outputscales plus the noise up to a ratio of some :math:`10^6`. On 8,000 rows
+    of elevators (outputscale 200, noise .13) conjugate gradients diverge in float32, with a `NumericalWarning`; float64
+    takes half a second.
 
     If lengthscales are trained (`kernel.base_kernel.requires_grad_(True)`), loadings are computed in every step, with
     some 20 k numbers per row of temporary memory. The kernel has gradients with respect to x.
@@ -77,8 +77,9 @@ class LandmarkKernel(ClusterKernel):
     :param num_landmarks: Number k of inducing points. (Default: 500, or the number of distinct rows if that is less.)
     :param num_rows: Rows of the subsample that lengthscales are learned on, at most N. (Default: 1,000.)
     :param random_state: Seed of inducing points and subsample, as in :class:`~gpytorch_partition.PartitionKernel`.
-    :param batch_shape: As there; all elements share inducing points and lengthscales.
-    :param active_dims: As there.
+    :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`; all elements share inducing points and
+        lengthscales.
+    :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
     :raises ValueError: If rows or targets are not finite floating point numbers, do not match or do not vary, there are
         fewer than two, or another option cannot be used.
 
@@ -135,11 +136,11 @@ class LandmarkKernel(ClusterKernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> LandmarkKernel:
         """
-        Any kernel of GPyTorch through given inducing points.
+        Build any kernel of GPyTorch through given inducing points.
 
         :param base_kernel: The kernel, which is kept, not copied. Its parameters are trained if they require gradients,
-            which means new loadings in every step: `base_kernel.requires_grad_(False)` freezes them. Its own
-            `active_dims` are positions among the columns chosen here.
+            with new loadings in every step; `base_kernel.requires_grad_(False)` freezes them. Its own `active_dims` are
+            positions among the columns chosen here.
         :param landmarks: `k x D` inducing points, all columns; None for an unfitted kernel for `load_state_dict`.
         :param batch_shape: As in the constructor, and so are `active_dims`.
         :raises ValueError: If the inducing points are not finite or empty, or the base kernel has a batch shape.
@@ -215,11 +216,13 @@ class LandmarkKernel(ClusterKernel):
             return to_dense(self.base_kernel(x1, x2))
 
     def named_sub_kernels(self) -> Iterator[tuple[str, Kernel]]:
-        """None: all elements of a batch share the base kernel, which must not be indexed or expanded with the batch."""
+        """
+        Yield nothing: all elements of a batch share the base kernel, which must not be indexed or expanded with the
+        batch.
+        """
         return iter(())
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Adopt the saved number of lengthscales, if the state is complete."""
         if self._is_whole(state_dict, prefix) and type(self.base_kernel) is MaternKernel:
             saved, own = state_dict[prefix + "base_kernel.raw_lengthscale"], self.base_kernel.raw_lengthscale
             if saved.shape != own.shape:
@@ -232,7 +235,6 @@ def _frozen_matern(num_columns: int) -> MaternKernel:
 
 
 def _checked_targets(y: Any, points: Tensor) -> Tensor:
-    """The targets in float64; an error if they do not match the rows, or if rows or targets do not vary."""
     if not torch.is_tensor(y) or y.shape != points.shape[:1] or not torch.isfinite(y).all():
         got = f"shape {tuple(y.shape)}" if torch.is_tensor(y) else type(y).__name__
         raise ValueError(f"expected {points.shape[0]} finite training targets, one per row, got {got}: drop such rows")

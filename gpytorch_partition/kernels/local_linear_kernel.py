@@ -25,9 +25,9 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 
 class LocalLinearKernel(ClusterKernel):
     r"""
-    A partition kernel times a linear kernel, which is the prior of functions that are linear within clusters.
+    A partition kernel times a linear kernel, the prior of functions that are linear within clusters.
 
-    Use it when the function has slopes within clusters, which levels alone follow by many small steps.
+    Use it for functions with slopes within clusters, which levels alone follow by many small steps.
 
     .. math::
 
@@ -39,17 +39,18 @@ class LocalLinearKernel(ClusterKernel):
     costs D + 1 times as much, :math:`O(N m D)`, and a mean O(m D) per point. `active_dims` can exclude columns that
     need no slopes.
 
-    Columns should be standardized: :math:`v_d` is the variance that a slope adds one unit from 0, and a function is
-    least certain far from 0. A missing value (NaN, or its code by :func:`~gpytorch_partition.encode_missing`) counts as
-    0 in the linear part, the mean of a standardized column. There is no gradient with respect to x, as the partition
-    kernel has none.
+    Standardize columns: :math:`v_d` is the variance that a slope adds one unit from 0, and a function is least certain
+    far from 0. A missing value (NaN, or its code by :func:`~gpytorch_partition.encode_missing`) counts as 0 in the
+    linear part, the mean of a standardized column. There is no gradient with respect to x, since the partition kernel
+    has none.
 
-    :param base_kernel: A partition kernel :math:`k_0` (or a sum or multiple of such), with `active_dims` of its own.
+    :param base_kernel: A partition kernel :math:`k_0` (or a sum or multiple of partition kernels), with its own
+        `active_dims`.
     :param num_dims: Number D of columns of the linear part.
     :param active_dims: Numbers of these columns. (Default: all.)
     :param variance_prior: Prior of :math:`v`. (Default: none.)
-    :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`; v begins at 1 / D, with which the slopes
-        of standardized columns together count as much as the level.)
+    :param variance_constraint: Constraint of :math:`v`. (Default: `Positive`; v begins at 1 / D, where the slopes of
+        standardized columns together count as much as the level.)
     :param batch_shape: Batch shape of :math:`v`. (Default: none.)
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0, or not as many as `num_dims`.
 
@@ -96,7 +97,7 @@ class LocalLinearKernel(ClusterKernel):
 
     @property
     def variance(self) -> Tensor:
-        """The variances of the slopes, `*batch x 1 x D`; they can be set to positive numbers."""
+        """Variances of the slopes, `*batch x 1 x D`; they can be set to positive numbers."""
         return self.raw_variance_constraint.transform(self.raw_variance)
 
     @variance.setter
@@ -107,7 +108,6 @@ class LocalLinearKernel(ClusterKernel):
         return f"slopes of variance {ranged(self.variance.flatten().tolist())} in {counted(self.num_dims, 'column')}"
 
     def _choose_columns(self, dims: Any) -> None:
-        """The linear part and the base kernel both choose."""
         super()._choose_columns(dims)
         self.base_kernel.active_dims = torch.as_tensor(dims)
 

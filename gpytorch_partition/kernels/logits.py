@@ -12,10 +12,10 @@ from gpytorch_partition.inputs.numbers import tensor_of
 
 class Logits(torch.nn.Module):
     r"""
-    Named vectors of logits as parameters, and the weights that are their softmaxes.
+    A module of named vectors of logits as parameters, whose softmaxes are the weights.
 
-    A submodule of the kernel, because GPyTorch indexes and expands a kernel's own parameters as if they began with its
-    batch dimensions; these have none, and all batch elements share them. Saved logits are loaded whatever their number.
+    It is a submodule of the kernel, since GPyTorch indexes and expands a kernel's own parameters as if they began with
+    its batch dimensions. Logits have none; all batch elements share them. Saved logits of any number are loaded.
 
     Example:
         >>> logits = Logits()
@@ -25,7 +25,7 @@ class Logits(torch.nn.Module):
     """
 
     def get(self, name: str) -> torch.nn.Parameter | None:
-        """The logits (`n`) of this name; None if there are none."""
+        """Return the logits (`n`) of a name; None if there are none."""
         return self._parameters.get(name)
 
     def set(self, name: str, values: Tensor) -> None:
@@ -33,17 +33,20 @@ class Logits(torch.nn.Module):
         self.register_parameter(name, torch.nn.Parameter(values.detach().clone()))
 
     def weights(self, name: str) -> Tensor | None:
-        """The weights (`n`) of this name; float64, because their gradients are sums over many clusters."""
+        """
+        Return the weights (`n`) of a name, in float64 because their gradients are sums over many clusters; None without
+        logits.
+        """
         logits = self.get(name)
         return None if logits is None else logits.double().softmax(0)
 
     def write(self, name: str, weights: Any) -> None:
         """
-        Set the weights in place.
+        Set the weights of a name in place.
 
         :param name: Name of the logits.
         :param weights: `n` positive numbers, in any unit.
-        :raises ValueError: If they are not that many positive numbers, or there are no such logits.
+        :raises ValueError: If they are not n positive numbers, or there are no such logits.
         """
         logits = self.get(name)
         if logits is None:
@@ -61,9 +64,9 @@ class Logits(torch.nn.Module):
 
 def checked_weights(weights: Any, size: int) -> Tensor:
     """
-    Weights (`size`, float64) that sum to 1.
+    Check weights and scale them to the sum 1 (`size`, float64).
 
-    :raises ValueError: If they are not that many positive numbers.
+    :raises ValueError: If they are not `size` positive numbers.
     """
     checked = tensor_of(weights, f"{size} positive weights").detach()
     checked = checked.new_zeros(0) if checked.is_complex() else checked.double()

@@ -1,4 +1,4 @@
-"""The kernel of items that are known by the sets that they are members of, such as users by films."""
+"""The kernel of items that are described by the sets that contain them, such as users by films."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ from gpytorch_partition.partitions.memberships import MembershipPartition
 
 class MembershipKernel(PartitionKernel):
     r"""
-    In how many sets two items are both members or both not (Davies & Ghahramani 2014, section 4.2).
+    The kernel whose value is the weight of the sets in which two items are both members or both not (Davies &
+    Ghahramani 2014, section 4.2).
 
-    Use it when the points are items that are in sets: films split users in those who have seen them and the others,
+    Use it for points that are members of sets: films split users into those who have seen them and the others,
     documents split words, words split documents.
 
     .. math:: k(i, j) = \sum_s w_s\, (b_{is} b_{js} + (1 - b_{is}) (1 - b_{js})), \qquad \sum_s w_s = 1
 
-    with :math:`b_{is} = 1` where item i is in set s. Points are numbers of items (`N x 1`), rows of the matrix B; the
-    same item may have many rows, and items without a row may be in the matrix. Transpose the matrix for the kernel of
-    films.
+    with :math:`b_{is} = 1` where item i is in set s. Points are numbers of items (`N x 1`), rows of the matrix B. An
+    item may have many rows of points, or none. Transpose the matrix for the kernel of films.
 
-    **Where sets are small**, most items are in neither of them: k is nearly 1 for all pairs (with 50 of 20,000 sets for
-    an item, .995 or more), a constant whose uncertainty the outputscale multiplies as well; fits then need outputscales
-    of hundreds and float64. `members_only=True` leaves out the sets that both are not in,
+    **Where sets are small**, two items are both outside most sets, and k is nearly 1 for all pairs (with 50 of 20,000
+    sets for an item, .995 or more). The outputscale multiplies the uncertainty of this constant as well; fits then need
+    outputscales of hundreds and float64. `members_only=True` leaves out the sets that contain neither item,
 
     .. math:: k(i, j) = \sum_s w_s b_{is} b_{js} \Big/ \sqrt{\textstyle\sum_s w_s b_{is} \sum_s w_s b_{js}},
 
-    the cosine of two items; those in no set have the variance 0. Rare sets count more with `set_weights` of one over
+    the cosine of two items; items in no set have the variance 0. Rare sets count more with `set_weights` of one over
     their sizes.
 
-    A product costs :math:`O(E)` for E memberships, not the n m of the table, and 12 bytes are held for each.
+    A product costs :math:`O(E)` for E memberships, and not the n m of the table. Memory: 12 bytes per membership.
 
     :param memberships: `n x m` sparse matrix of SciPy (or an array), not zero where an item (row) is in a set (column).
         (Default: None, an unfitted kernel for `load_state_dict`.)
-    :param members_only: Whether only sets that both items are in count. (Default: False.)
+    :param members_only: Whether only sets that contain both items count. (Default: False.)
     :param set_weights: `m` weights w of the sets, 0 or more, in any unit. (Default: all the same.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
-    :param active_dims: As there: the number of the column that holds the items.
-    :raises ValueError: If it is not a finite matrix with a membership or more, or there are not as many such weights.
+    :param active_dims: The number of the column that holds the items, as in
+        :class:`~gpytorch_partition.PartitionKernel`.
+    :raises ValueError: If `memberships` is not a finite matrix with one membership or more, or there are not m weights
+        of 0 or more.
 
     Calls raise a `ValueError` for points that are not `N x 1` numbers of items.
 
@@ -90,11 +92,10 @@ class MembershipKernel(PartitionKernel):
 
     @property
     def set_weights(self) -> Tensor:
-        """The weights of the sets (`m`, float64), which sum to 1."""
+        """Weights of the sets (`m`, float64), which sum to 1."""
         return self._items.set_weights
 
     def _cluster_operator(self, sizes: ClusterSizes, like: Tensor) -> ClusterOperator:
-        """S: what items have in common."""
         items, scales = self._items, self._items.item_scales
         return MembershipLinearOperator(
             items.set_weights.to(like),

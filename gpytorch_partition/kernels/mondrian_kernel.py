@@ -1,4 +1,4 @@
-"""The Mondrian kernel: clusters are the cells of Mondrian processes, up to a lifetime that can be changed."""
+"""The Mondrian kernel, whose clusters are the cells of Mondrian processes up to a lifetime that can be changed."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ class MondrianKernel(PartitionKernel):
     r"""
     The Mondrian kernel (Balog et al. 2016, section 3.1): the fraction of m Mondrian trees in which points share a cell.
 
-    Use it when every kernel width is wanted from one set of trees, when rows arrive one by one, or when the posterior
-    shall return to the prior far from all rows.
+    Use it to get every kernel width from one set of trees, if rows arrive one by one, or if the posterior must return
+    to the prior far from all rows.
 
-    Its limit for many trees is the Laplace kernel :math:`\exp(-\lambda \|x - x'\|_1)` with the lifetime
-    :math:`\lambda` (proposition 1), for all points, also outside the box of the training rows. Columns should be
-    standardized, or given lengthscales by `projection`: otherwise, standard deviations that differ by more than 100
-    times give a `UserWarning`.
+    Its limit for many trees is the Laplace kernel :math:`\exp(-\lambda \|x - x'\|_1)` with the lifetime :math:`\lambda`
+    (proposition 1), for all points, also outside the box of the training rows. Standardize columns, or give them
+    lengthscales by `projection`; otherwise, standard deviations that differ by more than 100 times give a
+    `UserWarning`.
 
     Building costs :math:`O(N D)`; labelling N rows costs :math:`O(N m)` times the number of cuts above a cell
     (:class:`~gpytorch_partition.partitions.MondrianPartition` gives its mean) and :math:`O(D)` per node that holds
     any of them. Memory is 8 bytes per tree, 16 per column and 8 per (row, tree).
 
-    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime` (section 4.1): the trees stay the same, and the
-    codes of cached rows follow by a look-up, :math:`O(N m)`. :func:`~gpytorch_partition.lifetime_sweep` chooses it.
-    As after any other change of hyperparameters, a model that has predicted must be put into training mode once.
+    :attr:`lifetime` can be set to any positive value up to :attr:`max_lifetime` (section 4.1). The trees stay
+    unchanged, and the codes of cached rows are looked up in :math:`O(N m)`. :func:`~gpytorch_partition.lifetime_sweep`
+    chooses it. As after any other change of hyperparameters, a model that has predicted must be put into training mode
+    once.
 
     `projection` gives each column a lengthscale, or other directions to cut across; the limit is then
     :math:`\exp(-\lambda \|U^\top (x - x')\|_1)`, or isotropic with rotations. It is fixed: cuts cannot be removed from
-    a tree to lower the rate of a column, so that lengthscales have no gradient; for others, build a new kernel.
+    a tree to lower the rate of a column, so lengthscales have no gradient. For other lengthscales, build a new kernel.
     :func:`~gpytorch_partition.lifetimes.gradient_projection.expected_gradient_projection` learns one from targets.
 
     :param train_x: `N x D` rows whose bounding box the trees begin with. (Default: None, an unfitted kernel for
@@ -45,10 +46,10 @@ class MondrianKernel(PartitionKernel):
     :param lifetime: :math:`\lambda`, in units of 1/x. (Default: 1 / the median L1 distance of training rows, over
         those of 8192 random pairs that differ, or `max_lifetime` if that is less.)
     :param max_lifetime: Cuts are sampled up to it: the longest lifetime that can be set. (Default: `lifetime`.)
-    :param projection: `D x K` matrix U of floats, which maps points x to :math:`U^\top x`; `m x D x K`, one for each
-        tree; a vector of `D` inverse lengthscales; or `"rotations"`, a random rotation for each tree. Lifetimes are
-        then in units of 1/:math:`U^\top x`. D counts the columns in `active_dims`. (Default: None, the columns as
-        they are.)
+    :param projection: `D x K` matrix U of floats, which maps points x to :math:`U^\top x`; `m x D x K`, a matrix for
+        each tree; a vector of `D` inverse lengthscales; or `"rotations"`, a random rotation for each tree. Lifetimes
+        are then in units of 1/:math:`U^\top x`. D counts the columns in `active_dims`. (Default: None, unchanged
+        columns.)
     :param random_state: Seed of the trees, as in :class:`~gpytorch_partition.PartitionKernel`.
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
     :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
@@ -101,7 +102,7 @@ class MondrianKernel(PartitionKernel):
         r"""
         The lifetime :math:`\lambda`, in units of 1/x; 0 while the kernel is unfitted.
 
-        It can be set to anything up to :attr:`max_lifetime`.
+        It can be set to any positive value up to :attr:`max_lifetime`.
 
         :raises RuntimeError: If the kernel is unfitted.
         :raises ValueError: If the lifetime is not positive, or longer than the longest.
@@ -127,7 +128,8 @@ class MondrianKernel(PartitionKernel):
 
     def cut(self, lifetime: float) -> MondrianKernel:
         """
-        A copy with the same trees and another lifetime; everything else stays. :math:`O(N m)` for cached rows.
+        Return a copy with the same trees and another lifetime, in :math:`O(N m)` for cached rows; all else is
+        unchanged.
 
         :param lifetime: In units of 1/x, up to :attr:`max_lifetime`.
         :raises RuntimeError: If the kernel is unfitted.

@@ -1,4 +1,4 @@
-"""The base class of partition kernels, which is also the kernel of partitions that users define themselves."""
+"""The base class of partition kernels, which is also the kernel of user-defined partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpytorch_partition.partitions.sampled import SampledPartition
 
 class PartitionKernel(ClusterKernel):
     r"""
-    The fraction of m partitions in which two points fall in the same cluster:
+    The kernel whose value is the fraction of m partitions in which two points fall in the same cluster:
 
     .. math::
 
@@ -33,29 +33,30 @@ class PartitionKernel(ClusterKernel):
     Use it when you have a program, labels or fitted clusterers that divide points.
 
     (Davies & Ghahramani 2014, definition 2.) Between training rows it evaluates to a
-    :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`; labels of the
-    training rows are computed once and cached, in 8 bytes per (row, partition). It has no hyperparameters: the
-    outputscale is that of a :class:`gpytorch.kernels.ScaleKernel` around it. The buffer `unit`, which is 1, carries the
-    dtype and the batch shape.
+    :class:`~gpytorch_partition.operators.PartitionLinearOperator`, whose products cost :math:`O(N m)`. Labels of the
+    training rows are computed once and cached, in 8 bytes per (row, partition). The kernel has no hyperparameters: wrap
+    it in a :class:`gpytorch.kernels.ScaleKernel` for an outputscale. The buffer `unit`, which is 1, carries the dtype
+    and the batch shape.
 
     :attr:`sum_dtype` is the dtype in which sums over clusters are computed; by default (None) that of the covariance.
-    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm: enough if the noise
-    is a millionth of that norm or more, and in a sum with a smooth kernel of large eigenvalues. It is not saved with
-    the state. A :class:`~gpytorch_partition.PartitionMixtureKernel` uses its own, not those of its kernels.
+    With float32, a float64 covariance is several times as fast and right to 7 digits of its norm. This is enough if the
+    noise is a millionth of that norm or more, and in a sum with a smooth kernel of large eigenvalues. It is not saved
+    with the state. A :class:`~gpytorch_partition.PartitionMixtureKernel` uses its own :attr:`sum_dtype`, not those of
+    its kernels.
 
     Kernels that draw their partitions at random take a `random_state`: an int, a :class:`numpy.random.RandomState`
     (which is advanced), or None for a fresh seed from the operating system. NumPy's global state is never used.
 
-    The kernel is piecewise constant: there is no gradient with respect to x, and asking for one is an error.
+    The kernel is piecewise constant, so it has no gradient with respect to x, and requesting one is an error.
 
     :param partition: A function from points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one
-        partition, torch or NumPy (any integers; a pure function of each point); a fitted clusterer of scikit-learn, its
-        `predict`, or a list of fitted clusterers, which become a
-        :class:`~gpytorch_partition.partitions.ClusteringPartition` where their rule for new points is known; or a
+        partition, torch or NumPy (any integers; a pure function of each point). Or a fitted clusterer of scikit-learn,
+        its `predict`, or a list of fitted clusterers; these become a
+        :class:`~gpytorch_partition.partitions.ClusteringPartition` where their rule for new points is known. Or a
         :class:`~gpytorch_partition.partitions.Partition`. For a program with a seed see :meth:`from_sampler`.
     :param batch_shape: Batch shape of the kernel; all elements share the partitions. (Default: none.)
-    :param active_dims: Numbers of the columns of x that the partitions see; kept in :attr:`columns`, while GPyTorch's
-        own buffer of this name stays None. A kernel built without can be assigned them later. (Default: all.)
+    :param active_dims: Numbers of the columns of x that the partitions see. They are kept in :attr:`columns`;
+        GPyTorch's own buffer of this name stays None. They can be assigned later if none are given. (Default: all.)
     :raises TypeError: If `partition` is none of these.
     :raises ValueError: If `active_dims` are not distinct numbers of columns from 0.
 
@@ -103,22 +104,22 @@ class PartitionKernel(ClusterKernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> PartitionKernel:
         r"""
-        The kernel of a program that draws partitions from seeds (Davies & Ghahramani 2014, section 2.4).
+        Build the kernel of a program that draws partitions from seeds (Davies & Ghahramani 2014, section 2.4).
 
-        State and pickles hold the seeds: the functions are drawn again, by the same `draw`, after a load
-        (:class:`~gpytorch_partition.partitions.SampledPartition` says more). Costs m calls of `draw`, and for labels m
-        calls of what it returns.
+        State and pickles hold the seeds; after a load, the same `draw` draws the functions again (see
+        :class:`~gpytorch_partition.partitions.SampledPartition`). Costs m calls of `draw`, and for labels m calls of
+        the functions that it returns.
 
-        :param draw: Maps a seed, an int, to a function from points (`n x D` torch tensor) to integer labels, torch or
-            NumPy (`n`, or `n x 1`), or to a fitted clusterer of scikit-learn or its `predict`.
+        :param draw: Maps a seed, an int, to a function, or to a fitted clusterer of scikit-learn or its `predict`. A
+            function maps points (`n x D` torch tensor) to integer labels, torch or NumPy (`n`, or `n x 1`).
         :param num_partitions: Number m of partitions. (Default: 200.)
         :param random_state: Seed of the seeds, as above.
         :param n_jobs: Partitions drawn at once, as joblib counts them. (Default: None, one.)
-        :param version: The name and version of the program: counts of rows by another one are refused. (Default: None,
-            not checked.)
+        :param version: The name and version of the program; counts of rows by another version are refused. (Default:
+            None, not checked.)
         :param batch_shape: As above.
         :param active_dims: As above.
-        :raises TypeError: If `draw` is not callable, or what it returns does not label points.
+        :raises TypeError: If `draw` is not callable, or does not return a function that labels points.
         :raises ValueError: If `num_partitions`, `random_state` or `active_dims` cannot be used.
 
         Example:
@@ -139,9 +140,9 @@ class PartitionKernel(ClusterKernel):
 
     def cluster_ids(self, x: Tensor) -> Tensor:
         r"""
-        The label of the cluster that each point falls in, for each partition.
+        Return the label of the cluster that each point falls in, for each partition.
 
-        Costs what labels of the partition cost: they are computed anew in every call.
+        Labels are computed anew in every call, at the cost of the partition's labels.
 
         :param x: `*batch x N x D` points, all columns (`active_dims` is applied here).
         :return: `*batch x N x m` int64 labels.
@@ -167,36 +168,37 @@ class PartitionKernel(ClusterKernel):
         random_state: Any = 0,
     ) -> KernelDiagnosis:
         r"""
-        What the partitions are worth, and whether they are enough: Breiman's strength and correlation, and the standard
-        error of the kernel. Use it to choose the number of partitions, or between kernels before a model is fitted.
+        Measure whether the partitions predict well and whether they are enough: Breiman's strength and correlation, and
+        the standard error of the kernel. Use it to choose the number of partitions, or between kernels before a model
+        is fitted.
 
-        A partition alone predicts the mean target, or the most frequent class, of the rows in a point's cluster (of
-        trees at all heights the mean that the tree's share of the kernel weighs); without others in the cluster, that
-        of all rows. Strong partitions whose errors are hardly correlated make a good ensemble (Breiman 2001; Zhu 2008,
-        section 3.3). These are the votes of an ensemble, not the predictions of a Gaussian process with the kernel,
-        which weighs all clusters jointly.
+        A single partition predicts the mean target, or the most frequent class, of the rows in a point's cluster, or of
+        all rows if the cluster has no others. For trees at all heights the mean is weighted by the tree's share of the
+        kernel. Strong partitions whose errors are hardly correlated make a good ensemble (Breiman 2001; Zhu 2008,
+        section 3.3). These predictions are votes of an ensemble; a Gaussian process with the kernel weighs all clusters
+        jointly.
 
-        By default each of the rows is predicted without its own target. For partitions that have not seen targets that
-        is an honest measure. **Where they have, such as those of a** :class:`~gpytorch_partition.RandomForestKernel`
+        By default each row is predicted without its own target. This is an honest measure for partitions that have not
+        seen targets. **For partitions that have, such as those of a** :class:`~gpytorch_partition.RandomForestKernel`
         **built on the same targets, it is too good**: splits lie where they suit the point that is left out. Then give
-        new `points`. (Targets of pure noise and variance 1, 600 rows: the leaves of a bootstrap forest, which has seen
-        them, err by .56, of new rows by 1.01; those of the default trees, which have seen a fifth each, by .91 and
-        .99.) Of trees at all heights the coarse nodes have most of the weight, which makes them weaker than leaves.
+        new `points`. (For 600 rows with targets of pure noise and variance 1, the leaves of a bootstrap forest, which
+        has seen them, have an error of .56, and of 1.01 for new rows. The default trees, which have seen a fifth each,
+        have .91 and .99.) Trees at all heights are weaker than leaves, since coarse nodes have most of the weight.
 
-        The kernel is the mean of m draws: its standard error, over other draws of the partitions, falls as
-        :math:`1 / \sqrt m`, and is at most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), and less for
-        trees at all heights. It is estimated from these m, taken as independent (boosted trees are not), for 10,000
-        random pairs.
+        The kernel is the mean of m draws. Its standard error, over other draws of the partitions, falls as :math:`1 /
+        \sqrt m`. It is at most :math:`1 / (2 \sqrt m)` (Davies & Ghahramani 2014, lemma 3.2), and less for trees at all
+        heights. It is estimated from these m, taken as independent (boosted trees are not), for 10,000 random pairs.
 
-        Costs two sums over clusters (for C classes C + 1), then up to 10,000 random points are judged: :math:`O(N m)`
-        in all, with the codes of the rows (8 bytes per row and partition) as memory.
+        Up to 10,000 random points are judged. Costs two sums over clusters (C + 1 for C classes), :math:`O(N m)` in
+        all, with the codes of the rows (8 bytes per row and partition) as memory.
 
         :param x: `N x D` rows.
         :param y: `N` targets, a tensor or an array: numbers, or classes.
         :param points: New points (`N2 x D`) and their targets to judge by. (Default: None, the rows.)
         :param classes: Whether y are classes. (Default: None, those that are not floating point numbers are.)
         :param random_state: Seed of the points and pairs that are looked at. (Default: 0.)
-        :return: The numbers, readable when printed; `num_partitions_for(standard_error)` says how many are enough.
+        :return: The numbers, readable when printed; its `num_partitions_for(standard_error)` returns how many are
+            enough.
         :raises RuntimeError: If the kernel is unfitted.
         :raises TypeError: If the kernel is a mixture, whose partitions are not draws of one kind.
         :raises ValueError: If rows cannot be used, there is one partition only, or targets do not match the rows, are
@@ -261,7 +263,6 @@ class PartitionKernel(ClusterKernel):
 
 
 def _check_matrix(x: Any, name: str) -> None:
-    """Refuse rows that are no matrix of two rows or more; their values the partition checks."""
     if not torch.is_tensor(x) or x.dim() != 2 or len(x) < 2:
         got = tuple(x.shape) if torch.is_tensor(x) else type(x).__name__
         raise ValueError(f"expected {name} as a tensor (N x D) of two rows or more, got {got}")
@@ -269,7 +270,7 @@ def _check_matrix(x: Any, name: str) -> None:
 
 def training_points(x: Any, active_dims: tuple[int, ...] | None) -> Tensor:
     """
-    The columns of the training inputs that a kernel is to be built on.
+    Select the columns of the training inputs that a kernel is built on.
 
     :param x: `N x D`, or `N` for `N x 1`.
     :param active_dims: Numbers of columns, from 0; None is all of them.

@@ -23,24 +23,22 @@ class PartitionMixtureKernel(PartitionKernel):
     r"""
     A weighted mean of partition kernels, :math:`k = \sum_i w_i k_i` with :math:`w_i > 0, \sum_i w_i = 1`.
 
-    Use it when several partition kernels (coarse and fine, supervised and not) shall share one operator, with weights
-    that are learned.
-
-    It combines fine and coarse forests, supervised and random ones, or trees and fast clusters, with weights that
+    Use it to combine fine and coarse forests, supervised and random ones, or trees and fast clusters, with weights that
     maximize the marginal likelihood. Unlike a sum of kernels it is a partition kernel itself: a product is one pass
-    over the codes of all partitions, and with weights that are not trained one Lanczos run fits outputscale and noise.
+    over the codes of all partitions. With fixed weights one Lanczos run fits outputscale and noise.
 
-    Time and memory are those of one kernel with all the partitions: 8 bytes per (row, partition). The gradient of the
+    Time and memory equal those of one kernel with all the partitions: 8 bytes per (row, partition). The gradient of the
     weights costs about one more product with S, O(p) or the number of nodes of the trees. Weights have no batch
     dimensions: all elements of a `batch_shape` share them.
 
     :param kernels: Any partition kernels (mixtures too), each with its own `active_dims` and trained weights, and no
         `batch_shape`.
-    :param weights: Their initial weights, which need not sum to 1. (Default: all the same.)
+    :param weights: Initial weights of the kernels, which need not sum to 1. (Default: all the same.)
     :param learn_weights: Whether weights are trained. (Default: True.)
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
     :raises TypeError: If a kernel is not a :class:`~gpytorch_partition.PartitionKernel`.
-    :raises ValueError: If there are none, one of them has a `batch_shape`, or weights are not as many positive numbers.
+    :raises ValueError: If there are no kernels, a kernel has a `batch_shape`, or weights are not one positive number
+        for each.
 
     Example:
         >>> from gpytorch_partition import FastClusterKernel, RandomForestKernel
@@ -78,7 +76,7 @@ class PartitionMixtureKernel(PartitionKernel):
 
     @property
     def mixture_weights(self) -> Tensor:
-        """The weights of the kernels (`k`, float64), which sum to 1; they can be set to positive numbers."""
+        """Weights of the kernels (`k`, float64), which sum to 1; they can be set to positive numbers."""
         return cast(Tensor, self.logits.weights("raw_mixture_weights"))
 
     @mixture_weights.setter
@@ -89,21 +87,19 @@ class PartitionMixtureKernel(PartitionKernel):
         return f"{super()._described()}, weights {listed(self.mixture_weights.tolist())}"
 
     def named_sub_kernels(self) -> Iterable[tuple[str, Kernel]]:
-        """None: the mixture has the batch dimensions, and its kernels have none to index or expand."""
+        """Yield nothing: the mixture has the batch dimensions, and its kernels have none to index or expand."""
         return iter(())
 
     def _choose_columns(self, dims: Any) -> None:
-        """Each kernel chooses its own."""
         for kernel in self.kernels:
             kernel.active_dims = dims
 
     def _elsewhere(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """The columns of all kernels that were built on rows."""
         return torch.cat([cast(PartitionKernel, kernel)._elsewhere(x1, x2) for kernel in self.kernels])
 
     def diagnose(self, x: Tensor, y: Any, **options: Any) -> KernelDiagnosis:
         """
-        Refused: diagnose the kernels of the mixture, each of which has partitions of one kind.
+        Raise an error; diagnose the kernels of the mixture instead, each of which has partitions of one kind.
 
         :raises TypeError: Always.
         """
@@ -119,7 +115,6 @@ class PartitionMixtureKernel(PartitionKernel):
         return side_by_side(self.mixture_weights.to(like), operators)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Load each kernel's part of the state, all of it or nothing."""
         self._load_unit(state_dict.get(prefix + "unit"))
         saved = state_dict.get(prefix + "logits.raw_mixture_weights")
         if saved is not None and saved.shape != (len(self.kernels),):

@@ -1,4 +1,4 @@
-"""The random binning kernel: clusters are the bins of grids with random spacings and shifts."""
+"""The random binning kernel, whose clusters are the bins of grids with random spacings and shifts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ class RandomBinningKernel(PartitionKernel):
     r"""
     The random binning kernel (Rahimi & Recht 2007, section 4): the fraction of grids in which two points share a bin.
 
-    Use it when each column shall have a lengthscale of its own, at linear cost, with the Laplace kernel as the limit.
+    Use it for a lengthscale per column at linear cost, with the Laplace kernel as the limit.
 
-    Its limit for many grids is the Laplace kernel :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`, anywhere in space and
-    with a lengthscale per column. :class:`~gpytorch_partition.MondrianKernel` has the same limit (with
-    :math:`\ell = 1 / \lambda` for all columns), and the cells of every shorter lifetime; its labels cost a descent of
-    each tree, those here :math:`O(D)` per grid.
+    Its limit for many grids is the Laplace kernel :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`, anywhere in space.
+    :class:`~gpytorch_partition.MondrianKernel` has this limit too (with :math:`\ell = 1 / \lambda` for all columns),
+    and the cells of every shorter lifetime. Its labels cost a descent of each tree, those here :math:`O(D)` per grid.
 
     Building costs :math:`O(N D + m D)`, labelling N rows :math:`O(N m D)`. Memory is 16 bytes per (grid, column) and
     8 per (row, grid).
@@ -29,8 +28,8 @@ class RandomBinningKernel(PartitionKernel):
     :param train_x: `N x D` rows. (Default: None, an unfitted kernel for `load_state_dict`.)
     :param num_partitions: Number m of grids. (Default: 200.)
     :param lengthscale: :math:`\ell`, in units of x: a number, or one for each column that the grids see. (Default: the
-        median L1 distance of training rows, over those of 8192 random pairs that differ.) With one for all, columns
-        should be standardized: standard deviations that differ by more than 100 times give a `UserWarning`.
+        median L1 distance of training rows, over those of 8192 random pairs that differ.) Standardize columns that
+        share one lengthscale: standard deviations that differ by more than 100 times give a `UserWarning`.
     :param random_state: Seed of the grids, as in :class:`~gpytorch_partition.PartitionKernel`.
     :param batch_shape: As in :class:`~gpytorch_partition.PartitionKernel`.
     :param active_dims: As in :class:`~gpytorch_partition.PartitionKernel`.
@@ -70,7 +69,7 @@ class RandomBinningKernel(PartitionKernel):
 
     @property
     def lengthscale(self) -> Tensor:
-        r"""The lengthscales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
+        r"""Lengthscales :math:`\ell` (`1 x D`), in units of x, which are fixed with the grids."""
         return cast(RandomBinningPartition, self.partition).lengthscale.unsqueeze(0)
 
     @lengthscale.setter

@@ -1,4 +1,4 @@
-"""The random forest kernel: how often two points share a leaf, or a node, of the trees of an ensemble."""
+"""The random forest kernel: how often two points share a leaf, or a node, of an ensemble's trees."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ from gpytorch_partition.partitions.forest import ForestPartition, TreeCutPartiti
 
 HEIGHTS = ("all", "sampled", "leaf", "learned", "impurity")
 
-# The weight of a node whose split explained nothing, as a share of its tree's impurity. On four regression sets (1,200
-# rows, 100 trees of grow_forest) floors of 0 to .03 gave mean predictive densities within .007 nats.
+# The weight of a node whose split removed no impurity, as a share of its tree's impurity. On four regression sets
+# (1,200 rows, 100 trees of grow_forest) floors of 0 to .03 gave mean predictive densities within .007 nats.
 _IMPURITY_FLOOR = 0.01
 
 
 class _Heights(torch.nn.Module):
-    """How the levels of the trees count, as state."""
-
     def __init__(self, heights: str) -> None:
         super().__init__()
         if heights not in HEIGHTS:
@@ -48,11 +46,12 @@ class _Heights(torch.nn.Module):
 
 class RandomForestKernel(PartitionKernel):
     r"""
-    The random forest kernel (Davies & Ghahramani 2014, section 4.3.1): how often two points share a node of a tree.
+    The random forest kernel (Davies & Ghahramani 2014, section 4.3.1): the fraction of tree nodes that two points
+    share.
 
-    Use it first: when rows have targets, columns are of any unit, and which of them matter is not known.
+    Try it first if rows have targets, columns have any units, and it is unknown which columns matter.
 
-    A tree is a nested partition; `heights` says at which of its levels points are compared:
+    A tree is a nested partition; `heights` selects the levels at which points are compared:
 
     - `"all"`: the exact average of algorithm 1 over :math:`d \sim U\{0 \ldots h\}`, h the depth of the tree:
       :math:`k = (\mathrm{depth}(\text{last common node}) + 1) / (h + 1)`, 1 within a leaf. It has several times less
@@ -61,22 +60,22 @@ class RandomForestKernel(PartitionKernel):
     - `"leaf"`: the leaves only.
     - `"learned"`: as `"all"` with a trained distribution of d, :attr:`level_weights`, uniform at first:
       :math:`u_d \propto e^{l_d}` for the heights :math:`0 \ldots h` of each tree.
-    - `"impurity"`: a node has the weight :math:`\max(i_{\text{parent}} - i, 0) / i_{\text{root}} + .01`, what the split
-      above it explained; i is the impurity that the ensemble keeps, of regression trees the variance of the targets in
-      the node. The root, without a split above, has the weight .01. k(x, x) is then not 1, but about the share of the
-      variance that the trees explain.
+    - `"impurity"`: a node has the weight :math:`\max(i_{\text{parent}} - i, 0) / i_{\text{root}} + .01`, the impurity
+      that the split above it removed, plus .01. The impurity i is the one that the ensemble keeps: for regression trees
+      the variance of the targets in the node. The root, without a split above, has the weight .01. k(x, x) is then not
+      1, but about the share of the variance that the trees explain.
 
-    Trained weights have no batch dimensions: all elements of a `batch_shape` share them. They are trained like
-    everything else in GPyTorch; :func:`~gpytorch_partition.fit_exact_gp` uses L-BFGS for them. A gradient costs about
-    one product; above `max_cholesky_size` rows each evaluation also renews the preconditioner, a quarter more products.
+    Trained weights have no batch dimensions: all elements of a `batch_shape` share them. They are trained like other
+    hyperparameters in GPyTorch; :func:`~gpytorch_partition.fit_exact_gp` uses L-BFGS. A gradient costs about one
+    product; above `max_cholesky_size` rows each evaluation also renews the preconditioner, a quarter more products.
 
     The kernel is fitted on the targets that the Gaussian process is then trained on. With an ordinary bootstrap forest
-    that makes the process overconfident (90 % intervals that cover 70 to 85 % on noisy data); the defaults are
-    therefore extremely randomized trees, each grown on a small subsample of the rows drawn without replacement,
-    with leaves of a few rows.
+    the process becomes overconfident (90 % intervals cover 70 to 85 % on noisy data). The defaults are therefore
+    extremely randomized trees, each grown on a small subsample of the rows drawn without replacement, with leaves of a
+    few rows.
 
-    Growing costs what :func:`~gpytorch_partition.partitions.grow_forest` says, labelling N rows :math:`O(N m h)`. Held
-    are some 50 to 70 bytes per node of the trees and 8 per (row, tree).
+    The cost of growing is given at :func:`~gpytorch_partition.partitions.grow_forest`; labelling N rows costs
+    :math:`O(N m h)`. Memory: some 50 to 70 bytes per node of the trees and 8 per (row, tree).
 
     :param train_x: `N x D` rows to grow the forest on. (Default: None, an unfitted kernel for `load_state_dict`,
         which also takes over `heights`.)
@@ -88,9 +87,9 @@ class RandomForestKernel(PartitionKernel):
     :param min_samples_leaf: Fewest rows of a tree's subsample in a leaf. (Default: 3.)
     :param max_features: Columns tried at each split, as in :func:`~gpytorch_partition.partitions.grow_forest`.
         (Default: 1/3.)
-    :param categories: Numbers of columns (of those in `active_dims`, if given, counted among them) that hold codes
-        0 ... C - 1 of categories, as :class:`~gpytorch_partition.tables.TableEncoder` makes them; trees split them into
-        sets of levels, as :func:`~gpytorch_partition.partitions.grow_forest` says. (Default: none.)
+    :param categories: Numbers of columns (of those in `active_dims`, if given, counted among them) that hold codes 0
+        ... C - 1 of categories, as :class:`~gpytorch_partition.tables.TableEncoder` makes them; trees split them into
+        sets of levels, as documented at :func:`~gpytorch_partition.partitions.grow_forest`. (Default: none.)
     :param sample_weight: `N` weights of the rows, as in :func:`~gpytorch_partition.partitions.grow_forest`; the kernel
         itself has none, but noise may (:class:`~gpytorch_partition.likelihoods.WeightedGaussianLikelihood`).
         (Default: None.)
@@ -168,28 +167,28 @@ class RandomForestKernel(PartitionKernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> RandomForestKernel:
         r"""
-        The kernel of a fitted tree ensemble. Costs :math:`O(V)` for the V nodes of its trees.
+        Build the kernel of a fitted tree ensemble. Costs :math:`O(V)` for the V nodes of its trees.
 
-        Where trees fit targets closely (more than a leaf for 15 rows in each tree, or for two rows in all trees of
-        boosting), a process that is trained by marginal likelihood on the same targets takes noise for signal: of noisy
-        targets its 90 % intervals cover 40 to 85 %. When such a training begins, on the rows that the ensemble was
-        fitted to, there is an :class:`OverconfidenceWarning`; not for other rows, nor for shallow trees, whose
-        intervals are right. :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead.
+        Trees fit targets closely if they have more than a leaf for 15 rows in each tree, or for two rows in all trees
+        of boosting. A process that is trained by marginal likelihood on the same targets then takes noise for signal:
+        on noisy targets its 90 % intervals cover 40 to 85 %. Such a training, on the rows that the ensemble was fitted
+        to, begins with an :class:`OverconfidenceWarning`. Other rows and shallow trees, whose intervals are right, give
+        none. :func:`gpytorch_partition.presets.ensemble_model` chooses by held-out rows instead.
 
         Where the ensemble weighs its trees (AdaBoost, and DART of XGBoost), so does the kernel; k(x, x) stays 1.
 
         :param forest: A fitted random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or
             bagging of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or
             estimator of LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; a BART model of stochtree, all of
-            whose posterior draws are read; or what `bart_trees` and `array_trees` of
-            `gpytorch_partition.partitions.ensembles` return, which choose and weigh draws and read arrays
-            (:class:`~gpytorch_partition.partitions.ForestPartition` says how each is read). With `active_dims` it must
-            have been fitted on these columns only.
-        :param heights: As above, and so are `random_state`, `batch_shape` and `active_dims`.
-        :raises TypeError: If it is anything else, or an ensemble of other things than trees.
-        :raises ValueError: If it is not fitted or cannot be read, its categories are not numbers, an option cannot be
-            used, or `heights` is `"impurity"` and the ensemble keeps no impurities (only scikit-learn's decision trees
-            do).
+            whose posterior draws are read; or the result of `bart_trees` (which chooses and weighs draws) or
+            `array_trees` (which reads arrays) of `gpytorch_partition.partitions.ensembles`.
+            :class:`~gpytorch_partition.partitions.ForestPartition` documents how each is read. With `active_dims` the
+            ensemble must have been fitted on these columns only.
+        :param heights: As for the class, and so are `random_state`, `batch_shape` and `active_dims`.
+        :raises TypeError: If `forest` is none of these, or an ensemble of other things than trees.
+        :raises ValueError: If the ensemble is not fitted or cannot be read, its categories are not numbers, an option
+            cannot be used, or `heights` is `"impurity"` and the ensemble keeps no impurities (only scikit-learn's
+            decision trees do).
 
         Example:
             >>> from sklearn.ensemble import ExtraTreesRegressor
@@ -218,19 +217,20 @@ class RandomForestKernel(PartitionKernel):
         active_dims: tuple[int, ...] | None = None,
     ) -> RandomForestKernel:
         r"""
-        The kernel of trees of any program, given as arrays; splits may be into more than two. Costs :math:`O(V)`.
+        Build the kernel of trees of any program from arrays; a split may have more than two children. Costs
+        :math:`O(V)`.
 
-        Points that are at most the first threshold of a node go to its first child, those up to the second threshold to
-        the second, and those above all thresholds to the last. All children of a node are one level below it, so that
-        `heights` mean what they mean in binary trees.
+        Points at or below the first threshold of a node go to its first child, points up to the second threshold to the
+        second child, and points above all thresholds to the last. All children of a node are one level below it, so
+        `heights` mean the same as for binary trees.
 
-        Whether the trees have seen the targets is not known here: with trees that have, a process that is trained on
-        the same targets is overconfident.
+        No warning is given, since it is unknown whether the trees have seen the targets. If they have, a process
+        trained on the same targets is overconfident.
 
         :param trees: For each tree its children (`n x k`, integers; the root is node 0, and -1 is no child), columns
             (`n` integers) and thresholds (`n`, or `n x (k - 1)`); leaves have no child.
-        :param num_columns: Number D of columns of the points; with `active_dims` of those only.
-        :param heights: As above, but for `"impurity"`; and so are `random_state`, `batch_shape` and `active_dims`.
+        :param num_columns: Number D of columns of the points, or of those in `active_dims`.
+        :param heights: As for the class, except `"impurity"`; `random_state`, `batch_shape` and `active_dims` likewise.
         :param weights: A weight for each tree, 0 or more. (Default: all the same.)
         :raises ValueError: If arrays do not fit or are not trees, or an option cannot be used.
 
@@ -245,9 +245,9 @@ class RandomForestKernel(PartitionKernel):
         return cls.from_forest(array_trees(trees, num_columns, weights=weights), heights, **options)
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
+        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         covariance = super().forward(x1, x2, diag=diag, **params)
-        # In a training gradients are enabled; whoever compares rows only may call in training mode as well.
+        # Gradients are enabled in a training; code that only compares rows may call in training mode as well.
         if self._seen is not None and self.training and torch.is_grad_enabled() and x1.shape == x2.shape:
             seen, self._seen, x = self._seen, None, self._active(x1.detach())
             if x.dim() == 2 and torch.equal(x1, x2) and seen.are_those_of(x, self._forest):
@@ -255,7 +255,6 @@ class RandomForestKernel(PartitionKernel):
         return covariance
 
     def _set_logits(self) -> None:
-        """Trained weights as they are at first."""
         self.logits, forest = Logits(), self._forest
         if self.heights == "learned":
             num_levels = int(forest.layout.heights.max()) + 1 if forest.is_fitted else 0
@@ -263,7 +262,7 @@ class RandomForestKernel(PartitionKernel):
 
     @property
     def heights(self) -> str:
-        """How the levels of the trees count: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`."""
+        """Levels at which points are compared: `"all"`, `"sampled"`, `"leaf"`, `"learned"` or `"impurity"`."""
         return self._heights.name
 
     @property
@@ -274,10 +273,10 @@ class RandomForestKernel(PartitionKernel):
     @property
     def level_weights(self) -> Tensor | None:
         """
-        With `heights="learned"` the weights of the heights 0 ... H (`H + 1`, float64), H that of the tallest tree;
-        lower trees have them relative to those of their own heights. Else None.
+        Weights of the heights 0 ... H (`H + 1`, float64) with `heights="learned"`, H the height of the tallest tree;
+        else None. Lower trees have the weights of their own heights, scaled to a sum of 1.
 
-        They can be set to positive numbers.
+        The weights can be set to positive numbers.
 
         Example:
             >>> x = torch.linspace(0, 1, 200).unsqueeze(-1)
@@ -293,7 +292,7 @@ class RandomForestKernel(PartitionKernel):
 
     @property
     def tree_weights(self) -> Tensor:
-        """The weights that the ensemble gives its trees (`m`, float64), 1 on average."""
+        """Weights that the ensemble gives its trees (`m`, float64), 1 on average."""
         return self._forest.weights
 
     def _described(self) -> str:
@@ -311,7 +310,7 @@ class RandomForestKernel(PartitionKernel):
         return FlatLinearOperator(weights, num_clusters=len(weights))
 
     def _node_weights(self) -> Tensor | None:
-        """The weights of the nodes of each tree (`V`, float64); None for flat partitions."""
+        """Weights of the nodes of each tree (`V`, float64); None for flat partitions."""
         forest, logits = self._forest, self.raw_level_weights
         if logits is not None:
             return softmax_node_weights(forest.layout, logits.double())
@@ -322,19 +321,17 @@ class RandomForestKernel(PartitionKernel):
 
     @property
     def _forest(self) -> ForestPartition:
-        """The whole trees."""
         partition = self.partition
         return partition.forest if isinstance(partition, TreeCutPartition) else cast(ForestPartition, partition)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take over the saved kernel's heights, kind of partitions and trained weights."""
         code = state_dict.get(prefix + "_heights.code")
         if code is not None and not self._prepare(RandomForestKernel(heights=HEIGHTS[int(code)]), state_dict, prefix):
             del state_dict[prefix + "_heights.code"]  # incomplete, and reported as such
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _prepare(self, twin: RandomForestKernel, state_dict: dict[str, Any], prefix: str) -> bool:
-        """Make room for the state of a kernel of the same kind as an unfitted twin, if that state is whole."""
+        """Make room for the state of a kernel of the same kind as an unfitted twin, if that state is complete."""
         if not twin._is_whole(state_dict, prefix):
             return False
         if type(twin.partition) is not type(self.partition):
@@ -347,7 +344,6 @@ class RandomForestKernel(PartitionKernel):
 def _partition_of(
     forest: Any, heights: str, random_state: Any, name: str = "forest"
 ) -> ForestPartition | TreeCutPartition:
-    """The partition for `heights`, whole trees or trees cut at random depths; unfitted without a forest."""
     if heights == "sampled":
         return TreeCutPartition() if forest is None else ForestPartition(forest).sample_cut(random_state)
     partition = ForestPartition(forest)

@@ -1,4 +1,4 @@
-"""Whether a Gaussian process is trained on the very targets that the trees of its kernel have fitted closely."""
+"""A check whether a Gaussian process is trained on targets that the trees of its kernel have fitted closely."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from gpytorch_partition.partitions.ensembles import Trees
 from gpytorch_partition.partitions.forest import ForestPartition
 
 # Leaves per row above which 90 % intervals covered less than 85 % on noisy data (five sets, 20 ensembles): of each tree
-# where trees are grown side by side, or are split at random among few columns, and of all trees together where one
-# corrects the other.
+# where trees are grown side by side, or are split at random among few columns; of all trees together in boosting.
 _MOST_LEAVES_OF_A_TREE = 1 / 15
 _MOST_LEAVES_AT_RANDOM = 0.5
 _MOST_LEAVES_OF_ALL = 0.5
 _ROUNDING = 0.01  # of the number of rows
-_FEW = 0.02  # share of leaves that may hold fewer rows than the ensemble says
+_FEW = 0.02  # share of leaves that may hold fewer rows than in the ensemble
 _OVERCONFIDENT = (
     "the trees of this kernel have closely fitted the targets that a Gaussian process is being trained on: if these "
     "are noisy, the marginal likelihood takes noise for signal, and 90 % intervals cover 40 to 85 %. Give the ensemble "
@@ -31,24 +30,24 @@ _OVERCONFIDENT = (
 
 class OverconfidenceWarning(UserWarning):
     """
-    Intervals of a Gaussian process with this kernel are known to be too narrow if the targets are noisy.
+    A warning that intervals of a Gaussian process with this kernel are too narrow if the targets are noisy.
 
-    Of a tree ensemble: give it to `PartitionGPRegressor(kernel=ensemble)`, or train on rows that it has not seen. Of
-    fast clusters of a single column: give a smaller `height`, that of the largest marginal likelihood.
+    For a tree ensemble: give it to `PartitionGPRegressor(kernel=ensemble)`, or train on rows that it has not seen. For
+    fast clusters of a single column: give the smaller `height` of largest marginal likelihood.
     """
 
 
 class SeenTargets(NamedTuple):
-    """What is known of the rows that an ensemble was fitted to, where its trees fit targets closely."""
+    """The known facts about the rows that an ensemble was fitted to, where its trees fit targets closely."""
 
-    num_rows: int | None  # None where the ensemble does not say
-    leaf_counts: Tensor | None  # (p,) distinct rows in the leaves, at least; None where it does not say
+    num_rows: int | None  # None if the ensemble does not record it
+    leaf_counts: Tensor | None  # (p,) distinct rows in the leaves, at least; None if not recorded
     leaves: float  # of a tree, or of all
     most_leaves: float  # per row, above which the trees fit closely
 
     @classmethod
     def of(cls, ensemble: Any, trees: Trees, partition: ForestPartition) -> SeenTargets | None:
-        """What a fitted ensemble tells; None for trees without targets, or of which nothing but arrays are known."""
+        """Read the facts from a fitted ensemble; None for trees without targets, or trees known only as arrays."""
         if isinstance(ensemble, Trees) or is_unsupervised(ensemble):
             return None
         counts = partition.cluster_counts
@@ -65,10 +64,11 @@ class SeenTargets(NamedTuple):
 
     def are_those_of(self, x: Tensor, partition: ForestPartition) -> bool:
         """
-        Whether rows (`N x D`) are those that the ensemble was fitted to, and its trees fit their targets closely.
+        Return whether rows (`N x D`) are those that the ensemble was fitted to, and its trees fit their targets
+        closely.
 
-        There are as many, and every leaf holds as many as the ensemble says, or one: of other rows about half of the
-        leaves hold fewer.
+        The number of rows must match, and nearly every leaf must hold at least as many rows as in the ensemble, or one
+        if that is unknown. With other rows about half of the leaves hold fewer.
         """
         if self.num_rows is not None and abs(len(x) - self.num_rows) > _ROUNDING * self.num_rows + 1:
             return False
@@ -82,7 +82,7 @@ class SeenTargets(NamedTuple):
 
 
 def warn_of_overconfidence(stacklevel: int) -> None:
-    """Give the warning."""
+    """Give the `OverconfidenceWarning` of tree ensembles."""
     warnings.warn(_OVERCONFIDENT, OverconfidenceWarning, stacklevel=stacklevel + 1)
 
 
@@ -103,7 +103,7 @@ def _is_side_by_side(ensemble: Any) -> bool:
 
 
 def is_unsupervised(ensemble: Any) -> bool:
-    """Whether the ensemble is of a kind that is not given targets."""
+    """Return whether the ensemble is of a kind that is fitted without targets."""
     from sklearn.ensemble import IsolationForest, RandomTreesEmbedding
 
     return isinstance(ensemble, (IsolationForest, RandomTreesEmbedding))

@@ -18,7 +18,7 @@ from gpytorch_partition.kernels.given import checked_kernel
 
 
 class _Units(torch.nn.Module):
-    """Where the columns lie and how far they reach (buffers of a kernel itself would be taken for batched)."""
+    """Means and scales of the columns; GPyTorch would treat buffers of the kernel itself as batched."""
 
     mean: Tensor  # (D,) bit patterns of float64, which no change of dtype can round
     scale: Tensor  # (D,)
@@ -29,7 +29,7 @@ class _Units(torch.nn.Module):
         self.register_buffer("scale", bits_of(columns.scale))
 
     def extra_repr(self) -> str:
-        """How many columns there are."""
+        """Describe the number of columns."""
         return counted(self.mean.numel(), "column") if self.mean.numel() else "unfitted"
 
 
@@ -37,13 +37,13 @@ class StandardizedKernel(Kernel):
     r"""
     A kernel of standardized columns, :math:`k(x, x') = k_0((x - \mu) / \sigma, (x' - \mu) / \sigma)`.
 
-    Use it when points come in units of their own and the kernel compares columns with each other (fast cluster,
-    Mondrian) or with 0 (linear ones): means and standard deviations are those of the training rows. NaN, or what
-    :func:`~gpytorch_partition.encode_missing` makes of it, is NaN to the kernel inside. Costs one pass over the points.
+    Use it for points in any units with a kernel that compares columns with each other (fast cluster, Mondrian) or with
+    0 (linear kernels). Means and standard deviations are those of the training rows. The kernel inside gets NaN for NaN
+    and for its code by :func:`~gpytorch_partition.encode_missing`. Costs one pass over the points.
 
     :param base_kernel: :math:`k_0`, built on standardized rows.
-    :param train_x: `N x D` rows, or what is known of their columns; None for an unfitted kernel for `load_state_dict`.
-    :raises ValueError: If the rows are not a floating point tensor, are none, or hold infinity.
+    :param train_x: `N x D` rows, or their means and scales; None for an unfitted kernel for `load_state_dict`.
+    :raises ValueError: If the rows are not a floating point tensor, are empty, or hold infinity.
 
     Example:
         >>> from gpytorch.kernels import LinearKernel
@@ -60,11 +60,12 @@ class StandardizedKernel(Kernel):
         self.units = _Units(train_x if isinstance(train_x, Standardization) else _columns_of(train_x))
 
     def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
-        """The covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
+        """Return the covariance of points `*batch x N1 x D` and `*batch x N2 x D`, or its diagonal."""
         return self.base_kernel(self.standardized(x1), self.standardized(x2), diag=diag, **params)
 
     def standardized(self, x: Tensor) -> Tensor:
-        """Points (`*batch x N x D`) as the kernel inside sees them.
+        """
+        Standardize points (`*batch x N x D`) for the kernel inside.
 
         :raises RuntimeError: If the kernel is unfitted.
         :raises ValueError: If there are not as many columns as the training rows have.
@@ -77,11 +78,11 @@ class StandardizedKernel(Kernel):
         return columns.apply(decode_missing(x)).to(x.dtype)
 
     def __getitem__(self, index: Any) -> StandardizedKernel:
-        """The kernel of some batch elements."""
+        """Return the kernel of some batch elements."""
         return self._around(self.base_kernel[index])
 
     def expand_batch(self, *sizes: Any) -> StandardizedKernel:
-        """The kernel with a larger batch shape."""
+        """Return the kernel with a larger batch shape."""
         return self._around(self.base_kernel.expand_batch(*sizes))
 
     def _around(self, base_kernel: Kernel) -> StandardizedKernel:
@@ -91,15 +92,15 @@ class StandardizedKernel(Kernel):
 
     @property
     def dtype(self) -> torch.dtype:
-        """That of the base kernel, which may have no parameters."""
+        """The dtype of the base kernel, which may have no parameters."""
         return self.base_kernel.dtype
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> Any:
-        """That of the base kernel."""
+        """Return the base kernel's number of outputs per input."""
         return self.base_kernel.num_outputs_per_input(x1, x2)
 
     def prediction_strategy(self, *args: Any) -> Any:
-        """That of the kernel inside."""
+        """Return the prediction strategy of the kernel inside."""
         return self.base_kernel.prediction_strategy(*args)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -1,4 +1,4 @@
-"""A user's own partitions: any function from points to integer labels, or fitted clusterers of scikit-learn."""
+"""User-defined partitions: any function from points to integer labels, or fitted clusterers of scikit-learn."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from gpytorch_partition.partitions.partition import Partition
 
 class CallablePartition(Partition):
     r"""
-    Partitions given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
+    A partition given by a function from points to labels (Davies & Ghahramani 2014, section 4.2).
 
-    :class:`~gpytorch_partition.PartitionKernel` uses it for a function that it is given. Construct it yourself, for
-    that kernel, where counts of rows are saved or come from other processes, to give the function a `version`.
+    :class:`~gpytorch_partition.PartitionKernel` makes one of any function. Construct it yourself to give the function a
+    `version`, if counts of rows are saved or come from other processes.
 
     :param function: Maps points `N x D`, a torch tensor, to integer labels `N x m`, or `N` for one partition: any
-        integers, in a torch tensor or a NumPy array. It must be a pure function
-        of each point: the same point gets the same labels whatever the other rows. It is not part of the state
-        that `state_dict` saves, and must be a module-level function for the partition to be pickled. Labels cost what
-        the function costs; it must handle NaN and infinity itself. A method of a scikit-learn estimator is given
-        float64 NumPy arrays, which it was fitted on too; its rounding may vary with the number of rows where a point
+        integers, in a torch tensor or a NumPy array. It must be a pure function of each point: labels of a point do not
+        depend on the other rows. It must handle NaN and infinity itself. Labels cost a call of it. `state_dict` does
+        not save it, and it must be a module-level function for the partition to be pickled. A method of a scikit-learn
+        estimator gets float64 NumPy arrays, as in its fit; its rounding may vary with the number of rows where a point
         lies within 1e-15 of a boundary.
     :param num_partitions: Number m of partitions. (Default: None, as many as the first labels have.)
-    :param version: The name and version of the function, to be changed whenever its labels change: counts of rows that
-        were saved, or come from other processes, are refused where it is another one. (Default: None, not checked.)
-    :raises TypeError: If `function` is not callable, or the version no text.
+    :param version: The name and version of the function, to be changed whenever its labels change. Counts of rows that
+        were saved, or come from other processes, are refused if they have another version. (Default: None, not
+        checked.)
+    :raises TypeError: If `function` is not callable, or the version is not a string.
 
-    :meth:`labels` raises a `ValueError` when the function returns anything but integers of the right shape.
+    :meth:`labels` raises a `ValueError` if the function does not return integers of the right shape.
 
     Example:
         >>> stripes = CallablePartition(lambda x: torch.stack([x[..., 0].floor(), x[..., 1].floor()], -1).long())
@@ -71,21 +71,21 @@ class CallablePartition(Partition):
 
     @property
     def is_fitted(self) -> bool:
-        """True: the function gives labels for all points."""
+        """True, since the function has labels for all points."""
         return True
 
     def extra_repr(self) -> str:
-        """The function's name, and how many partitions it makes, if that is known."""
+        """Return the function's name, and the number of its partitions if it is known."""
         name = getattr(self.function, "__name__", type(self.function).__name__)
         return name if not self._num_partitions else f"{counted(self._num_partitions, 'partition')} by {name}"
 
     def check_points(self, x: Tensor) -> None:
         """
-        Raise an error for anything but points; the first ones give the number of partitions.
+        Raise an error for inputs that are no points; the first points give the number of partitions.
 
         :param x: `*batch x N x D` points.
-        :raises ValueError: If x is not a floating point tensor with two dimensions or more, or the function returns
-            anything but integers of the right shape for its first rows.
+        :raises ValueError: If x is not a floating point tensor with two dimensions or more, or the function does not
+            return integers of the right shape for its first row.
         """
         super().check_points(x)
         if self._num_partitions is None:
@@ -100,9 +100,9 @@ class CallablePartition(Partition):
 
 def checked_version(version: Any) -> str | None:
     """
-    What a user calls a function, or a program.
+    Return a user's name of a function or program, checked.
 
-    :raises TypeError: If it is no text, nor None.
+    :raises TypeError: If the version is neither a string nor None.
     """
     if version is not None and not isinstance(version, str):
         raise TypeError(f"expected a version as a text such as 'streets 2', got {version!r}")
@@ -111,13 +111,13 @@ def checked_version(version: Any) -> str | None:
 
 def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | None) -> Tensor:
     """
-    A user's labels of points, checked.
+    Return a function's labels of points, checked.
 
     :param function: The function, which may be a method of a scikit-learn estimator.
     :param x: `n x D` points.
     :param num_partitions: Number m of partitions; None for any.
-    :return: `n x m` int64, where x is.
-    :raises ValueError: If the function returns anything but integers of the right shape.
+    :return: `n x m` int64, on the device of x.
+    :raises ValueError: If the function does not return integers of the right shape.
     """
     is_method = isinstance(getattr(function, "__self__", None), BaseEstimator)
     labels = function(x.detach().cpu().double().numpy() if is_method else x)
@@ -144,12 +144,12 @@ def labels_by(function: Callable[[Any], Any], x: Tensor, num_partitions: int | N
 
 def partition_of(source: Any) -> Partition:
     """
-    What a user calls a partition, as one.
+    Convert a user's source of clusters to a partition.
 
     :param source: A partition; a function from points to labels; a fitted clusterer of scikit-learn or its `predict`;
         or a list of fitted clusterers. Where the clusterers' rule for new points is known
         (:meth:`ClusteringPartition.of_fitted`), it is read into buffers.
-    :raises TypeError: If it is anything else, or a fitted clusterer that has no `predict`.
+    :raises TypeError: If `source` is none of these, or a fitted clusterer that has no `predict`.
     :raises sklearn.exceptions.NotFittedError: If a clusterer is not fitted.
     """
     if isinstance(source, Partition):
@@ -175,7 +175,6 @@ def partition_of(source: Any) -> Partition:
 
 
 def _estimator(source: Any) -> BaseEstimator | None:
-    """The scikit-learn estimator that something is, or whose `predict` it is."""
     if isinstance(source, BaseEstimator):
         return source
     owner = getattr(source, "__self__", None)

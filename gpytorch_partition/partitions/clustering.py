@@ -1,4 +1,4 @@
-"""Randomised clusterings: partitions by any clusterer of scikit-learn, as stochastic as one likes."""
+"""Partitions by random clusterings with any clusterer of scikit-learn."""
 
 from __future__ import annotations
 
@@ -26,44 +26,45 @@ _BUFFERS |= {"site_counts": 1, "num_clusters": 1, "num_columns": 1}
 
 class ClusteringPartition(Partition):
     r"""
-    m clusterings of random views of the rows, by a clusterer that is cloned (Davies & Ghahramani 2014, section 4.1.1).
+    A partition into m clusterings of random views of the rows, by clones of a clusterer (Davies & Ghahramani 2014,
+    section 4.1.1).
 
     :class:`~gpytorch_partition.ClusteringKernel` uses it, and :class:`~gpytorch_partition.PartitionKernel` for fitted
-    clusterers. Construct it yourself where the clusters are wanted without a kernel, such as those of new points by a
-    clusterer that has no `predict` (DBSCAN).
+    clusterers. Construct it yourself for clusters without a kernel, such as the clusters of new points by a clusterer
+    that has no `predict` (DBSCAN).
 
     Each clustering may draw its initialisation (`random_state`, if the clusterer has one), any of its parameters, a
-    subset of the rows, a subset of the columns and a random projection of these; coordinates are scaled so that
-    distances are, on average, what they are in all columns, and a radius means the same in every view.
+    subset of the rows, a subset of the columns and a random projection of these. Coordinates are scaled so that
+    distances equal, on average, those in all columns, and a radius is comparable between views.
 
-    New points belong where the clusterer's `predict` puts them, for KMeans, MiniBatchKMeans, MeanShift,
-    AffinityPropagation, Birch, GaussianMixture and BayesianGaussianMixture; for all others (DBSCAN, HDBSCAN,
-    AgglomerativeClustering, pipelines, your own) to the cluster of the nearest row that was clustered, the first in a
-    tie. Either is evaluated here, from buffers, in float64, so that a label is a pure function of the point and
-    `state_dict` has all of it; the clusterers themselves are not kept.
+    For KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation, Birch, GaussianMixture and BayesianGaussianMixture new
+    points join the cluster that the clusterer's `predict` gives. For all others (DBSCAN, HDBSCAN,
+    AgglomerativeClustering, pipelines, your own) they join the cluster of the nearest row that was clustered, the first
+    in a tie. Both rules are evaluated here in float64, from buffers. A label is thus a pure function of the point, and
+    `state_dict` is complete; the clusterers are not kept.
 
-    Building costs what m fits cost. Labels cost :math:`O(C K)` per (point, clustering) with C centers or clustered rows
-    of K dimensions, :math:`O(C K^2)` for Gaussian mixtures. Memory: 8 K bytes per center or clustered row.
+    Building costs m fits. Labels cost :math:`O(C K)` per (point, clustering) with C centers or clustered rows of K
+    dimensions, :math:`O(C K^2)` for Gaussian mixtures. Memory: 8 K bytes per center or clustered row.
 
     :param x: `N x D` rows, possibly more than have targets; standard deviations of columns that differ by more than 100
         times give a `UserWarning`. (Default: None, an unfitted partition for `load_state_dict`.)
     :param clusterer: An unfitted clusterer with `fit_predict`, and `get_params` and `set_params`.
     :param num_partitions: Number m of clusterings. (Default: 200.)
-    :param param_distributions: Parameters of the clusterer to draw, by name: a range `(low, high)`, drawn uniformly in
-        the logarithm, integers if both are; a list to choose from; or a distribution of SciPy. For numbers of clusters,
-        radii, concentrations. `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut
+    :param param_distributions: Parameters of the clusterer to draw, by name, such as numbers of clusters, radii or
+        concentrations. Each has a range `(low, high)`, drawn uniformly in the logarithm, integers if both are; a list
+        to choose from; or a distribution of SciPy. `"cut_distance"` is the radius at which HDBSCAN's hierarchy is cut
         (`dbscan_clustering`); its `cluster_selection_epsilon` fails on some data with scikit-learn 1.9 and NumPy 2.4.
         (Default: none.)
-    :param rows: Rows that each clustering sees, a number, or a share as a float. Clusterers that keep their rows need
-        it, or it takes :math:`O(N^2)`, which is refused above 10,000 rows unless `rows` says so. (Default: all.)
+    :param rows: Rows that each clustering sees, a number, or a share as a float. Clusterers that keep their rows take
+        :math:`O(N^2)`, so above 10,000 rows they are refused unless `rows` is given. (Default: all.)
     :param columns: Columns that each clustering sees, a number or a share. (Default: all.)
     :param projection: Number K of dimensions of a Gaussian random projection. (Default: None.)
-    :param noise: Where noise points (label -1) belong: each is a cluster of its own, which new points join that are
-        nearest to it (`"alone"`), all are one (`"together"`), or they join the nearest row that is no noise
-        (`"nearest"`). (Default: `"alone"`.)
+    :param noise: The clusters of noise points (label -1). `"alone"`: each is a cluster of its own, joined by the new
+        points nearest to it. `"together"`: all are one cluster. `"nearest"`: each joins the nearest row that is no
+        noise. (Default: `"alone"`.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :param n_jobs: Clusterings at once, as joblib counts them. (Default: None, one.)
-    :raises TypeError: If the clusterer is none.
+    :raises TypeError: If `clusterer` is not a clusterer.
     :raises ValueError: If the rows or a parameter cannot be used, or nothing is random.
 
     Example:
@@ -124,12 +125,12 @@ class ClusteringPartition(Partition):
     @classmethod
     def of_fitted(cls, clusterers: Sequence[Any]) -> ClusteringPartition:
         """
-        The partitions of clusterers that are fitted already, on all columns.
+        Build the partitions of clusterers that are already fitted, on all columns.
 
-        :param clusterers: Fitted clusterers whose rule for new points is known, DBSCAN among them: new points join the
-            nearest core point.
-        :raises TypeError: If it is not known.
-        :raises ValueError: If there is none, or they are fitted on different numbers of columns.
+        :param clusterers: Fitted clusterers whose rule for new points is known. DBSCAN is among them; new points join
+            the nearest core point.
+        :raises TypeError: If the rule is not known.
+        :raises ValueError: If there are no clusterers, or they are fitted on different numbers of columns.
 
         Example:
             >>> from sklearn.cluster import KMeans
@@ -171,12 +172,12 @@ class ClusteringPartition(Partition):
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the rows."""
+        """Number D of columns of the rows; None if the partition is not fitted."""
         return int(self.num_columns) if self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor:
-        """`m` numbers of clusters."""
+        """Numbers of clusters of the `m` clusterings."""
         return self.num_clusters
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -191,7 +192,6 @@ class ClusteringPartition(Partition):
         return labels.T
 
     def _label(self, partition: int, own: slice, x: Tensor, out: Tensor) -> None:
-        """Write the labels of one clustering, whose sites are `own`."""
         matrix = self.projections[partition] if self.projections.numel() else None
         scale = scale_of(self.kept.shape[1], int(self.num_columns))
 

@@ -26,36 +26,35 @@ COLUMNS = ("random", "all")
 
 class FastClusterPartition(Partition):
     r"""
-    Random clusterings around random rows (Davies & Ghahramani 2014, section 4.3.2, Algorithm 2).
+    A partition into random clusterings around random rows (Davies & Ghahramani 2014, section 4.3.2, Algorithm 2).
 
-    :class:`~gpytorch_partition.FastClusterKernel` uses it. Construct it yourself where the clusters are wanted without
-    a kernel: many random groupings of rows that are near each other, at a cost linear in the rows.
+    :class:`~gpytorch_partition.FastClusterKernel` uses it. Construct it yourself for clusters without a kernel: many
+    random groupings of neighboring rows, at a cost linear in the rows.
 
-    Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly
-    from 0 ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the
-    center nearest to it on the dimensions kept, the lower number in a tie. Numbers of centers may be fixed, all
-    dimensions kept, and distances measured in random projections instead.
+    Each partition keeps every dimension with probability 1/2 (drawn again if none is kept), draws s uniformly from 0
+    ... h and :math:`2^s` distinct rows of `x` as centers. The label of a point is the number of the center nearest to
+    it on the dimensions kept, the lower number in a tie. Options fix the number of centers, keep all dimensions, or
+    measure distances in random projections.
 
-    Distances are sums of squares in float64, one dimension after another, whatever the dtype of the points: a
-    label never depends on the other rows of a call, on threads, or on `.float()` and `.double()`. Distances
-    weigh columns against each other, so standardize them: columns whose standard deviations differ by more
-    than 100 times give a `UserWarning`.
+    Distances are sums of squares in float64, one dimension after another, for any dtype of the points. A label thus
+    never depends on the other rows of a call, on threads, or on `.float()` and `.double()`. Standardize columns, since
+    distances weigh them against each other: standard deviations that differ by more than 100 times give a
+    `UserWarning`.
 
-    Building costs at most :math:`O(N (D + m))`; labels cost :math:`O(D)` per (point, center), of which there are
-    about :math:`2^{h+1} / (h + 1)` a partition, with bounded workspace. Memory: :math:`8 D` bytes per center and D per
-    partition.
+    Building costs at most :math:`O(N (D + m))`; labels cost :math:`O(D)` per (point, center), with about :math:`2^{h+1}
+    / (h + 1)` centers a partition and bounded workspace. Memory: :math:`8 D` bytes per center and D per partition.
 
     :param x: `N x D` rows to draw centers from, possibly more than the training rows (the semi-supervised use
         of the paper); `None` makes an unfitted partition that `load_state_dict` fits.
     :param num_partitions: Number m of partitions. (Default: 200.)
     :param height: The largest s, called h in the paper; default: :math:`\min(10, \lfloor \log_2 N \rfloor)`.
-    :param num_centers: Number of centers of every partition, instead of a random one: with `columns="all"` the Voronoi
-        cells of the isolation kernel (Qin, Ting, Zhu & Lee 2019, "Nearest-neighbour-induced isolation similarity and
-        its impact on density-based clustering"). (Default: None, a random power of two.)
+    :param num_centers: Number of centers of every partition. With `columns="all"` clusters are the Voronoi cells of the
+        isolation kernel (Qin, Ting, Zhu & Lee 2019, "Nearest-neighbour-induced isolation similarity and its impact on
+        density-based clustering"). (Default: None, a random power of two.)
     :param columns: `"random"`, each with probability 1/2, or `"all"`. (Default: `"random"`.)
     :param projection: Number K of dimensions of a Gaussian random projection of the columns kept, drawn for each
-        partition, in which distances are measured; labels cost :math:`O(D K)` more per (row, partition), and matrices
-        8 D K bytes per partition. (Default: None, the columns themselves.)
+        partition, in which distances are measured. Labels cost :math:`O(D K)` more per (row, partition), and matrices 8
+        D K bytes per partition. (Default: None, the columns themselves.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are fewer than
         :math:`2^h` or `num_centers` rows, if `num_partitions`, `height`, `columns` or `projection` cannot be used, or
@@ -76,7 +75,7 @@ class FastClusterPartition(Partition):
     centers: Tensor  # (p, D) bit patterns of float64, partition by partition
     kept: Tensor  # (m, D) the dimensions that each partition measures on
     sizes: Tensor  # (m,) numbers of centers
-    random_projections: Tensor  # (m, D, K) bit patterns of float64, registered if distances are those of projections
+    random_projections: Tensor  # (m, D, K) bit patterns of float64, registered only if used
 
     def __init__(
         self,
@@ -116,7 +115,6 @@ class FastClusterPartition(Partition):
         keeps_all: bool,
         random: np.random.RandomState,
     ) -> None:
-        """Algorithm 2's three draws, for each partition, or some of them."""
         kept, sizes, rows = [], [], []
         for _ in range(num_partitions):
             kept.append(np.ones(x.shape[1], dtype=bool) if keeps_all else _dimension_subset(x.shape[1], random))
@@ -134,12 +132,12 @@ class FastClusterPartition(Partition):
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the rows that centers were drawn from."""
+        """Number D of columns of the rows that centers were drawn from; None if the partition is not fitted."""
         return self.kept.shape[1] if self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor:
-        """`m` numbers of centers."""
+        """Numbers of centers of the `m` partitions."""
         return self.sizes
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -155,7 +153,7 @@ class FastClusterPartition(Partition):
         return labels.T
 
     def _seen(self, partition: int, x: Tensor) -> Tensor:
-        """Points (`n x D`) as a partition compares them: columns that it keeps, or projections of these."""
+        """Points (`n x D`) in the columns that a partition keeps, or in projections of these."""
         kept = self.kept[partition]
         if not self.is_projected:
             return x[:, kept]
@@ -167,11 +165,10 @@ class FastClusterPartition(Partition):
 
     @property
     def is_projected(self) -> bool:
-        """Whether distances are those of random projections."""
+        """Whether distances are measured in random projections."""
         return "random_projections" in self._buffers
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Make room for projections if the saved partition, once it is whole, has them; else forget them."""
         if all(prefix + name in state_dict for name in ("centers", "kept", "sizes")):
             self._buffers.pop("random_projections", None)
             if prefix + "random_projections" in state_dict:
@@ -181,7 +178,6 @@ class FastClusterPartition(Partition):
 
 
 def _dimension_subset(num_features: int, random: np.random.RandomState) -> np.ndarray:
-    """A Bernoulli(1/2) subset of the dimensions, drawn again while it is empty."""
     while True:
         kept = random.randint(2, size=num_features).astype(bool)
         if kept.any():
@@ -189,7 +185,7 @@ def _dimension_subset(num_features: int, random: np.random.RandomState) -> np.nd
 
 
 def default_height(num_rows: int) -> int:
-    """The height for so many rows: that of centers which are all of them, if these are at most 1,024."""
+    """Return the default height for a number of rows: at most as many centers as rows, and at most 1,024."""
     return min(_DEFAULT_HEIGHT, num_rows.bit_length() - 1)
 
 
@@ -206,7 +202,6 @@ def _checked_height(height: int | None, num_rows: int) -> int:
 
 
 def _check_options(num_rows: int, height: int | None, num_centers: Any, columns: str) -> None:
-    """Refuse what cannot be drawn."""
     if columns not in COLUMNS:
         raise ValueError(f"expected columns to be one of {COLUMNS}, got {columns!r}")
     if num_centers is not None:

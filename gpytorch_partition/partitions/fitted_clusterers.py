@@ -1,9 +1,9 @@
 """
-What a fitted scikit-learn clusterer's rule for new points is, as numbers: nearest sites, or densest Gaussians.
+The rules of fitted scikit-learn clusterers for new points, as numbers: nearest sites, or densest Gaussians.
 
-A library's `predict` multiplies all rows of a call at once, and rounds differently with their number: of points at the
-boundaries of a Gaussian mixture's components, 6 % have another label alone than in company. So the rule is read, and
-evaluated here, one elementwise operation after another, in float64.
+A library's `predict` multiplies all rows of a call at once, and its rounding depends on their number. For points at the
+boundaries of a Gaussian mixture's components, 6 % of labels differ between a call for one point and for many. The rule
+is therefore read and evaluated here, one elementwise operation after another, in float64.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ NOISES = ("alone", "together", "nearest")
 
 class Sites(NamedTuple):
     r"""
-    C sites, each of a cluster; a point belongs to that of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`.
+    Sites of clusters, C in all; a point belongs to the site of least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`.
 
-    Without shapes and offsets, to the nearest one.
+    Without shapes and offsets, it belongs to the nearest site.
     """
 
     points: np.ndarray  # (C, K) float64
@@ -40,15 +40,15 @@ def sites_of(
     clusterer: Any, rows: np.ndarray | None = None, labels: np.ndarray | None = None, noise: str = "alone"
 ) -> Sites:
     """
-    The rule of a fitted clusterer: its own where that is known, else the cluster of the nearest row that it clustered.
+    Return the rule of a fitted clusterer: its own where it is known, else the cluster of the nearest row it clustered.
 
     :param clusterer: Fitted KMeans, MiniBatchKMeans, MeanShift, AffinityPropagation (nearest center), Birch (nearest
         subcluster), GaussianMixture, BayesianGaussianMixture (component of largest responsibility), or any other.
-    :param rows: `N x K` rows that it clustered, for others. (Default: None, and others but DBSCAN are refused.)
+    :param rows: `N x K` rows that it clustered, for any other. (Default: None; others except DBSCAN are refused.)
     :param labels: `N` labels of these rows; negative ones are noise.
-    :param noise: Of noise points among the rows: each a cluster of its own (`"alone"`), one cluster of all
-        (`"together"`), or none, so that they join the nearest row that is no noise (`"nearest"`).
-    :raises TypeError: If there are no rows, and the rule is not known.
+    :param noise: The clusters of noise points: each its own (`"alone"`), one for all (`"together"`), or that of the
+        nearest row that is no noise (`"nearest"`).
+    :raises TypeError: If there are no rows, and the rule is unknown.
     """
     if isinstance(clusterer, (GaussianMixture, BayesianGaussianMixture)):
         return _components(clusterer)
@@ -67,12 +67,12 @@ def sites_of(
 
 
 def keeps_rows(clusterer: Any) -> bool:
-    """Whether a clusterer takes the square of the number of rows, or its rule all rows that it clustered."""
+    """Return whether a clusterer's cost is quadratic in the number of rows, or its rule keeps all clustered rows."""
     return not isinstance(clusterer, _LINEAR)
 
 
 def is_known(clusterer: Any) -> bool:
-    """Whether a fitted clusterer's rule for new points can be read without the rows that it clustered."""
+    """Return whether a fitted clusterer's rule for new points can be read without the rows that it clustered."""
     try:
         sites_of(clusterer)
     except (AttributeError, TypeError):
@@ -82,7 +82,7 @@ def is_known(clusterer: Any) -> bool:
 
 def label_densest(x: Tensor, points: Tensor, shapes: Tensor, offsets: Tensor) -> Tensor:
     r"""
-    Which of C sites is least by :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`. :math:`O(n C K^2)`.
+    Return for each point the site with the least :math:`\lVert (x - \mu_c) S_c \rVert^2 + b_c`, in :math:`O(n C K^2)`.
 
     :param x: `n x K` points.
     :param points: `C x K` float64.
@@ -115,7 +115,7 @@ def _members(rows: np.ndarray, labels: np.ndarray, noise: str) -> Sites:
 
 
 def _components(mixture: Any) -> Sites:
-    """Where a component's weighted log density is largest: Mahalanobis distances and what does not depend on x."""
+    """Sites of largest weighted log density: Mahalanobis distances, and offsets that do not depend on x."""
     means = np.asarray(mixture.means_, dtype=np.float64)
     at_means = np.diag(mixture._estimate_weighted_log_prob(mixture.means_)).astype(np.float64)
     return Sites(means, np.arange(len(means)), _shapes(mixture, means), -2 * at_means)

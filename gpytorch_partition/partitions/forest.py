@@ -1,8 +1,8 @@
 """
-Forest partitions: the leaves of an ensemble's trees as clusters, and the trees cut at a depth (Algorithm 1).
+Forest partitions, whose clusters are the leaves of an ensemble's trees, and trees cut at a depth (Algorithm 1).
 
-The trees are converted to integer tensors once; from then on labels need neither the library that grew them nor its
-data. So that library is imported only where trees are grown or converted.
+The trees are converted to integer tensors once. Labels then need neither the library that grew the trees nor its data,
+so that library is imported only where trees are grown or converted.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from sklearn.ensemble import BaggingRegressor
 
 _ACCELERATOR_NUMEL = 2**24  # (row, tree) pairs in a piece of work, large enough to keep an accelerator busy
-# Rows that a tree is grown on by default: a share of all, within bounds. More rows than the upper bound cost time and
-# memory in proportion for a small gain: of 200,000 rows of flight delays, 40,000 had an RMSE of .754, 20,000 of .760.
+# Rows that a tree is grown on by default: a share of all, within bounds. More rows cost time and memory in proportion
+# for a small gain: on 200,000 rows of flight delays, 40,000 rows a tree gave an RMSE of .754, 20,000 gave .760.
 _SAMPLE_SHARE = 0.2  # of all rows
 _MIN_SAMPLES = 128  # rows
 _MAX_SAMPLES = 20_000  # rows
@@ -44,22 +44,23 @@ _MOST_LEVELS = 2**24  # of a category: float32 has no more whole numbers
 
 class ForestPartition(Partition):
     r"""
-    The trees of an ensemble as m nested partitions; a point's label is its leaf (Davies & Ghahramani 2014,
-    section 4.3.1).
+    A partition whose m nested partitions are the trees of an ensemble; the label of a point is its leaf (Davies &
+    Ghahramani 2014, section 4.3.1).
 
-    :class:`~gpytorch_partition.RandomForestKernel` uses it, and :class:`~gpytorch_partition.likelihoods.ForestNoise`.
-    Construct it yourself to read the trees of any of the libraries below in one way: the leaves of points, the
-    thresholds of a column, the trees cut at a depth (:meth:`cut`).
+    :class:`~gpytorch_partition.RandomForestKernel` and :class:`~gpytorch_partition.likelihoods.ForestNoise` use it.
+    Construct it yourself to read the trees of all libraries below in one way: the leaves of points, the thresholds of a
+    column, the trees cut at a depth (:meth:`cut`).
 
     Leaves are numbered depth-first, `0 ... L_r - 1` in tree r. Labels agree with the ensemble's own leaves exactly,
-    for points on thresholds as well: points are rounded as the ensemble rounds them (to float32 but for histogram
+    also for points on thresholds. Points are rounded as the ensemble rounds them (to float32, except for histogram
     gradient boosting and LightGBM) and compared in its precision. Points may be of any floating dtype and any finite
     magnitude; NaN stands for a missing value where the ensemble takes it (:attr:`handles_missing`). Columns of
-    categories hold the numbers that the ensemble was fitted on (of a data frame's categories, LightGBM and XGBoost see
-    the codes); unknown ones go where the ensemble sends them.
+    categories hold the numbers that the ensemble was fitted on; LightGBM and XGBoost see the codes of a data frame's
+    categories. Unknown categories go where the ensemble sends them.
 
-    The trees are those that the ensemble's own `predict` uses: up to the best iteration of a LightGBM model and of an
-    XGBoost estimator (not of its `Booster`) that stopped early; with their weights in AdaBoost and DART of XGBoost.
+    The trees are those that the ensemble's own `predict` uses. Models of LightGBM and estimators of XGBoost (not a
+    `Booster`) that stopped early have trees up to the best iteration. AdaBoost and DART of XGBoost keep the weights of
+    their trees.
 
     Converting V nodes costs :math:`O(V)`, labels :math:`O(\text{height})` per (point, tree) with bounded
     workspace. Memory: 16 bytes per node (5 more where values may be missing, 4 more each for float64, for categories
@@ -70,10 +71,10 @@ class ForestPartition(Partition):
         (:func:`grow_forest` makes one); a `Booster` or estimator of LightGBM or XGBoost; a `CatBoost` or estimator of
         CatBoost; a BART model of stochtree; or `Trees` of `gpytorch_partition.partitions.ensembles`. `None` makes an
         unfitted partition that `load_state_dict` fits.
-    :raises TypeError: If it is anything else, or an ensemble of other things than trees.
-    :raises ValueError: If it is not fitted or has no trees, its categories are not numbers, an XGBoost model is linear
-        or has another `missing` than NaN, or CatBoost compares statistics of categories (a `one_hot_max_size` of at
-        least their number avoids that).
+    :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
+    :raises ValueError: If the ensemble is not fitted or has no trees, its categories are not numbers, an XGBoost model
+        is linear or has another `missing` than NaN, or CatBoost compares statistics of categories (a `one_hot_max_size`
+        of at least their number avoids that).
 
     Example:
         >>> from sklearn.ensemble import RandomForestRegressor
@@ -156,36 +157,36 @@ class ForestPartition(Partition):
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns that the forest was fitted on."""
+        """Number D of columns that the forest was fitted on; None if it is not fitted."""
         return int(self.num_columns) if self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor:
-        """`m` numbers of leaves: a binary tree has one more leaf than inner nodes."""
+        """Numbers of leaves of the `m` trees; a binary tree has one more leaf than inner nodes."""
         return (self.tree_nodes.diff() + 1) // 2
 
     @property
     def handles_missing(self) -> bool:
-        """Whether NaN is accepted, as a missing value."""
+        """Whether the ensemble accepts NaN as a missing value."""
         return self.missing_left.numel() > 0
 
     @property
     def weights(self) -> Tensor:
-        """`m` weights that the ensemble gives its trees (float64), 1 on average."""
+        """Weights that the ensemble gives its `m` trees (float64), 1 on average."""
         return floats_of(self.tree_weights)
 
     @property
     def impurities(self) -> Tensor | None:
         """
-        `V` impurities of the nodes (float32), as shares of their root's: for regression the variance of the targets
-        that a tree saw in the node. None where the ensemble keeps none (histogram gradient boosting).
+        Impurities of the `V` nodes (float32), as shares of their root's. For regression an impurity is the variance of
+        the targets that a tree saw in the node. None where the ensemble keeps none (histogram gradient boosting).
         """
         return floats_of(self.impurity) if self.impurity.numel() else None
 
     def thresholds(self, column: int) -> Tensor:
         r"""
-        The values that splits compare a column with (float64), sorted, each once: between two of them that follow one
-        another, no label depends on the column. Splits by sets of categories have none. Costs :math:`O(V \log V)`.
+        Return the values that splits compare a column with (float64), sorted and distinct. No label depends on the
+        column between two successive thresholds. Splits by sets of categories have none. Costs :math:`O(V \log V)`.
 
         :param column: Number of the column, from 0.
 
@@ -204,7 +205,7 @@ class ForestPartition(Partition):
 
     @property
     def layout(self) -> TreeLayout:
-        """The trees with their nodes as intervals of leaves. Computed once, in :math:`O(V)`, and held."""
+        """The trees with their nodes as intervals of leaves, computed once in :math:`O(V)` and kept."""
         if self._layout is None:
             left, right = self.child_nodes.to(torch.int64).unbind(1)
             is_auxiliary = self.is_auxiliary if self.is_auxiliary.numel() else None
@@ -214,15 +215,16 @@ class ForestPartition(Partition):
     @property
     def leaf_ids(self) -> Tensor:
         """
-        `p` node numbers of the leaves within their trees, as returned by the `apply` of scikit-learn and XGBoost.
+        Node numbers of the `p` leaves within their trees, as returned by the `apply` of scikit-learn and XGBoost.
 
-        In trees of LightGBM and symmetric ones of CatBoost with L leaves, their leaf j is node L - 1 + j.
+        In trees of LightGBM and symmetric trees of CatBoost with L leaves, leaf j is node L - 1 + j.
         """
         return self.layout.leaf_nodes - self.layout.of_leaf(self.tree_nodes[:-1])
 
     def cut(self, depths: Tensor) -> TreeCutPartition:
         """
-        Each tree cut at a depth: its nodes there, and its leaves above. Costs :math:`O(V)`.
+        Cut each tree at a depth: its nodes at that depth, and its leaves above, become the clusters. Costs
+        :math:`O(V)`.
 
         :param depths: `m` depths, 0 or more (int64).
         :return: The cut trees, which share this forest's tensors; :class:`TreeCutPartition` has an example.
@@ -233,8 +235,8 @@ class ForestPartition(Partition):
 
     def sample_cut(self, random_state: int | np.random.RandomState | None = None) -> TreeCutPartition:
         r"""
-        Each tree cut at a random depth, uniform on 0 ... h with h the tree's own depth: Algorithm 1 of Davies &
-        Ghahramani (2014). Costs :math:`O(V)`.
+        Cut each tree at a random depth, uniform on 0 ... h with h the tree's own depth (Algorithm 1 of Davies &
+        Ghahramani 2014). Costs :math:`O(V)`.
 
         :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
         :return: The cut trees, which share this forest's tensors.
@@ -260,7 +262,7 @@ class ForestPartition(Partition):
         return labels.T
 
     def _route(self, x: Tensor, trees: slice, height: int) -> Tensor:
-        """The leaves (int32, tree after tree) of the rows in some trees, level by level."""
+        """Return the leaves (int32, tree after tree) of the rows in some trees, found level by level."""
         roots = self.tree_nodes[:-1][trees]
         # index_select on 32-bit numbers is three times as fast on a CPU as indexing with int64.
         values, threshold, children = x.reshape(-1), floats_of(self.threshold), self.child_nodes.view(-1)
@@ -282,7 +284,7 @@ class ForestPartition(Partition):
         return node
 
     def _values(self, x: Tensor) -> Tensor:
-        """Points in the precision of the ensemble, NaN where missing; of categories the number of the range."""
+        """Points in the precision of the ensemble, NaN where missing; categories become the number of their range."""
         x = decode_missing(x)
         values, bounds = x.to(floats_of(self.threshold).dtype), floats_of(self.category_bounds)
         if self.zero_is_missing.numel():
@@ -300,14 +302,13 @@ class ForestPartition(Partition):
         return values
 
     def _places_of(self, trees: slice, num_rows: int) -> Tensor | None:
-        """Where the places of each tree begin (int64, tree after tree); None where levels have none."""
+        """Starts of the places of each tree (int64, tree after tree); None where levels have no places."""
         if not self.level_places.numel():
             return None
         numbers = torch.arange(self.num_partitions, device=self.level_places.device)[trees]
         return (numbers * self.level_places.shape[1]).repeat_interleave(num_rows)
 
     def _placed(self, value: Tensor, column: Tensor, places: Tensor) -> Tensor:
-        """Values with the tree's places instead of levels."""
         start, end = (self.level_starts[i:].index_select(0, column) for i in (0, 1))
         is_level = (end > start) & ~value.isnan()
         position = places + start + torch.where(is_level, value, 0.0).long()
@@ -315,14 +316,12 @@ class ForestPartition(Partition):
         return torch.where(is_level, placed.to(value.dtype), value)
 
     def _routed_by_category(self, value: Tensor, node: Tensor, goes_right: Tensor) -> Tensor:
-        """Which rows go right, decided by the set of categories at nodes that have one."""
         row = self.category_set.index_select(0, node).long()
         category = value.nan_to_num().clamp(0, 32 * self.category_sets.shape[1] - 1).long()
         word = self.category_sets[row.clamp_min(0), category >> 5]
         return torch.where(row < 0, goes_right, (word >> (category & 31)) & 1 == 0)
 
     def _check_values(self, x: Tensor) -> None:
-        """Accept missing values where the ensemble does."""
         super()._check_values(_with_missing_as_zero(x) if self.handles_missing else x)
 
     def _described(self) -> str:
@@ -351,24 +350,24 @@ class ForestPartition(Partition):
 
 
 def _shares_of_root(values: NDArray[np.float64], tree_nodes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Values of nodes over their root's, float32; 0 where that is 0."""
+    """Values of nodes over their root's (float32); 0 where the root's is 0."""
     roots = np.repeat(values[tree_nodes[:-1]], np.diff(tree_nodes))
     return np.divide(values, roots, out=np.zeros_like(values), where=roots > 0).astype(np.float32)
 
 
 class TreeCutPartition(Partition):
     r"""
-    A forest with each tree cut at one depth, so that its nodes there become the clusters.
+    A partition whose clusters are the nodes of a forest's trees at one depth of each tree.
 
-    :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`, and so does `fit_chunks` of
-    :class:`~gpytorch_partition.estimators.PartitionGPRegressor` where trees have too many leaves. For depths of your
-    own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
+    :class:`~gpytorch_partition.RandomForestKernel` uses it for `heights="sampled"`. `fit_chunks` of
+    :class:`~gpytorch_partition.estimators.PartitionGPRegressor` uses it where trees have too many leaves. For depths of
+    your own, :meth:`ForestPartition.cut` makes it, and :class:`~gpytorch_partition.PartitionKernel` takes it.
 
-    With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A
-    leaf above the cut is a cluster of its own, so each cut is a partition also where a tree is not balanced.
+    With depths drawn from 0 ... h these are the partitions of Algorithm 1 of Davies & Ghahramani (2014). A leaf above
+    the cut is a cluster of its own, so cuts of unbalanced trees are partitions too.
 
-    Cutting V nodes costs :math:`O(V)`; a label costs as much as the forest's and one look-up. Memory: 4 bytes per
-    leaf besides the forest.
+    Cutting V nodes costs :math:`O(V)`. A label costs one look-up more than the forest's. Memory: 4 bytes per leaf
+    besides the forest.
 
     :param forest: The forest; its tensors are shared. `None` makes an unfitted partition that
         `load_state_dict` fits.
@@ -404,16 +403,15 @@ class TreeCutPartition(Partition):
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns that the forest was fitted on."""
+        """Number D of columns that the forest was fitted on; None if it is not fitted."""
         return self.forest.num_features
 
     @property
     def cluster_counts(self) -> Tensor:
-        """`m` numbers of clusters."""
+        """Numbers of clusters of the `m` trees."""
         return self.counts
 
     def _check_values(self, x: Tensor) -> None:
-        """Accept missing values where the forest does."""
         super()._check_values(_with_missing_as_zero(x) if self.forest.handles_missing else x)
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -444,23 +442,25 @@ def grow_forest(
     n_jobs: int | None = None,
 ) -> BaggingRegressor:
     r"""
-    A forest whose kernel is accurate and calibrated: extremely randomized trees, each on a small subsample.
+    Grow a forest whose kernel is accurate and calibrated: extremely randomized trees, each on a small subsample of the
+    rows.
 
-    :class:`~gpytorch_partition.RandomForestKernel` grows its trees by it. Call it where the ensemble itself is wanted,
-    such as for kernels of the same trees at different `heights` (`RandomForestKernel.from_forest`).
+    :class:`~gpytorch_partition.RandomForestKernel` calls it. Call it yourself if you need the ensemble, for example for
+    kernels of the same trees at different `heights` (`RandomForestKernel.from_forest`).
 
-    Trees that are grown on the same targets as the Gaussian process is trained on fit their noise, which it then takes
-    for signal. If each tree is grown on a small subsample, drawn without replacement, every row is new to most trees.
+    Trees grown on the targets that the Gaussian process is trained on fit the noise of these targets, and the process
+    takes that noise for signal. With a small subsample for each tree, drawn without replacement, every row is new to
+    most trees.
 
-    The defaults were chosen on six regression sets of at most 2,000 training rows, with all heights averaged
-    and noise and scale by maximum likelihood, among subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10
-    rows, and a third or all of the columns at each split. They had the best mean predictive density, equal
-    to that of subsamples of 40 %, which need twice the leaves, and 90 % intervals that held 90 % of the test rows.
-    Smooth targets gain from trying all columns.
+    The defaults were chosen on six regression sets of at most 2,000 training rows, with all heights averaged and noise
+    and scale by maximum likelihood. The candidates were subsamples of 10, 20 and 40 %, leaves of 1, 3, 5 and 10 rows,
+    and a third or all of the columns at each split. The defaults had the best mean predictive density, and their 90 %
+    intervals held 90 % of the test rows. Subsamples of 40 % were equal, but need twice the leaves. Smooth targets gain
+    from trying all columns.
 
-    Each tree costs :math:`O(N D)`, as scikit-learn checks and rounds all rows for every tree, and about
-    :math:`O(n d \log n)` for its n rows with d columns tried. A tree holds at most 2 n / `min_samples_leaf` nodes;
-    while it grows, also a float32 copy of the rows.
+    Each tree costs :math:`O(N D)`, since scikit-learn checks and rounds all rows for every tree, and about :math:`O(n d
+    \log n)` for its n rows with d columns tried. A tree holds at most 2 n / `min_samples_leaf` nodes, and a float32
+    copy of the rows while it grows.
 
     :param x: `N x D` training rows; NaN is a missing value.
     :param y: `N` or `N x k` targets: real numbers, or indicators of k classes.
@@ -471,18 +471,18 @@ def grow_forest(
     :param max_features: Columns tried at each split: a fraction of D, but at least 2 columns (with one column
         tried, trees do not look at the targets), or a number of columns. (Default: 1/3.)
     :param categories: Numbers of columns that hold codes 0 ... C - 1 of categories, which are split into sets of
-        levels: each tree orders them by the mean targets of one half of its subsample (or at random, where it tries a
-        single column), and cuts that order (Fisher 1958) as it grows on the other half. A level that the first half
-        lacks is in the middle of the order, where the mean target is; missing values and unknown codes go where the
-        tree sends missing values. Costs 4 bytes for each tree and level. (Default: none.)
-    :param sample_weight: `N` weights from 0 of the rows' squared errors, by which splits are chosen. Which rows a tree
-        has, and the size of leaves, do not depend on them. (Default: None, the same for all.)
+        levels. Each tree orders levels by the mean targets of one half of its subsample (at random where it tries a
+        single column). It cuts that order (Fisher 1958) while it grows on the other half. A level that the first half
+        lacks is placed at the mean target. Missing values and unknown codes go where the tree sends missing values.
+        Costs 4 bytes for each tree and level. (Default: none.)
+    :param sample_weight: `N` weights, 0 or more, of the rows' squared errors in the choice of splits. The rows of a
+        tree and the size of leaves do not depend on them. (Default: None, the same for all.)
     :param groups: `N` numbers of groups of rows that are alike: levels are ordered by other groups than a tree is grown
         on. (Default: None, by other rows.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :param n_jobs: Trees grown at a time, by processes, which import PyTorch first: it pays where growing takes minutes.
-        (Not by threads: before Python 3.14 scikit-learn's checks in them leave other filters of warnings behind.)
-        The forest does not depend on it. (Default: None, one.)
+    :param n_jobs: Trees grown at a time, in processes. Each process imports PyTorch first, so this pays only where
+        growing takes minutes. (Threads are not used: before Python 3.14 scikit-learn's checks in threads change the
+        filters of warnings.) The forest does not depend on it. (Default: None, one.)
     :return: A fitted `BaggingRegressor` of `ExtraTreeRegressor`, for :class:`ForestPartition`.
     :raises ValueError: If rows and targets do not match, are empty or infinite, targets are NaN, columns of categories
         hold other things than codes, or an option is out of range (scikit-learn's `InvalidParameterError` among them).
@@ -517,7 +517,6 @@ def grow_forest(
 def _new_tree(
     rows: Tensor, categories: Sequence[int], has_weights: bool, has_groups: bool, leaves: dict[str, Any]
 ) -> Any:
-    """An extremely randomized tree, which splits on sets of levels, or counts rows by weights, where there are any."""
     from sklearn.tree import ExtraTreeRegressor
 
     from gpytorch_partition.partitions.ensembles.level_order_tree import LevelOrderTree
@@ -533,7 +532,6 @@ def _new_tree(
 
 
 def _weighted(targets: np.ndarray, sample_weight: Any) -> np.ndarray:
-    """The targets with the weights of their rows, as trees take them."""
     from gpytorch_partition.partitions.ensembles.weighted_tree import with_weights
 
     weights = tensor_of(sample_weight, f"{len(targets)} weights of rows from 0").detach().cpu()
@@ -542,7 +540,6 @@ def _weighted(targets: np.ndarray, sample_weight: Any) -> np.ndarray:
 
 
 def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
-    """One more than the largest code in each column of categories."""
     wanted = [int(column) for column in categories]
     if len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(x.shape[1])):
         raise ValueError(f"expected distinct categories from 0 to {x.shape[1] - 1}, numbers of columns, got {wanted}")
@@ -557,12 +554,10 @@ def _numbers_of_levels(x: Tensor, categories: Sequence[int]) -> dict[int, int]:
 
 
 def _with_missing_as_zero(x: Tensor) -> Tensor:
-    """Points with 0 for missing values; infinities stay."""
     return decode_missing(x).nan_to_num(posinf=torch.inf, neginf=-torch.inf)
 
 
 def _pieces(num_trees: int, x: Tensor) -> product[tuple[slice, slice]]:
-    """Blocks of trees by blocks of rows, small enough to stay in the cache."""
     numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
     rows = max(1, min(x.shape[0], numel))
     return product(_slices(num_trees, numel // rows), _slices(x.shape[0], rows))
@@ -602,7 +597,6 @@ def _num_columns(max_features: float | int, num_columns: int) -> int | float:
 
 
 def _num_samples(max_samples: float | int | None, num_rows: int) -> int:
-    """Number of rows that each tree is grown on."""
     if max_samples is None:
         return min(_num_samples(_SAMPLE_SHARE, num_rows), _MAX_SAMPLES)
     if isinstance(max_samples, int) and 1 <= max_samples <= num_rows:

@@ -13,17 +13,16 @@ from gpytorch_partition.partitions.partition import Partition
 
 class GroupPartition(Partition):
     r"""
-    One partition of the points into groups that have the same category in every column.
+    A partition of the points into groups with equal categories in every column.
 
     :class:`~gpytorch_partition.GroupKernel` uses it, once for each level. Construct it yourself for a single level,
     which needs no weights: `PartitionKernel(GroupPartition(), active_dims=(0, 1))`.
 
-    Categories are whole numbers. A label is the hash of the categories of a point, so that it needs no list of them:
-    two of n groups of several columns share a label with a probability of :math:`n^2 / 2^{65}`, groups of one column
-    never. Labels cost :math:`O(D)`; there is no state.
+    Categories are whole numbers. A label is the hash of a point's categories, so no list of categories is needed. Two
+    of n groups of several columns share a label with a probability of :math:`n^2 / 2^{65}`, groups of one column never.
+    Labels cost :math:`O(D)`; there is no state.
 
-    Points with other values than whole numbers, or with numbers that their dtype does not tell apart, raise a
-    `ValueError`.
+    Points with values that are not whole numbers, or too large to be distinct in their dtype, raise a `ValueError`.
 
     Example:
         >>> labels = GroupPartition().labels(torch.tensor([[1.0, 0.0], [1.0, 3.0], [1.0, 0.0]])).squeeze(-1)
@@ -34,7 +33,7 @@ class GroupPartition(Partition):
     num_partitions = 1
 
     def extra_repr(self) -> str:
-        """That there are as many groups as categories."""
+        """Describe the groups as combinations of categories."""
         return "a group for each combination of categories"
 
     def _labels(self, x: Tensor) -> Tensor:
@@ -57,7 +56,7 @@ class GroupPartition(Partition):
             )
 
     def _check_exact(self, x: Tensor) -> None:
-        """Refuse codes so large that neighbours of them are the same number."""
+        """Refuse codes so large that neighbouring codes are equal numbers in the dtype."""
         largest = largest_exact(x.dtype)
         if x.numel() and not float(x.abs().max()) < largest:
             raise ValueError(

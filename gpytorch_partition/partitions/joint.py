@@ -1,4 +1,4 @@
-"""Several partitions joined into one, as mixtures of kernels need them."""
+"""Several partitions joined into one, for mixtures of kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpytorch_partition.partitions.partition import Partition
 
 
 class Source(Protocol):
-    """Anything with a partition and the columns that it sees, such as a partition kernel."""
+    """An object with a partition and the columns that it sees, such as a partition kernel."""
 
     @property
     def partition(self) -> Partition: ...
@@ -27,13 +27,13 @@ class Source(Protocol):
 
 class JointPartition(Partition):
     r"""
-    The partitions of several sources, one after another, each seeing its own columns.
+    A partition that joins the partitions of several sources, one after another, each seeing its own columns.
 
-    Labels cost as much as those of the sources. Codes are held here only, 8 bytes per (row, partition) with the members
-    of clusters: the sources compute labels, never codes of their own. Where some labels are unbounded, the others keep
-    their known numbers of clusters. The state is held by the sources.
+    Labels cost as much as those of the sources. Codes are held only here, 8 bytes per (row, partition) with the members
+    of clusters; the sources compute labels. Where some labels are unbounded, the others keep their known numbers of
+    clusters. The sources hold the state.
 
-    :param sources: What has a `partition` and `columns`, such as partition kernels.
+    :param sources: Objects with a `partition` and `columns`, such as partition kernels.
 
     Example:
         >>> from types import SimpleNamespace
@@ -53,7 +53,7 @@ class JointPartition(Partition):
         self._coded_by: list[Tensor] = []  # the sources' tensors when the cached rows were coded
 
     def extra_repr(self) -> str:
-        """How many partitions each source has."""
+        """Describe the number of partitions of each source."""
         return f"{' + '.join(str(partition.num_partitions) for partition in self.partitions)} partitions"
 
     @property
@@ -68,7 +68,7 @@ class JointPartition(Partition):
 
     @property
     def cluster_counts(self) -> Tensor | None:
-        """`m` numbers of clusters; None if some labels are unbounded."""
+        """Numbers of clusters of the `m` partitions; None if some labels are unbounded."""
         counts = [partition.cluster_counts for partition in self.partitions]
         known = [count for count in counts if count is not None]
         return torch.cat(known) if len(known) == len(counts) else None
@@ -78,19 +78,19 @@ class JointPartition(Partition):
         return [partition.num_partitions for partition in self.partitions]
 
     def tensors(self) -> dict[str, Tensor]:
-        """What labels depend on, by name."""
+        """Return the tensors that labels depend on, by name."""
         parts = enumerate(self.partitions)
         return {f"{number}.{name}": tensor for number, part in parts for name, tensor in part.tensors().items()}
 
     def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
-        """As in :class:`Partition`; cached rows are dropped when a tensor of a source has been replaced."""
+        """Return one-hot rows as in :class:`Partition`; cached rows are dropped if a source's tensors were replaced."""
         if not self.has_tensors(self._coded_by):
             self._cached_rows = []  # first: an interruption between the two must not leave codes of other tensors
             self._coded_by = list(self.tensors().values())
         return super().incidences(x1, x2)
 
     def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
-        """The sources' own indices, side by side."""
+        """Build the sources' own indices, side by side."""
         parts = [None] * len(self._sources) if labels is None else labels.split(self._widths, -1)
         indices = [partition.new_cluster_index(num_rows, part) for partition, part in zip(self.partitions, parts)]
         return JointClusterIndex(indices, self._widths, num_rows)

@@ -1,11 +1,10 @@
 r"""
-Counter-based random numbers: each is a hash of a key, and so the same in whatever order numbers are drawn.
+Counter-based random numbers: each is a hash of a key, and so independent of the order in which numbers are drawn.
 
 The hash is the output function of SplitMix64 (Steele, Lea & Flood 2014, "Fast splittable pseudorandom number
-generators"). A *salt* names the purpose of a number: numbers of one key with different salts are independent.
-Everything is 64-bit integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit (the
-logarithm is our own for that reason), so the numbers do not depend on the device, the number of threads or
-the position in a tensor.
+generators"). A *salt* names the purpose of a number; numbers of one key with different salts are independent. All
+arithmetic is 64-bit integer or elementwise float64 arithmetic that IEEE 754 fixes to the last bit, including a
+logarithm of our own. The numbers thus do not depend on the device, the number of threads or the position in a tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _ATANH_COEFFICIENTS = [1 / (2 * i + 1) for i in reversed(range(11))]
 
 def hashed(keys: Tensor, salt: int) -> Tensor:
     r"""
-    New keys from keys: for a given salt a bijection of the 64-bit integers that leaves no visible pattern.
+    Hash keys to new keys: for a given salt a bijection of the 64-bit integers that leaves no visible pattern.
 
     :param keys: `*shape` int64.
     :param salt: Purpose of the new keys, an integer of 0 or more.
@@ -39,7 +38,7 @@ def hashed(keys: Tensor, salt: int) -> Tensor:
 
 def uniforms(keys: Tensor, salt: int) -> Tensor:
     r"""
-    Numbers uniform in the open interval (0, 1): the odd multiples of :math:`2^{-53}`.
+    Return numbers uniform in the open interval (0, 1): odd multiples of :math:`2^{-53}`.
 
     :param keys: `*shape` int64.
     :param salt: Purpose of the numbers.
@@ -54,7 +53,7 @@ def uniforms(keys: Tensor, salt: int) -> Tensor:
 
 def exponentials(keys: Tensor, salt: int) -> Tensor:
     r"""
-    Numbers with the exponential distribution of mean 1; divide them by a rate.
+    Return numbers with the exponential distribution of mean 1; divide them by a rate.
 
     :param keys: `*shape` int64.
     :param salt: Purpose of the numbers.
@@ -87,6 +86,5 @@ def _shifted_right(bits: Tensor, places: int) -> Tensor:
 
 
 def _signed(constant: int) -> int:
-    """The int64 with the bits of an unsigned 64-bit integer."""
     constant %= 2**64
     return constant - 2**64 if constant >= 2**63 else constant

@@ -17,13 +17,13 @@ _DEFAULT_NUM_LANDMARKS = 500
 
 class LandmarkPartition(Partition):
     r"""
-    One cluster of all points, with the inducing points (landmarks) of a low-rank kernel.
+    A partition with one cluster of all points, and the inducing points (landmarks) of a low-rank kernel.
 
-    The partition alone does not distinguish points; the loadings that a kernel gives them do: covariances with the
-    inducing points. Labels cost nothing; 8 bytes are held per coordinate of an inducing point and 4 per row.
+    The partition alone does not distinguish points; a kernel's loadings do, which are covariances with the inducing
+    points. Labels cost nothing. Memory: 8 bytes per coordinate of an inducing point and 4 per row.
 
     :param landmarks: `k x D` inducing points. (Default: None, an unfitted partition for `load_state_dict`.)
-    :raises ValueError: If they are not finite, or none.
+    :raises ValueError: If the inducing points are not finite or empty.
 
     Example:
         >>> partition = LandmarkPartition(torch.tensor([[0.0], [1.0]]))
@@ -54,12 +54,12 @@ class LandmarkPartition(Partition):
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the inducing points."""
+        """Number D of columns of the inducing points; None if there are none."""
         return self.bits.shape[1] if self.is_fitted else None
 
     @property
     def cluster_counts(self) -> Tensor:
-        """One cluster."""
+        """The number 1, of the only cluster, as one element."""
         return torch.ones(1, dtype=torch.int64, device=self.bits.device)
 
     def _described(self) -> str:
@@ -71,12 +71,13 @@ class LandmarkPartition(Partition):
 
 def choose_landmarks(x: Tensor, num_landmarks: int | None, random: np.random.RandomState) -> Tensor:
     r"""
-    Inducing points: distinct rows, drawn uniformly. :math:`O(N)`, or :math:`O(N \log N)` where most rows repeat others.
+    Draw inducing points uniformly among distinct rows, in :math:`O(N)`, or :math:`O(N \log N)` if most rows repeat
+    others.
 
     Other choices were tried on 10,000 rows of kin40k, elevators and protein, with 125 to 1,000 inducing points and
-    Matern kernels with learned lengthscales: centers of k-means had a lower root mean squared error by up to .07 for
-    125 points on kin40k, and were no better on the others or from 500 on; the greedy choice of the largest conditional
-    variance preferred outliers, and was worse by .01 on elevators and .06 on protein.
+    Matern kernels with learned lengthscales. Centers of k-means had a lower root mean squared error by up to .07 for
+    125 points on kin40k, and were no better on the others or from 500 points on. The greedy choice of the largest
+    conditional variance preferred outliers, and was worse by .01 on elevators and .06 on protein.
 
     :param x: `N x D` rows.
     :param num_landmarks: Number k of inducing points. (Default: 500, or the number of distinct rows if that is less.)

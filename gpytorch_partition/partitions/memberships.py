@@ -1,4 +1,4 @@
-"""Items that are identified by their number, with the sets that they are members of."""
+"""Items that are identified by their number, with the sets that contain them."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from gpytorch_partition.partitions.partition import Partition
 
 class MembershipPartition(Partition):
     r"""
-    Every item is a cluster, and sets of items say which clusters are alike: each splits the items in members and others
-    (Davies & Ghahramani 2014, section 4.2).
+    A partition in which every item is a cluster, with sets of items that define which clusters are alike. Each set
+    splits the items into members and others (Davies & Ghahramani 2014, section 4.2).
 
-    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself only for a kernel class of your own
-    with another covariance of the items: a plain :class:`~gpytorch_partition.PartitionKernel` of it ignores the sets.
+    :class:`~gpytorch_partition.MembershipKernel` uses it. Construct it yourself only for your own kernel class with
+    another covariance of the items; a plain :class:`~gpytorch_partition.PartitionKernel` ignores the sets.
 
-    A point is the number of an item, so a label costs nothing, and two rows of one item are the same point. That m sets
-    are m partitions is known to the covariance of the clusters' effects only
-    (:class:`~gpytorch_partition.operators.MembershipLinearOperator`), which keeps them sparse. Memory: 4 bytes for a
-    membership as state, and 8 more from the first product on.
+    A point is the number of an item, so a label costs nothing, and two rows of one item are equal points. Only the
+    covariance of the clusters' effects (:class:`~gpytorch_partition.operators.MembershipLinearOperator`) treats the m
+    sets as m partitions, and keeps them sparse. Memory: 4 bytes for a membership as state, and 8 more from the first
+    product on.
 
     :param memberships: `n x m` sparse matrix of SciPy (or an array), not zero where an item (row) is in a set (column).
         (Default: None, an unfitted partition for `load_state_dict`.)
     :param set_weights: `m` weights of the sets, 0 or more, which need not sum to 1. (Default: all the same.)
-    :param members_only: Whether only sets that both items are in make them alike. (Default: False.)
-    :raises ValueError: If it is not a finite matrix with a membership or more, or there are not as many such weights.
+    :param members_only: Whether only sets that contain both items make them alike. (Default: False.)
+    :raises ValueError: If `memberships` is not a finite matrix with one membership or more, or there are not m weights
+        of 0 or more.
 
     Example:
         >>> viewed = csr_array([[1, 0, 1], [0, 0, 1]])
@@ -62,7 +63,7 @@ class MembershipPartition(Partition):
 
     @property
     def num_partitions(self) -> int:
-        """1: the partition into items."""
+        """Number of partitions: 1, the partition into items; 0 if unfitted."""
         return int(self.num_items > 0)
 
     @property
@@ -77,12 +78,12 @@ class MembershipPartition(Partition):
 
     @property
     def cluster_counts(self) -> Tensor:
-        """One number, n."""
+        """The number n of items, as one element."""
         return torch.tensor([self.num_items], device=self.sets.device)
 
     @property
     def set_weights(self) -> Tensor:
-        """The weights of the sets (`m`, float64), which sum to 1."""
+        """Weights of the sets (`m`, float64), which sum to 1."""
         return floats_of(self.weight_bits)
 
     @property
@@ -95,8 +96,8 @@ class MembershipPartition(Partition):
     @property
     def item_scales(self) -> Tensor | None:
         """
-        For `members_only` one over the root of the weight of each item's sets (`n`, float64; 0 without sets), so that
-        an item that has any has the variance 1. Else None.
+        Scales of the items (`n`, float64) for `members_only`, which give each item in a set the variance 1; else None.
+        They are one over the root of the weight of an item's sets; 0 for items without sets.
         """
         if self._item_scales is None and bool(self.members_only):
             strengths = self.memberships.item_sums(self.set_weights.unsqueeze(-1)).squeeze(-1)

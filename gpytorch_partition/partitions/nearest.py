@@ -1,4 +1,4 @@
-"""Which of some centers is nearest to a point: sums of squares in float64 that no other row of a call can change."""
+"""The center nearest to a point: sums of squares in float64 that no other row of a call can change."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ _ACCELERATOR_NUMEL = 2**24  # distances held at a time, enough to keep an accele
 
 def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tensor], Tensor]) -> None:
     r"""
-    Write which of C centers is nearest to each row, the lower number in a tie. :math:`O(n C K)`, bounded workspace.
+    Write the number of the nearest of C centers for each row, the lower number in a tie. :math:`O(n C K)`, bounded
+    workspace.
 
     :param x: `n x D` points.
     :param centers: `C x K` float64.
     :param out: `n` int64, written.
-    :param seen: Maps a block of rows (`b x D`) to what is compared with the centers (`b x K`), row by row.
+    :param seen: Maps a block of rows (`b x D`), row by row, to the points compared with the centers (`b x K`).
 
     Example:
         >>> nearest = torch.empty(2, dtype=torch.int64)
@@ -41,7 +42,7 @@ def label_nearest(x: Tensor, centers: Tensor, out: Tensor, seen: Callable[[Tenso
 
 
 def blocks(x: Tensor, out: Tensor, num_centers: int) -> zip:
-    """Blocks of rows and of what is written for them, so small that a number per (row, center) stays in the cache."""
+    """Return blocks of rows and of their output, so small that a number per (row, center) stays in the cache."""
     numel = SERIAL_NUMEL if x.device.type == "cpu" else _ACCELERATOR_NUMEL
     size = max(1, numel // num_centers)
     return zip(x.split(size), out.split(size))
@@ -49,9 +50,10 @@ def blocks(x: Tensor, out: Tensor, num_centers: int) -> zip:
 
 def projected(x: Tensor, matrix: Tensor) -> Tensor:
     """
-    Points (`n x D`) times a matrix (`D x K`), float64: one product and one addition after another, for each point.
+    Multiply points (`n x D`) by a matrix (`D x K`) in float64: one product and one addition after another, for each
+    point.
 
-    A matrix product would round differently with the number of rows.
+    The rounding of a matrix product would depend on the number of rows.
     """
     total = torch.zeros(x.shape[0], matrix.shape[1], dtype=torch.float64, device=x.device)
     for values, weights in zip(x.to(torch.float64).clamp(-LARGEST, LARGEST).T, matrix):
@@ -61,9 +63,9 @@ def projected(x: Tensor, matrix: Tensor) -> Tensor:
 
 def checked_projection(projection: Any) -> int | None:
     """
-    The number of dimensions of a random projection, or None for none.
+    Return the number of dimensions of a random projection, or None for none, checked.
 
-    :raises ValueError: If it is neither.
+    :raises ValueError: If `projection` is neither.
     """
     if projection is None:
         return None

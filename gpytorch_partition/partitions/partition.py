@@ -1,4 +1,4 @@
-"""Base class of all partitions: labels as a pure function of the point, codes of rows, and their state."""
+"""The base class of all partitions: labels as a pure function of the point, codes of rows, and their state."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ class _CodedRows(NamedTuple):
     """Rows, the feature space they were coded in, and their one-hot matrix there."""
 
     x: Tensor
-    cluster_index: Any  # a ClusterIndex, or whatever else a source uses to code other rows
+    cluster_index: Any  # a ClusterIndex, or a source's own means to code other rows
     incidence: Incidence
 
 
 class Partition(torch.nn.Module):
     r"""
-    m random partitions of the input space into clusters (Davies & Ghahramani 2014, section 2.3).
+    The base class of m random partitions of the input space into clusters (Davies & Ghahramani 2014, section 2.3).
 
-    Use it as the base class of a source of clusters of your own whose state is saved with the kernel
-    (docs/adding_a_clustering.md has a whole file). Functions, programs with a seed and clusterers need no class:
-    :class:`~gpytorch_partition.PartitionKernel` takes them as they are. Every partition kernel has one, its attribute
-    `partition`.
+    Derive your own source of clusters from it if its state is to be saved with the kernel (docs/adding_a_clustering.md
+    has a complete file). Functions, programs with a seed and clusterers need no class:
+    :class:`~gpytorch_partition.PartitionKernel` takes them directly. Every partition kernel has a partition, its
+    attribute `partition`.
 
-    A source of clusters implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features`
-    and, if its labels are `0 ... C_r - 1`, :attr:`cluster_counts`. It keeps its state in integer buffers (floats as
-    their bit patterns), which `.float()`, `.double()` and `.to()` leave as they are, so no label ever changes.
-    Everything else is derived from the buffers: `load_state_dict` makes an unfitted partition the saved one.
+    A source of clusters implements `_labels` for a block of rows, :attr:`num_partitions`, :attr:`num_features` and, if
+    its labels are `0 ... C_r - 1`, :attr:`cluster_counts`. It keeps its state in integer buffers (floats as their bit
+    patterns), which `.float()`, `.double()` and `.to()` leave unchanged, so no label ever changes. Everything else is
+    derived from the buffers: `load_state_dict` turns an unfitted partition into the saved one.
 
-    Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes: 4 bytes per
-    (row, partition) with 32-bit codes, 4 more from the first sum over clusters on, and 8 per distinct label where
-    labels are unbounded. A deepcopy is a new module that shares the buffer tensors and the codes of cached rows.
+    Memory: the buffers and, for the last four sets of rows in :meth:`incidences`, the rows and their codes. Codes take
+    4 bytes per (row, partition) with 32 bits, 4 more from the first sum over clusters on, and 8 per distinct label
+    where labels are unbounded. A deepcopy is a new module that shares the buffer tensors and the codes of cached rows.
 
     Example:
         >>> class Signs(Partition):
@@ -62,7 +62,7 @@ class Partition(torch.nn.Module):
     # How many sets of rows (training rows, a test set, ...) keep their codes.
     num_cached = 4
 
-    version: str | None = None  #: what a user calls the function or program that labels, where there is one
+    version: str | None = None  #: the user's name for the function or program that labels, if any
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class Partition(torch.nn.Module):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether there are partitions, so that points have labels."""
+        """Whether there are partitions, and so labels of points."""
         return self.num_partitions > 0
 
     @abstractmethod
@@ -94,10 +94,10 @@ class Partition(torch.nn.Module):
 
     def labels(self, x: Tensor) -> Tensor:
         r"""
-        The label of the cluster that each point falls in, for each partition.
+        Return the label of the cluster that each point falls in, for each partition.
 
-        A pure function of the point: never of the other rows of the call, nor of any random state. Rows are labelled
-        in blocks, so that the workspace is bounded; the class says what a label costs.
+        Labels depend only on the point, not on other rows of the call or on any random state. Rows are labelled in
+        blocks, so the workspace is bounded. The docstring of each class gives the cost of a label.
 
         :param x: `*batch x N x D` points.
         :return: `*batch x N x m` int64 labels.
@@ -114,13 +114,13 @@ class Partition(torch.nn.Module):
 
     def incidences(self, x1: Tensor, x2: Tensor) -> tuple[Incidence, Incidence]:
         r"""
-        The one-hot rows of two sets of points in one feature space: the same object when the points are the same.
+        Return the one-hot rows of two sets of points in one feature space; one object for both if the points are equal.
 
-        The codes of the last few sets of rows are cached and found again by the rows' values, so that the training
-        rows are labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger and x2
-        is not cached.
+        The codes of the last few sets of rows are cached and found again by the rows' values, so the training rows are
+        labelled once. Where labels are unbounded, x2 defines the feature space, or x1 if it is larger and x2 is not
+        cached.
 
-        New rows cost their labels, and :math:`O(m N \log N)` more where labels are unbounded; cached rows one
+        New rows cost their labels, and :math:`O(m N \log N)` more where labels are unbounded. Cached rows cost one
         comparison of values, :math:`O(N D)`. A batch whose elements hold the same rows is coded once.
 
         :param x1: `*batch x N1 x D` points.
@@ -143,7 +143,6 @@ class Partition(torch.nn.Module):
         return any(same_bits(rows.x, x) for rows in self._cached_rows)
 
     def _coded(self, x: Tensor) -> _CodedRows:
-        """Codes of x in its own feature space, cached."""
         rows = next((rows for rows in self._cached_rows if same_bits(rows.x, x)), None) or self._code(x)
         # A new list in one assignment: other threads may be going through the old one.
         others = [other for other in self._cached_rows if other is not rows]
@@ -151,7 +150,6 @@ class Partition(torch.nn.Module):
         return rows
 
     def _coded_like(self, anchor: _CodedRows, x: Tensor) -> Incidence:
-        """Codes of x in the feature space of other rows."""
         if self.cluster_counts is not None:
             return self._coded(x).incidence
         index = anchor.cluster_index
@@ -172,7 +170,7 @@ class Partition(torch.nn.Module):
 
     def new_cluster_index(self, num_rows: int, labels: Tensor | None = None) -> ClusterIndex:
         """
-        A feature space: what maps labels to codes.
+        Build a feature space, which maps labels to codes.
 
         :param num_rows: How many rows will be coded.
         :param labels: `N x m` labels of the rows that define the space, where labels are unbounded.
@@ -208,7 +206,7 @@ class Partition(torch.nn.Module):
 
     def check_points(self, x: Tensor) -> None:
         """
-        Raise an error for points that have no labels, before any work: :math:`O(N D)`.
+        Raise an error for points that have no labels, before any work, in :math:`O(N D)`.
 
         :param x: `*batch x N x D` points.
         :raises RuntimeError: If the partition is not fitted.
@@ -245,24 +243,23 @@ class Partition(torch.nn.Module):
             raise ValueError(f"{type(self).__name__} has no clusters for missing values: drop or impute these rows.")
 
     def extra_repr(self) -> str:
-        """What the partitions are, in words, for reprs of this and of kernels."""
+        """Describe the partitions in words, for reprs of the partition and of kernels."""
         if not self.is_fitted:
             return "unfitted"
         columns = "" if self.num_features is None else f", {counted(self.num_features, 'column')}"
         return f"{self._described()}{columns}"
 
     def _described(self) -> str:
-        """How many partitions there are, and how large."""
         counts = self.cluster_counts
         clusters = "" if counts is None else f" of {ranged(counts.tolist())} clusters"
         return f"{counted(self.num_partitions, 'partition')}{clusters}"
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors that labels depend on, by name."""
+        """Return the tensors that labels depend on, by name."""
         return dict(self.named_buffers())
 
     def has_tensors(self, tensors: list[Tensor]) -> bool:
-        """Whether labels still depend on exactly these tensor objects."""
+        """Return whether labels still depend on exactly these tensor objects."""
         own = list(self.tensors().values())
         return len(own) == len(tensors) and all(a is b for a, b in zip(own, tensors))
 
@@ -271,7 +268,7 @@ class Partition(torch.nn.Module):
         new._buffers = self._buffers.copy()
         new._cached_rows = list(self._cached_rows)
         memo[id(self)] = new
-        # Tensors are shared: whoever remembers them (`has_tensors`) finds the same ones in its own copy.
+        # Tensors are shared, so an object that remembers them (`has_tensors`) finds the same tensors in its own copy.
         memo.update((id(tensor), tensor) for tensor in self._buffers.values())
         return new
 
@@ -283,7 +280,7 @@ class Partition(torch.nn.Module):
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Load the saved buffers, whatever their shapes, all or none: together they define the partition."""
+        """Load the saved buffers, of any shapes, all or none: together they define the partition."""
         missing = [prefix + name for name in self._buffers if prefix + name not in state_dict]
         if missing:
             *_, missing_keys, _, _ = args
@@ -295,7 +292,7 @@ class Partition(torch.nn.Module):
 
 
 def _without_repeats(x: Tensor) -> Tensor:
-    """The rows of one batch element if all elements hold the same rows, as BoTorch repeats training inputs."""
+    """The rows of one batch element if all elements hold equal rows, as when BoTorch repeats training inputs."""
     if x.dim() <= 2 or x.shape[:-2].numel() == 0:
         return x
     first = x[(0,) * (x.dim() - 2)]

@@ -1,4 +1,4 @@
-"""Partitions of rows by a Pitman-Yor mixture of Gaussians, drawn by Gibbs sampling: a clusterer."""
+"""A clusterer that draws partitions of rows from a Pitman-Yor mixture of Gaussians by Gibbs sampling."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _LEAST = 1e-100  # scale and spread
 
 class PitmanYorMixture(ClusterMixin, BaseEstimator):
     r"""
-    One draw from the posterior over partitions of a Pitman-Yor mixture, with d = 0 that of a Chinese restaurant.
+    A clusterer whose fit is one posterior draw of a Pitman-Yor mixture's partition; d = 0 gives a Chinese restaurant.
 
-    Use it as the clusterer of a :class:`~gpytorch_partition.ClusteringKernel` when the number of clusters is not known:
-    a prior over partitions does not fix it (Davies & Ghahramani 2014, section 2.3). New points join the nearest row.
+    Use it as the clusterer of a :class:`~gpytorch_partition.ClusteringKernel` if the number of clusters is unknown; a
+    prior over partitions does not fix it (Davies & Ghahramani 2014, section 2.3). New points join the nearest row.
 
     A row joins a cluster of n rows with a prior weight of n - d, and a new one with :math:`\alpha + d C`, where C is
-    the number of clusters (Pitman & Yor 1997); rows of a cluster are Gaussian around its mean with standard deviation
-    `scale`, and means are Gaussian around the rows' mean with `spread`. Means are integrated out (Neal 2000, "Markov
-    chain sampling methods for Dirichlet process mixture models", algorithm 3).
+    the number of clusters (Pitman & Yor 1997). Rows of a cluster are Gaussian around its mean with standard deviation
+    `scale`; means are Gaussian around the rows' mean with standard deviation `spread`. Means are integrated out (Neal
+    2000, "Markov chain sampling methods for Dirichlet process mixture models", algorithm 3).
 
-    Costs :math:`O(N C D)` a sweep, some 100 microseconds a row: meant for `rows` of about a thousand.
+    Costs :math:`O(N C D)` a sweep, some 100 microseconds a row; intended for about a thousand rows.
 
     :param concentration: :math:`\alpha > -d`. (Default: 1.)
-    :param discount: d, from 0 to below 1; larger ones have more small clusters. (Default: 0.)
+    :param discount: d, from 0 to below 1; larger values give more small clusters. (Default: 0.)
     :param scale: Standard deviation within a cluster, in units of the columns. (Default: 0.5.)
     :param spread: Standard deviation of the clusters' means. (Default: 1.)
     :param num_sweeps: Sweeps over all rows after the first, which seats them one by one. (Default: 5.)
@@ -100,7 +100,7 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
             raise ValueError(f"expected num_sweeps to be a whole number, 0 or more, got {self.num_sweeps!r}")
 
     def _drawn(self, row: np.ndarray, counts: np.ndarray, sums: np.ndarray, random: np.random.RandomState) -> int:
-        """The cluster of a row, by its weight in the prior times its predictive density of the row."""
+        """The cluster of a row, drawn by its prior weight times its predictive density of the row."""
         weights = np.append(counts - self.discount, self.concentration + self.discount * len(counts))
         precisions = 1 / self.spread**2 + np.append(counts, 0) / self.scale**2
         means = np.vstack([sums, np.zeros(len(row))]) / self.scale**2 / precisions[:, None]
@@ -113,7 +113,7 @@ class PitmanYorMixture(ClusterMixin, BaseEstimator):
 def _left(
     row: int, rows: np.ndarray, labels: np.ndarray, counts: np.ndarray, sums: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes and sums of the clusters once a row has left its own, which ends if it was alone."""
+    """Sizes and sums of the clusters after a row has left its own, which ends if the row was alone."""
     own = labels[row]
     if own < 0:
         return counts, sums

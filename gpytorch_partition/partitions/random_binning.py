@@ -3,9 +3,9 @@ Random binning partitions: bins of random grids, whose kernel is the Laplace ker
 
 In one dimension a grid of pitch :math:`\delta` with a uniform shift has two points at a distance r in one bin with
 probability :math:`\max(0, 1 - r / \delta)`. A pitch of density :math:`\delta\, k''(\delta)` makes this the kernel k
-(Rahimi & Recht 2007, "Random features for large-scale kernel machines", section 4); for
-:math:`k(r) = e^{-r / \ell}` that is a gamma distribution of shape 2 and scale :math:`\ell`. Dimensions have grids of
-their own, so that their kernels multiply.
+(Rahimi & Recht 2007, "Random features for large-scale kernel machines", section 4). For :math:`k(r) = e^{-r / \ell}`
+that is a gamma distribution of shape 2 and scale :math:`\ell`. Dimensions have grids of their own, so their kernels
+multiply.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from gpytorch_partition.partitions.partition import Partition
 
 class RandomBinningPartition(Partition):
     r"""
-    Bins of random grids: with many grids their kernel is :math:`\exp(-\sum_d |x_d - x'_d| / \ell_d)`.
+    A partition into the bins of m random grids; with many grids its kernel is :math:`\exp(-\sum_d |x_d - x'_d| /
+    \ell_d)`.
 
-    :class:`~gpytorch_partition.RandomBinningKernel` uses it. Construct it yourself where the bins are wanted without a
-    kernel, such as to find rows near a point by equal labels.
+    :class:`~gpytorch_partition.RandomBinningKernel` uses it. Construct it yourself for bins without a kernel, for
+    example to find rows near a point by equal labels.
 
-    Rahimi & Recht 2007, algorithm 2. There is no bounding box, and every column can have a lengthscale of its own. A
-    label is a 64-bit hash of the D integers that number the bin in its grid: a pure function of the point.
+    Rahimi & Recht 2007, algorithm 2. There is no bounding box, and every column can have its own lengthscale. A label
+    is a 64-bit hash of the D integers that number the bin in its grid, a pure function of the point.
 
-    Columns with one lengthscale for all of them should be standardized: standard deviations that differ by more than
-    100 times give a `UserWarning`.
+    Standardize columns that share one lengthscale: standard deviations that differ by more than 100 times give a
+    `UserWarning`.
 
     Building costs :math:`O(N D + m D)`, a label :math:`O(D)`, with bounded workspace. Memory: 16 bytes per grid and
     column.
@@ -46,12 +47,12 @@ class RandomBinningPartition(Partition):
     :param x: `N x D` rows, from which the number of columns and the default lengthscale are taken; `None` makes an
         unfitted partition that `load_state_dict` fits.
     :param num_partitions: Number m of grids. (Default: 200.)
-    :param lengthscale: :math:`\ell`, in units of x: a number, or `D` of them; default: the median of
-        :math:`\lVert x - x' \rVert_1` over those of 8192 random pairs of rows that differ.
+    :param lengthscale: :math:`\ell`, in units of x: one number, or `D` numbers; default: the median of :math:`\lVert x
+        - x' \rVert_1` over those of 8192 random pairs of rows that differ.
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
     :raises ValueError: If x is empty, not finite or not a floating point matrix, if there are not one or D
-        lengthscales, one is not positive and finite, or must be given because all rows are the same, if there is no
-        grid, or if `random_state` is no seed.
+        lengthscales, if a lengthscale is not positive and finite, or must be given because all rows are equal, if there
+        is no grid, or if `random_state` is no seed.
 
     Example:
         >>> from math import exp
@@ -87,7 +88,6 @@ class RandomBinningPartition(Partition):
             self._draw(_lengthscales(rows, lengthscale, random), num_partitions, random)
 
     def _draw(self, lengthscales: Tensor, num_partitions: int, random: np.random.RandomState) -> None:
-        """Algorithm 2's draws: a pitch and a shift for each grid and column."""
         shape = (num_partitions, lengthscales.numel())
         pitches = torch.from_numpy(random.gamma(2.0, size=shape)).to(lengthscales.device) * lengthscales
         shifts = torch.from_numpy(random.uniform(size=shape)).to(lengthscales.device) * pitches
@@ -101,12 +101,15 @@ class RandomBinningPartition(Partition):
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns."""
+        """Number D of columns; None if the partition is not fitted."""
         return self.pitches.shape[1] if self.is_fitted else None
 
     @property
     def lengthscale(self) -> Tensor:
-        r"""`D` lengthscales :math:`\ell_d`, in units of x (float64); empty while the partition is not fitted."""
+        r"""
+        Lengthscales :math:`\ell_d` of the `D` columns, in units of x (float64); empty while the partition is not
+        fitted.
+        """
         return floats_of(self.lengthscale_bits)
 
     def _described(self) -> str:
@@ -127,7 +130,7 @@ class RandomBinningPartition(Partition):
 
 
 def _bins(columns: Tensor, pitches: Tensor, shifts: Tensor) -> Tensor:
-    """Keys (`n`) of the bins of one grid that points (`D x n`) are in: a hash of D integers, one after another."""
+    """Keys (`n`) of the bins of one grid that hold points (`D x n`): a hash of D integers, one after another."""
     keys = torch.zeros(columns.shape[1], dtype=torch.int64, device=columns.device)
     for values, pitch, shift in zip(columns, pitches, shifts):
         number = ((values - shift) / pitch).floor_()
@@ -140,7 +143,6 @@ def _bins(columns: Tensor, pitches: Tensor, shifts: Tensor) -> Tensor:
 def _lengthscales(
     x: Tensor, lengthscale: float | Sequence[float] | Tensor | None, random: np.random.RandomState
 ) -> Tensor:
-    """`D` lengthscales, float64."""
     if lengthscale is None:
         lengthscale = median_distance(x, random, "lengthscale")
     values = tensor_of(lengthscale, "a lengthscale, or one for each column").detach()

@@ -20,28 +20,28 @@ from gpytorch_partition.partitions.partition import Partition
 
 class SampledPartition(Partition):
     r"""
-    Partitions that a program draws, one for each seed: it defines their distribution (Davies & Ghahramani 2014, 2.4).
+    A partition whose m partitions a program draws from seeds; the program defines their distribution (Davies &
+    Ghahramani 2014, 2.4).
 
-    :meth:`~gpytorch_partition.PartitionKernel.from_sampler` uses it. Construct it yourself to look at what the program
-    draws before there is a kernel, by its labels or by :func:`~gpytorch_partition.explain.plots.plot_cells`.
+    :meth:`~gpytorch_partition.PartitionKernel.from_sampler` uses it. Construct it yourself to inspect draws before
+    building a kernel, by labels or by :func:`~gpytorch_partition.explain.plots.plot_cells`.
 
-    The state is the m seeds, 8 bytes each, in `state_dict` and in pickles, and nothing of what was drawn: functions are
-    drawn again, by the same `draw`, when labels are wanted after a load. A loaded partition is the saved one if `draw`
-    is the same program, on the same data; that is for the caller to see to.
+    The state, in `state_dict` and in pickles, is the m seeds, 8 bytes each. After a load, functions are drawn again by
+    `draw` at the first labels. The caller must ensure that `draw` is the same program on the same data; only then is a
+    loaded partition the saved one.
 
-    :param draw: Maps a seed, an int, to a function from points (`n x D` torch tensor) to integer labels, torch or
-        NumPy, of shape `n` or `n x 1`; or to a fitted clusterer of scikit-learn or its `predict`, whose rule for new
-        points is read where it is known, as :class:`~gpytorch_partition.PartitionKernel` does (others are given
-        float64 NumPy arrays). All that is random must come from the seed. For
-        pickles it must be a module-level function, or an instance of a class that can be pickled. A
-        :class:`torch.nn.Module` has its own buffers saved as well.
+    :param draw: Maps a seed, an int, to a function, or to a fitted clusterer of scikit-learn or its `predict`. A
+        function maps points (`n x D` torch tensor) to integer labels, torch or NumPy, of shape `n` or `n x 1`. A known
+        rule for new points is read, as by :class:`~gpytorch_partition.PartitionKernel`; other clusterers get float64
+        NumPy arrays. All randomness must come from the seed. For pickles `draw` must be a module-level function, or an
+        instance of a class that can be pickled. The buffers of a :class:`torch.nn.Module` are saved as well.
     :param num_partitions: Number m of seeds. (Default: 200.)
     :param random_state: Seed or `RandomState` that the seeds are drawn from; `None` is a fresh one.
-    :param n_jobs: Functions drawn at once, as joblib counts them; functions that come back from another process must be
-        such as cloudpickle takes. (Default: None, one.)
+    :param n_jobs: Functions drawn at once, as joblib counts them; functions from other processes must be picklable by
+        cloudpickle. (Default: None, one.)
     :param version: The name and version of the program, as in
         :class:`~gpytorch_partition.partitions.CallablePartition`. (Default: None, not checked.)
-    :raises TypeError: If `draw` is not callable, or the version no text.
+    :raises TypeError: If `draw` is not callable, or the version is not a string.
     :raises ValueError: If `num_partitions` is less than 1, or `random_state` is no seed.
 
     Example:
@@ -85,7 +85,6 @@ class SampledPartition(Partition):
         return self.seeds.numel()
 
     def _partitions(self) -> list[Partition]:
-        """The partitions of the seeds, drawn when the seeds have changed."""
         seeds = self.seeds.tolist()
         if self._drawn[0] != seeds:
             drawn = Parallel(n_jobs=self.n_jobs)(delayed(self.draw)(seed) for seed in seeds)
@@ -106,7 +105,6 @@ class SampledPartition(Partition):
 
 
 def _partition(drawn: Any) -> Partition:
-    """What a program has drawn, as one partition."""
     try:
         is_other = not isinstance(drawn, (type, BaseEstimator)) and callable(getattr(drawn, "predict", None))
         partition = partition_of(drawn.predict if is_other else drawn)

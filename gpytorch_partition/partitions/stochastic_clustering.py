@@ -1,4 +1,4 @@
-"""A clustering that is random: a clusterer, cloned, on a random view of some rows, with parameters drawn."""
+"""A random clustering: a clusterer, cloned, on a random view of some rows, with parameters drawn."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from torch import Tensor
 from gpytorch_partition.partitions.fitted_clusterers import NOISES, Sites, keeps_rows, sites_of
 from gpytorch_partition.partitions.nearest import checked_projection, projected
 
-# The radius at which HDBSCAN's hierarchy is cut: no parameter of it, but of what it can do once it is fitted.
+# The radius at which a fitted HDBSCAN's hierarchy is cut: a parameter of its `dbscan_clustering`, not of HDBSCAN.
 CUT = "cut_distance"
 
-_ROWS_WITHOUT_ASKING = 10_000  # that a clusterer may see which takes the square of them
+_ROWS_WITHOUT_ASKING = 10_000  # at most, without `rows`, for a clusterer of quadratic cost
 
 
 class View(NamedTuple):
-    """What a clustering sees of a row."""
+    """The view of a row that a clustering sees: some columns, and a projection of them."""
 
     kept: np.ndarray  # (k,) numbers of columns
     matrix: np.ndarray | None = None  # (k, K)
 
 
 class Drawing(NamedTuple):
-    """What is random in a clustering: checked parameters."""
+    """The checked parameters of a random clustering."""
 
     clusterer: Any
     distributions: dict[str, Any]
@@ -65,7 +65,7 @@ class Drawing(NamedTuple):
 
 
 def clustering(drawing: Drawing, x: np.ndarray, seed: int) -> tuple[View, Sites]:
-    """One clustering, all of which comes from the seed."""
+    """Cluster a random view of the rows; all randomness comes from the seed."""
     random = np.random.RandomState(seed)
     view = _view(drawing, x.shape[1], random)
     chosen = np.arange(len(x))
@@ -96,18 +96,17 @@ def _view(drawing: Drawing, num_columns: int, random: np.random.RandomState) -> 
 
 
 def seen_by(x: Tensor, kept: Tensor, scale: float, matrix: Tensor | None) -> Tensor:
-    """Rows (`n x D`) as one clustering sees them (`n x K`, float64), here and in labels to the last bit."""
+    """Return rows (`n x D`) as one clustering sees them (`n x K`, float64), here and in labels to the last bit."""
     columns = x[:, kept].to(torch.float64) * scale
     return columns if matrix is None else projected(columns, matrix)
 
 
 def scale_of(num_kept: int, num_columns: int) -> float:
-    """What makes distances in some columns as large, on average, as they are in all."""
+    """Return the factor that makes distances in some columns as large, on average, as in all columns."""
     return math.sqrt(num_columns / num_kept)
 
 
 def _drawn(values: Any, random: np.random.RandomState) -> Any:
-    """A value of a parameter."""
     if hasattr(values, "rvs"):
         return values.rvs(random_state=random)
     if isinstance(values, list):
@@ -119,7 +118,6 @@ def _drawn(values: Any, random: np.random.RandomState) -> Any:
 
 
 def _seed_names(clusterer: Any) -> list[str]:
-    """Names of the parameters that are seeds, those of the steps of a pipeline included."""
     return [name for name in clusterer.get_params() if name == "random_state" or name.endswith("__random_state")]
 
 
@@ -165,7 +163,6 @@ def _is_range(values: Any) -> bool:
 
 
 def _number(wanted: Any, size: int, name: str) -> int:
-    """How many of so many: a number, a share, or all."""
     if wanted is None:
         return size
     if isinstance(wanted, Integral) and not isinstance(wanted, bool) and 1 <= int(wanted) <= size:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 def tensors_of(chunk: Any) -> tuple[Tensor, Tensor]:
     """
-    Points (`n x D`) and targets (`n`) of a pair of arrays, tensors or dataframes.
+    Convert a pair of arrays, tensors or dataframes to points (`n x D`) and targets (`n`).
 
-    :raises TypeError: If it is no pair, or there are columns of anything but numbers.
+    :raises TypeError: If the chunk is no pair, or a column holds anything but numbers.
     :raises ValueError: If shapes do not match, or targets are not finite.
     """
     if not isinstance(chunk, tuple | list) or len(chunk) != 2:
@@ -29,7 +29,7 @@ def tensors_of(chunk: Any) -> tuple[Tensor, Tensor]:
 
 
 def numbers_of(part: Any) -> Tensor:
-    """An array or a dataframe as a tensor of floats."""
+    """Convert an array or a dataframe to a tensor of floats."""
     if torch.is_tensor(part):
         return part
     array = np.asarray(part)

@@ -1,4 +1,4 @@
-"""The columns of a fit, by which those of other rows are checked."""
+"""The columns of a fit, to check the columns of other rows."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 
 class Columns(NamedTuple):
-    """How many columns there are, and their names, in order; none of arrays."""
+    """The number of columns and their names, in order; arrays have no names."""
 
     number: int
     names: list[Any]
 
     def check(self, X: Any) -> None:
         """
-        Refuse other numbers of columns, and other names or another order of these.
+        Raise an error for another number of columns, or other names or another order of columns.
 
-        :raises ValueError: If they are not the same, where both have names.
+        :raises ValueError: If numbers differ, or names do, where both have names.
         """
         names, shape = names_of(X), np.shape(X)
         if np.ndim(X) != 2 or shape[1] != self.number or (self.names and names and names != self.names):
@@ -27,9 +27,9 @@ class Columns(NamedTuple):
 
     def check_complete(self, x: Tensor) -> None:
         """
-        Refuse missing cells of kernels that do not know them.
+        Raise an error for missing cells, for kernels that do not accept them.
 
-        :raises ValueError: If some are NaN.
+        :raises ValueError: If a cell is NaN.
         """
         holes = x.isnan().any(0).nonzero().squeeze(-1).tolist()
         if holes:
@@ -41,5 +41,5 @@ class Columns(NamedTuple):
 
 
 def names_of(X: Any) -> list[Any]:
-    """The names of the columns of a dataframe, a lazy one too; none of an array."""
-    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's, and those of others
+    """Return the names of the columns of a dataframe, also of a lazy one; empty for an array."""
+    return list(getattr(X, "column_names", getattr(X, "columns", ())))  # pyarrow's name, and that of other libraries

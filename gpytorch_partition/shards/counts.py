@@ -15,14 +15,14 @@ State = dict[str, Any]
 
 
 def counted(chunk: Any, kernel: PartitionKernel, max_clusters: int) -> State:
-    """The packed counts of a chunk, `2 p^2` bytes for p clusters."""
+    """Return the packed counts of a chunk, `2 p^2` bytes for p clusters."""
     part = FeatureSpaceGP(kernel, max_clusters=max_clusters)
     part.add_rows(*tensors_of(chunk))
     return part.statistics.state_dict()
 
 
 def merged_counts(first: State, second: State, kernel: PartitionKernel, max_clusters: int) -> State:
-    """The packed counts of the rows of both; of unbounded labels the clusters are those of either."""
+    """Return the packed counts of the rows of both states; with unbounded labels the clusters are the union."""
     if first["values"] is None:
         return merged_states(first, second)
     total, other = (ClusterStatistics(kernel.partition, max_clusters) for _ in range(2))
@@ -32,7 +32,7 @@ def merged_counts(first: State, second: State, kernel: PartitionKernel, max_clus
 
 
 def labelled(chunk: Any, kernel: PartitionKernel) -> LocalRows:
-    """The codes of a chunk, sorted by cluster for the products: 8 bytes for each row and partition."""
+    """Return the codes of a chunk, sorted by cluster for the products: 8 bytes for each row and partition."""
     rows = local_rows(kernel, *tensors_of(chunk))
     if rows.num_rows:
         _ = rows.incidence.members

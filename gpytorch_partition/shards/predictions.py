@@ -17,19 +17,19 @@ from gpytorch_partition.shards.chunks import numbers_of, tensors_of
 
 
 class Units(NamedTuple):
-    """Standardization of columns and of targets, by a sample of the rows."""
+    """The standardization of columns and of targets, by a sample of the rows."""
 
     columns: Standardization
     target: Standardization
 
     def of(self, chunk: Any) -> tuple[Tensor, Tensor]:
-        """A chunk in standard deviations from the mean."""
+        """Return a chunk in standard deviations from the mean."""
         x, y = tensors_of(chunk)
         return self.columns.apply(x), self.target.apply(y)
 
 
 class Predictor(NamedTuple):
-    """What predicts the rows of a shard: numbers of clusters, no rows and no counts."""
+    """A predictor of the rows of a shard that holds numbers of clusters, but no rows and no counts."""
 
     kernel: PartitionKernel
     clusters: ClusterIndex
@@ -40,7 +40,7 @@ class Predictor(NamedTuple):
     noise: float
 
     def __call__(self, part: Any) -> np.ndarray:
-        """Means (`n x 1`), and standard deviations of new observations beside them (`n x 2`)."""
+        """Return means (`n x 1`), or means and standard deviations of new observations (`n x 2`)."""
         x = self.units.columns.apply(numbers_of(part))
         rows = Incidence(self.clusters.codes(self.kernel.cluster_ids(x)), self.clusters.num_clusters)
         found = [self.units.target.undo(self.level + rows.row_values(self.effects).squeeze(-1))]
@@ -50,7 +50,7 @@ class Predictor(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Number of rows, mean of their targets, and sums of squares of targets less this mean and of errors of means."""
+    """Number of rows, mean of targets, and sums of squares: of targets less the mean, and of prediction errors."""
 
     num_rows: int
     mean: float
@@ -59,14 +59,14 @@ class Errors(NamedTuple):
 
     @classmethod
     def of(cls, chunk: Any, predictor: Predictor) -> Errors:
-        """Those of a chunk."""
+        """Compute the errors of a chunk."""
         x, y = tensors_of(chunk)
         y = y.double()
         mean, errors = float(y.sum() / max(1, len(y))), y - torch.from_numpy(predictor(x)).squeeze(-1)
         return cls(len(y), mean, float((y - mean).square().sum()), float(errors.square().sum()))
 
     def merged(self, other: Errors) -> Errors:
-        """Those of both sets of rows, without cancellation (Chan, Golub & LeVeque 1983)."""
+        """Merge the errors of two sets of rows, without cancellation (Chan, Golub & LeVeque 1983)."""
         num_rows, shift = self.num_rows + other.num_rows, other.mean - self.mean
         share = other.num_rows / max(1, num_rows)
         squares = self.squares + other.squares + self.num_rows * share * shift**2

@@ -1,4 +1,4 @@
-"""What a kernel is grown on: a uniform sample of the rows of all shards, or trees of a forest on each."""
+"""A uniform sample of the rows of all shards, and trees of a forest on each shard: the inputs of kernels."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Sample(NamedTuple):
     sizes: Tensor  # rows of each shard that it was drawn from, in the order of the shards
 
     def least(self, size: int) -> Sample:
-        """The first rows of them."""
+        """Return the `size` rows of least random numbers."""
         first = self.order.argsort(stable=True)[:size]
         return Sample(self.order[first], self.x[first], self.y[first], self.sizes)
 
     def merged(self, other: Sample, size: int) -> Sample:
-        """A sample of the rows of both, `other` being of later shards."""
+        """Return a sample of the rows of both; `other` is of later shards."""
         return Sample(*map(torch.cat, zip(self, other))).least(size)
 
 
 def sampled(shard: tuple[Any, int], size: int) -> Sample:
-    """So many random rows of a chunk, or all of them, by a seed of its own."""
+    """Draw random rows of a chunk, `size` or all, by a seed of its own."""
     chunk, seed = shard
     x, y = tensors_of(chunk)
     order = torch.from_numpy(np.random.default_rng(seed).random(len(y)))
@@ -41,13 +41,13 @@ def sampled(shard: tuple[Any, int], size: int) -> Sample:
 
 
 def grown(shard: tuple[Any, int, int]) -> BaggingRegressor:
-    """So many trees of a chunk, by a seed of its own."""
+    """Grow trees on a chunk, by a seed of its own."""
     chunk, num_trees, seed = shard
     return grow_forest(*tensors_of(chunk), num_trees=num_trees, random_state=seed)
 
 
 def joined(first: BaggingRegressor, second: BaggingRegressor) -> BaggingRegressor:
-    """The forest of the trees of both."""
+    """Return the forest of the trees of two forests."""
     forest = copy(first)
     for name in ("estimators_", "estimators_features_"):
         setattr(forest, name, [*getattr(first, name), *getattr(second, name)])
@@ -55,5 +55,5 @@ def joined(first: BaggingRegressor, second: BaggingRegressor) -> BaggingRegresso
 
 
 def seeds(seed: int, number: int) -> list[int]:
-    """Seeds of so many shards, independent of each other and of those of other seeds."""
+    """Return seeds of `number` shards, independent of each other and of those of other values of `seed`."""
     return [int(np.random.SeedSequence([seed, i]).generate_state(1)[0]) for i in range(number)]

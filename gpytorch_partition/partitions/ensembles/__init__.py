@@ -1,4 +1,4 @@
-"""Readers of the trees of fitted ensembles, one file per library, which all give the same arrays (:class:`Trees`)."""
+"""Readers of the trees of fitted ensembles, one file per library, which all return the same arrays (:class:`Trees`)."""
 
 from gpytorch_partition.partitions.ensembles.array_trees import array_trees as array_trees
 from gpytorch_partition.partitions.ensembles.readers import trees_of as trees_of

@@ -1,4 +1,4 @@
-"""Reader of trees that are given as arrays, with two children of a node or more."""
+"""The reader of trees that are given as arrays, whose nodes may have more than two children."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def array_trees(
     trees: Iterable[tuple[Any, Any, Any]], num_columns: int, *, weights: Sequence[float] | None = None
 ) -> Trees:
     r"""
-    Trees given as arrays, from any program.
+    Convert trees given as arrays, from any program.
 
-    A node with k children sends a point to child j if its value x in the node's column has
-    :math:`t_{j-1} < x \le t_j`, with :math:`t_0 = -\infty, t_k = \infty`: with two children, up to the threshold to
-    the first. A split by categories 0, 1, 2 has the thresholds .5 and 1.5. Comparisons are in float64, and
-    missing values are refused. Splits into more than two become several binary ones, in :math:`O(\log k)` steps for a
-    point, which are one level of the tree for :class:`~gpytorch_partition.RandomForestKernel`. Costs :math:`O(V)`.
+    A node with k children sends a point to child j if its value x in the node's column has :math:`t_{j-1} < x \le t_j`,
+    with :math:`t_0 = -\infty, t_k = \infty`. With two children, values up to the threshold go to the first. A split by
+    categories 0, 1, 2 has the thresholds .5 and 1.5. Comparisons are in float64, and missing values are refused. Splits
+    into more than two become several binary ones, in :math:`O(\log k)` steps for a point; they are one level of the
+    tree for :class:`~gpytorch_partition.RandomForestKernel`. Costs :math:`O(V)`.
 
     :param trees: For each tree its children (`n x k`, integers; the root is node 0, and negative numbers are no child),
-        columns (`n` integers) and thresholds (`n`, or `n x (k - 1)`, increasing). Leaves have no child, and their
-        columns and thresholds are not read; nor are more thresholds than a node has children but one.
+        columns (`n` integers) and thresholds (`n`, or `n x (k - 1)`, increasing). Leaves have no child. Columns and
+        thresholds of leaves are not read, nor are thresholds beyond the k - 1 of a node.
     :param num_columns: Number D of columns of the data.
     :param weights: A weight for each tree, 0 or more. (Default: all the same.)
     :raises ValueError: If an array has another shape or kind, or nodes are not one tree: a child twice or out of range,
@@ -46,7 +46,6 @@ def array_trees(
 
 
 def _listed(trees: Any, weights: Any) -> list[Any]:
-    """The trees, as many as there are weights."""
     if not isinstance(trees, Iterable):
         raise TypeError(f"expected a list of trees, (children, columns, thresholds) each, got {type(trees).__name__}")
     listed = list(trees)
@@ -56,8 +55,6 @@ def _listed(trees: Any, weights: Any) -> list[Any]:
 
 
 class _Tree:
-    """A tree that was given, checked."""
-
     def __init__(self, number: int, num_columns: int, arrays: Any) -> None:
         self.name = f"tree {number}"
         if not isinstance(arrays, (tuple, list)) or len(arrays) != 3:
@@ -119,7 +116,7 @@ class _Tree:
             raise ValueError(f"expected {expected}, got others at node {np.flatnonzero(wrong)[0]} of {self.name}")
 
     def binary(self) -> tuple[Tree, NDArray[np.bool_]]:
-        """The tree with two children at most, its nodes depth-first, and which of them are auxiliary."""
+        """Return the tree with two children at most, its nodes depth-first, and which nodes are auxiliary."""
         children: list[list[int]] = []
         columns, thresholds, auxiliary = [], [], []
         waiting = [(0, 0, int(self.counts[0]), -1, 0)]  # node, its children from and to, parent and side
@@ -140,7 +137,6 @@ class _Tree:
         return tree, np.array(auxiliary)
 
     def _part(self, node: int, first: int, last: int, parent: int, side: int) -> tuple[int, int, int, int, int]:
-        """Some of the children of a node: one of them itself, or an auxiliary node."""
         if last - first > 1:
             return node, first, last, parent, side
         child = int(self.children[node, first])

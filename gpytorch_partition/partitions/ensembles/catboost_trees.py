@@ -1,4 +1,4 @@
-"""Reader of CatBoost's trees, which compare in float32, from its JSON format."""
+"""The reader of CatBoost's trees, which compare in float32, from its JSON format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scipy.sparse import csr_matrix
 
 from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fitted, joined, whole_number_categories
 
-# Candidates for categories: CatBoost stores only the hashes of categories, which are compared with those of these.
+# Candidates for categories, found by their hashes: CatBoost stores only the hashes of categories.
 _WHOLE_NUMBERS = range(-(2**10), 2**16)
 
 
@@ -32,17 +32,17 @@ _LEAF = _Split(0, np.inf, False)
 
 def catboost_trees(model: Any) -> Trees:
     """
-    The trees of a model of CatBoost.
+    Read the trees of a model of CatBoost.
 
-    A symmetric tree has one split for all nodes of a level: of depth d, it becomes a tree of :math:`2^d` leaves (many
-    may be empty) with its first split at the root, and leaf j is node :math:`2^d - 1 + j`. Leaves of other trees are
+    A symmetric tree has one split for all nodes of a level. With depth d it becomes a tree of :math:`2^d` leaves (many
+    may be empty) with its first split at the root; leaf j is node :math:`2^d - 1 + j`. Leaves of other trees are
     numbered from left to right, unlike in CatBoost. Missing values go where `nan_mode` sends them. Categories are whole
-    numbers from -1,024 to 65,535; unknown and missing ones go left. Trees that CatBoost dropped for the best iteration
-    are not in the model.
+    numbers from -1,024 to 65,535; unknown and missing ones go left. The model lacks the trees that CatBoost dropped for
+    the best iteration.
 
     :param model: A `CatBoost`, `CatBoostRegressor`, `CatBoostClassifier` or `CatBoostRanker`.
-    :raises ValueError: If it is not fitted or has no trees, or numbers do not determine a leaf: categories that are
-        strings or whose statistics the trees compare, texts, embeddings.
+    :raises ValueError: If the model is not fitted or has no trees, or numbers do not determine a leaf: categories that
+        are strings or whose statistics the trees compare, texts, embeddings.
     """
     check_fitted(model, model.is_fitted())
     description = _description(model)
@@ -56,7 +56,7 @@ def catboost_trees(model: Any) -> Trees:
 
 
 def _description(model: Any) -> dict[str, Any]:
-    """CatBoost's own description of the model; of categories, it holds the hashes of those in the pool given to it."""
+    """CatBoost's own description of the model; it holds hashes only of the categories in the pool given to it."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "model.json")
         model.save_model(str(path), format="json", pool=_pool(model))
@@ -76,8 +76,6 @@ def _pool(model: Any) -> Any:
 
 
 class _Reader:
-    """Converts CatBoost's splits to tests on columns of the data."""
-
     def __init__(self, features: dict[str, Any]) -> None:
         self.numbers = {feature["feature_index"]: feature for feature in features.get("float_features", [])}
         self.categories = {feature["feature_index"]: feature for feature in features.get("categorical_features", [])}
@@ -86,7 +84,6 @@ class _Reader:
             self.hashed.setdefault(known["hash"], []).append(int(known["value"]))
 
     def split(self, split: dict[str, Any]) -> _Split:
-        """One split, converted."""
         if split["split_type"] == "FloatFeature":
             feature = self.numbers[split["float_feature_index"]]
             # NaN is below all borders or above all of them; without NaN in training it is above none.
@@ -113,7 +110,7 @@ class _Reader:
 
 
 def _symmetric_tree(splits: list[_Split]) -> Tree:
-    """All nodes of a level have one split; bit i of a node's number within its level is the side taken on level i."""
+    """A tree with one split per level; bit i of a node's number within its level is the side taken on level i."""
     children, repeats = [], [2**level for level in range(len(splits))]
     for level in range(len(splits)):
         left = 2 ** (level + 1) - 1 + np.arange(2**level)
@@ -123,7 +120,6 @@ def _symmetric_tree(splits: list[_Split]) -> Tree:
 
 
 def _binary_tree(root: dict[str, Any], reader: _Reader) -> Tree:
-    """A tree of any shape, with its nodes numbered depth-first."""
     splits: list[_Split] = []
     children: list[list[int]] = []
     waiting = [(root, -1, 0)]
@@ -139,7 +135,6 @@ def _binary_tree(root: dict[str, Any], reader: _Reader) -> Tree:
 
 
 def _tree_of(children: NDArray[np.int64], splits: list[_Split], repeats: list[int]) -> Tree:
-    """A tree whose nodes have these splits, each repeated for so many nodes in a row."""
     first = np.cumsum([0, *repeats])
     categories = {
         int(node): np.array(split.categories)

@@ -12,8 +12,8 @@ from sklearn.utils import check_random_state
 
 from gpytorch_partition.partitions.ensembles.weighted_tree import without_last
 
-# Rows of the mean target that are added to each level before means are compared, so that levels of few rows are not
-# the first and the last for their noise alone.
+# Rows of the mean target that are added to each level before means are compared. Otherwise levels of few rows would be
+# the first and the last by their noise alone.
 _PRIOR_ROWS = 1.0
 
 
@@ -21,34 +21,35 @@ class LevelOrderTree(ExtraTreeRegressor):
     r"""
     An extremely randomized tree that sees the levels of a category in the order of their mean targets.
 
-    A threshold in that order splits the levels in two sets, and of all :math:`2^{C - 1} - 1` such splits one of the
-    C - 1 along the order has the least squared error (Fisher 1958, On grouping for maximum homogeneity; Breiman et al.
-    1984, Classification and regression trees, section 4.2). A random half of the rows that the tree is given orders the
-    levels, and the other half grows the tree in that order, which stays the same in all nodes. If the same rows did
-    both, levels of one or two rows would be sorted by their noise, every tree would split on them first, and a Gaussian
-    process would take that noise for signal: of 900 rows with a name each beside three numbers, 90 % intervals covered
-    55 % of new rows, and 91 % with halves. With several targets levels are ordered along the first principal
-    component of their means (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in decision trees).
+    A threshold in that order splits the levels into two sets. There are :math:`2^{C - 1} - 1` such splits, and one of
+    the C - 1 along the order has the least squared error (Fisher 1958, On grouping for maximum homogeneity; Breiman et
+    al. 1984, Classification and regression trees, section 4.2). A random half of the tree's rows orders the levels, and
+    the other half grows the tree with that order in all nodes. If the same rows did both, levels of one or two rows
+    would be sorted by their noise, and every tree would split on them first. A Gaussian process would then take that
+    noise for signal. With 900 rows, each with a name beside three numbers, 90 % intervals covered 55 % of new rows, and
+    91 % with halves. With several targets levels are ordered along the first principal component of their means
+    (Coppersmith, Hong & Hosking 1999, Partitioning nominal attributes in decision trees).
 
-    Where rows of a group are alike, both halves are of whole groups, but for one: a level that few groups have, or only
-    one, would else be known by the rows of a group in the other half.
+    Where rows of a group are alike, both halves consist of whole groups, except for one. Otherwise rows of one group in
+    both halves would give away the targets of a level that few groups have, or only one.
 
-    Means are shrunk to that of all rows, as if each level had one row more there; a level that the first half lacks
-    is hence in the middle of the order. Missing values and levels beyond the last stay missing.
+    Means are shrunk to the mean of all rows, as if each level had one more row there, so a level that the first half
+    lacks is in the middle of the order. Missing values and levels beyond the last stay missing.
 
-    Costs :math:`O(n + C \log C)` for each category beside what the tree costs. It is given no `sample_weight`, so that
-    :class:`~sklearn.ensemble.BaggingRegressor` gives it the rows of its subsample alone; weights of rows may be the
+    Costs :math:`O(n + C \log C)` for each category, besides the tree. Its `fit` takes no `sample_weight`, so
+    :class:`~sklearn.ensemble.BaggingRegressor` passes it only the rows of its subsample. Weights of rows may be the
     last column of the targets, as in a :class:`~gpytorch_partition.partitions.ensembles.weighted_tree.WeightedTree`.
 
-    :param categories: The number C of levels of each column that holds codes 0 ... C - 1, by its number.
-    :param by_targets: Whether levels are ordered by targets; otherwise at random, for trees that are not to look at
-        them. (Default: yes.)
-    :param has_weights: Whether the last column of the targets are weights. (Default: no.)
-    :param has_groups: Whether a last column of the targets, behind the weights, are numbers of groups. (Default: no.)
-    :param min_samples_leaf: As those that follow, as in scikit-learn.
+    :param categories: The number C of levels of each column that holds codes 0 ... C - 1, by the column's number.
+    :param by_targets: Whether levels are ordered by targets; otherwise at random, for trees that must not look at
+        targets. (Default: True.)
+    :param has_weights: Whether the last column of the targets holds weights. (Default: False.)
+    :param has_groups: Whether a last column of the targets, after the weights, holds numbers of groups. (Default:
+        False.)
+    :param min_samples_leaf: As in scikit-learn, and so are `max_features` and `random_state`.
 
-    Fitted attribute: `level_places_`, for each category the place of each level (`C`, int32), the same number for
-    levels that no threshold tells apart.
+    Fitted attribute: `level_places_`, for each category the place of each level (`C`, int32), with equal numbers for
+    levels that no threshold separates.
 
     Example:
         >>> x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([5.0, 0.0, 4.0, 1.0])
@@ -96,15 +97,14 @@ class LevelOrderTree(ExtraTreeRegressor):
         return super().fit(self._placed(X[second]), y[second], sample_weight=some, check_input=check_input)
 
     def predict(self, X: Any, check_input: bool = True) -> NDArray[np.float64]:
-        """The mean targets of the leaves of rows of codes, as in scikit-learn."""
+        """Return the mean targets of the leaves of rows of codes, as in scikit-learn."""
         return super().predict(self._placed(np.asarray(X)), check_input=check_input)
 
     def apply(self, X: Any, check_input: bool = True) -> NDArray[np.int64]:
-        """The leaves of rows of codes, as in scikit-learn."""
+        """Return the leaves of rows of codes, as in scikit-learn."""
         return super().apply(self._placed(np.asarray(X)), check_input=check_input)
 
     def _placed(self, X: NDArray[Any]) -> NDArray[Any]:
-        """Rows with places in the order instead of codes."""
         placed = np.array(X, np.float32)
         for column, places in self.level_places_.items():
             codes = np.floor(placed[:, column])
@@ -115,7 +115,6 @@ class LevelOrderTree(ExtraTreeRegressor):
 
 
 def _by_groups(groups: NDArray[np.float64], random: np.random.RandomState) -> NDArray[np.int64]:
-    """The numbers of the rows, group by group in random order."""
     names, numbers = np.unique(groups, return_inverse=True)
     return np.argsort(random.permutation(len(names))[numbers], kind="stable")
 
@@ -123,7 +122,7 @@ def _by_groups(groups: NDArray[np.float64], random: np.random.RandomState) -> ND
 def _scores(
     codes: NDArray[np.float64], targets: NDArray[np.float64], size: int, weights: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
-    """What the levels are ordered by (`size`), from codes (`n`), targets (`n`, or `n x k`) and weights of rows."""
+    """Scores that order the levels (`size`), from codes (`n`), targets (`n`, or `n x k`) and weights of rows."""
     if not len(codes):
         return np.zeros(size)
     if weights is not None and not weights.any():

@@ -1,4 +1,4 @@
-"""Reader of LightGBM's trees, which compare in float64, from its text format."""
+"""The reader of LightGBM's trees, which compare in float64, from its text format."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _NAN_IS_MISSING = 2  # a kind of missing values
 
 def lightgbm_trees(model: Any) -> Trees:
     """
-    The trees of a model of LightGBM that its `predict` uses: those up to the best iteration, if it stopped early.
+    Read the trees that the `predict` of a LightGBM model uses: those up to the best iteration, if it stopped early.
 
-    Leaf j of a tree with L leaves has the node number L - 1 + j. Shrinkage and the weights of DART are in the values
-    of the leaves, so all trees have the same weight. Missing values go where LightGBM sends them, zeros as well with
-    `zero_as_missing`; categories are numbers truncated to integers, and unknown, negative or missing ones go right.
+    Leaf j of a tree with L leaves has the node number L - 1 + j. Shrinkage and the weights of DART are in the values of
+    the leaves, so all trees have equal weights. Missing values go where LightGBM sends them, and so do zeros with
+    `zero_as_missing`. Categories are numbers truncated to integers; unknown, negative or missing categories go right.
 
     :param model: A `Booster`, `LGBMRegressor`, `LGBMClassifier` or `LGBMRanker`.
-    :raises ValueError: If it is not fitted or has no trees, or if trees of different training runs disagree on what is
-        missing in a column, or on which columns hold categories.
+    :raises ValueError: If the model is not fitted or has no trees, or if trees of different training runs disagree on
+        the kind of missing values in a column, or on the columns of categories.
     """
     if hasattr(model, "get_params"):
         check_fitted(model, hasattr(model, "booster_"))
@@ -99,7 +99,7 @@ def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
 def _categories(
     fields: dict[str, str], nodes: NDArray[np.int64], threshold: NDArray[np.float64]
 ) -> dict[int, NDArray[np.int64]]:
-    """The categories that go left, by node: the "threshold" of these nodes is the number of a set of bits."""
+    """Categories that go left, by node; the "threshold" of these nodes is the number of a set of bits."""
     starts, words = _numbers(fields, "cat_boundaries"), _numbers(fields, "cat_threshold").astype(np.uint32)
     sets = {int(node): words[starts[int(threshold[node])] : starts[int(threshold[node]) + 1]] for node in nodes}
     return {node: np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")) for node, bits in sets.items()}

@@ -27,15 +27,15 @@ _READERS = {
 
 def trees_of(ensemble: Any) -> Trees:
     """
-    The trees of a fitted ensemble. Costs :math:`O(V)` for V nodes.
+    Read the trees of a fitted ensemble, in :math:`O(V)` for V nodes.
 
     :param ensemble: A random forest, extra-trees, gradient boosting, histogram gradient boosting, AdaBoost or bagging
         of trees, isolation forest, random trees embedding, or single tree of scikit-learn; a `Booster` or estimator of
         LightGBM or XGBoost; a `CatBoost` or estimator of CatBoost; a BART model of stochtree; or :class:`Trees`, which
-        are returned.
-    :raises TypeError: If it is anything else, or an ensemble of other members than trees.
-    :raises ValueError: If it is not fitted or has no trees, has a negative weight, its categories are not numbers, or
-        numbers do not determine a leaf (statistics of categories in CatBoost).
+        are returned unchanged.
+    :raises TypeError: If `ensemble` is none of these, or an ensemble of other members than trees.
+    :raises ValueError: If the ensemble is not fitted, has no trees or a negative weight, its categories are not
+        numbers, or numbers do not determine a leaf (statistics of categories in CatBoost).
 
     Example:
         >>> from sklearn.tree import DecisionTreeRegressor
@@ -49,7 +49,7 @@ def trees_of(ensemble: Any) -> Trees:
 
 
 def reader_of(ensemble: Any) -> Callable[[Any], Trees] | None:
-    """The reader of a model of LightGBM, XGBoost, CatBoost or stochtree; None for anything else."""
+    """Return the reader of a model of LightGBM, XGBoost, CatBoost or stochtree; None for anything else."""
     for kind in type(ensemble).__mro__:
         reader = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
         if reader is not None:

@@ -1,4 +1,4 @@
-"""Tree ensembles as users give them, fitted or not, and clones of them that are fitted to other rows."""
+"""Users' tree ensembles, fitted or not, and clones of them that are fitted to other rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TREES = (
     "trees without the program that grew them cannot be grown again in folds: give RandomForestKernel.from_forest(...) "
     "of them, a kernel that is used as it is, with noise and scale by marginal likelihood"
 )
-# Parameters of CatBoost with other names for the same: those that a clone has of its own.
+# Parameters of CatBoost that a clone sets itself, with their aliases.
 _CATBOOST_OUTPUT = ("verbose", "silent", "logging_level", "verbose_eval")
 _CATBOOST_STOPPING = ("early_stopping_rounds", "od_type", "od_wait", "od_pval", "use_best_model")
 _CATBOOST_COUNTS = ("iterations", "n_estimators", "num_trees", "num_boost_round")
@@ -27,9 +27,9 @@ _CATBOOST_COUNTS = ("iterations", "n_estimators", "num_trees", "num_boost_round"
 
 def is_ensemble(value: Any) -> bool:
     """
-    Whether something is a tree ensemble of a library that is read, or looks like an estimator that might hold one.
+    Return whether a value is a tree ensemble of a known library, or looks like an estimator that might hold one.
 
-    Those that cannot be used are refused with the reason by :func:`check_refittable`.
+    :func:`check_refittable` refuses unusable ones with the reason.
 
     Example:
         >>> from sklearn.tree import DecisionTreeRegressor
@@ -43,10 +43,10 @@ def is_ensemble(value: Any) -> bool:
 
 def check_refittable(ensemble: Any) -> None:
     """
-    Refuse what cannot be fitted again to other rows, or holds no trees.
+    Raise an error for an ensemble that cannot be fitted again to other rows, or holds no trees.
 
-    :param ensemble: What :func:`is_ensemble` takes for one.
-    :raises TypeError: With the reason, and what to give instead.
+    :param ensemble: A value that :func:`is_ensemble` accepts.
+    :raises TypeError: With the reason and a remedy.
     """
     name = type(ensemble).__name__
     if isinstance(ensemble, Trees) or library_of(ensemble) == "stochtree":
@@ -59,9 +59,9 @@ def check_refittable(ensemble: Any) -> None:
 
 def check_has_trees(ensemble: Any) -> None:
     """
-    Refuse an estimator of another kind than a tree ensemble.
+    Raise an error for an estimator that is not a tree ensemble.
 
-    :raises TypeError: With the reason, and what to give instead.
+    :raises TypeError: With the reason and a remedy.
     """
     if not isinstance(ensemble, Trees) and reader_of(ensemble) is None and not _is_of_scikit_learn(ensemble):
         raise TypeError(
@@ -71,7 +71,7 @@ def check_has_trees(ensemble: Any) -> None:
 
 def is_fitted(ensemble: Any) -> bool:
     """
-    Whether it has been fitted.
+    Return whether an ensemble has been fitted.
 
     Example:
         >>> from sklearn.tree import DecisionTreeRegressor
@@ -93,7 +93,7 @@ def is_fitted(ensemble: Any) -> bool:
 
 
 def num_columns_of(ensemble: Any) -> int | None:
-    """The number of columns that it was fitted to; None before."""
+    """Return the number of columns that an ensemble was fitted to; None if it is not fitted."""
     if not is_fitted(ensemble):
         return None
     return int(ensemble.n_features_in_ if hasattr(ensemble, "n_features_in_") else ensemble.num_feature())
@@ -101,12 +101,12 @@ def num_columns_of(ensemble: Any) -> int | None:
 
 def fitted_clone(ensemble: Any, x: np.ndarray, y: np.ndarray, random: np.random.RandomState) -> Any:
     """
-    A new ensemble with the same parameters, fitted to other rows; of one that stopped early, with as many trees.
+    Fit a new ensemble with the same parameters to other rows, with the number of trees of a booster that stopped early.
 
-    :param ensemble: The ensemble, fitted or not, which stays as it is.
-    :param x: `N x D` rows, as it takes them.
-    :param y: `N` targets, in the units that it takes them in.
-    :param random: Seeds estimators of scikit-learn that have no seed of their own, and would read the global state.
+    :param ensemble: The ensemble, fitted or not, which stays unchanged.
+    :param x: `N x D` rows, in the form that the ensemble takes.
+    :param y: `N` targets, in the ensemble's units.
+    :param random: Seeds estimators of scikit-learn that have no seed of their own, which would read the global state.
     """
     if not hasattr(ensemble, "get_params"):
         return _trained_again(ensemble, x, y)
@@ -134,7 +134,6 @@ def _clone(ensemble: Any) -> Any:
 
 
 def _num_best_rounds(ensemble: Any) -> int | None:
-    """The number of rounds that a fitted booster uses, where it stopped early."""
     library = library_of(ensemble)
     if library not in ("lightgbm", "xgboost", "catboost") or not is_fitted(ensemble):
         return None
@@ -159,7 +158,6 @@ def _catboost_clone(ensemble: Any, num_trees: int | None) -> Any:
 
 
 def _trained_again(booster: Any, x: np.ndarray, y: np.ndarray) -> Any:
-    """LightGBM's own interface, by the parameters that a booster keeps."""
     lightgbm = sys.modules["lightgbm"]  # the booster's own library has been imported already
     stopping = ("num_iterations", "num_boost_round", "n_estimators", "early_stopping_round", "early_stopping_rounds")
     parameters = {name: value for name, value in booster.params.items() if name not in stopping} | {"verbose": -1}
@@ -170,7 +168,6 @@ def _trained_again(booster: Any, x: np.ndarray, y: np.ndarray) -> Any:
 
 
 def _categorical_columns(ensemble: Any) -> list[int]:
-    """The columns in which the trees of a fitted ensemble test categories."""
     if not is_fitted(ensemble):
         return []
     return [column for column, bounds in enumerate(trees_of(ensemble).category_bounds) if len(bounds)]
@@ -189,7 +186,7 @@ def _has_categories(ensemble: Any) -> bool:
 
 
 def library_of(ensemble: Any) -> str:
-    """The library that an ensemble, or the class that it is derived from, belongs to."""
+    """Return the name of the library that defines an ensemble's class or a base of it; empty if unknown."""
     for kind in type(ensemble).__mro__:
         library = kind.__module__.partition(".")[0]
         if library in ("lightgbm", "xgboost", "catboost", "stochtree", "sklearn"):
@@ -208,7 +205,6 @@ def _is_of_scikit_learn(ensemble: Any) -> bool:
 
 
 def _told(ensemble: Any) -> str:
-    """What was given, and what to give instead."""
     name = type(ensemble).__name__
     if hasattr(ensemble, "steps"):
         return (

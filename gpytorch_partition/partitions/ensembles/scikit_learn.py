@@ -1,4 +1,4 @@
-"""Reader of scikit-learn's trees, which compare in float32, and in float64 in histogram gradient boosting."""
+"""The reader of scikit-learn's trees, which compare in float32, or in float64 in histogram gradient boosting."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpytorch_partition.partitions.ensembles.trees import Categories, Tree, Tree
 
 def scikit_learn_trees(ensemble: Any) -> Trees:
     """
-    The trees of a fitted ensemble of scikit-learn; leaves are numbered as its `apply` does.
+    Read the trees of a fitted ensemble of scikit-learn; leaves have the numbers of its `apply`.
 
-    :param ensemble: The ensemble, as :func:`~gpytorch_partition.partitions.ensembles.trees_of` lists them.
-    :raises TypeError: If it is anything else, or an ensemble of other things than trees.
-    :raises ValueError: If it is not fitted, has a negative weight, or its categories are not numbers.
+    :param ensemble: An ensemble that :func:`~gpytorch_partition.partitions.ensembles.trees_of` lists.
+    :raises TypeError: If `ensemble` is none of these, or an ensemble of other things than trees.
+    :raises ValueError: If the ensemble is not fitted, has a negative weight, or its categories are not numbers.
     """
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
@@ -55,7 +55,6 @@ def _decision_trees(ensemble: Any) -> Trees:
 
 
 def _with_places(trees: Trees, members: list[Any]) -> Trees:
-    """The trees with the places that they give levels, if they order those (`LevelOrderTree`)."""
     places = [getattr(member, "level_places_", {}) for member in members]
     if not any(places):
         return trees
@@ -66,7 +65,7 @@ def _with_places(trees: Trees, members: list[Any]) -> Trees:
 
 
 def _members(ensemble: Any) -> list[tuple[Any, NDArray[np.int64] | None]]:
-    """The trees of an ensemble, each with the columns that it was fitted on (None for all)."""
+    """Trees of an ensemble, each with the columns that it was fitted on (None for all)."""
     from sklearn.ensemble import BaseEnsemble
     from sklearn.tree import BaseDecisionTree
 
@@ -137,6 +136,6 @@ def _category_sets(predictors: list[Any], categories: list[NDArray[np.float64]])
 
 
 def _rounded_down(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """The largest float32 not above each float64: x <= value is the same for every float32 x."""
+    """Largest float32 not above each float64: x <= value is unchanged for every float32 x."""
     nearest = values.astype(np.float32)
     return np.where(nearest > values, np.nextafter(nearest, np.float32(-np.inf)), nearest)

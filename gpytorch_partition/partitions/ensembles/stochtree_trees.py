@@ -1,4 +1,4 @@
-"""Reader of posterior draws of Bayesian additive regression trees (BART) of stochtree, from its JSON format."""
+"""The reader of posterior draws of Bayesian additive regression trees (BART) of stochtree, from its JSON format."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fit
 
 def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: Sequence[float] | None = None) -> Trees:
     """
-    The trees of the posterior draws of a BART model (Chipman, George & McCulloch 2010): those of a draw one after
-    another, draw after draw.
+    Read the trees of the posterior draws of a BART model (Chipman, George & McCulloch 2010), draw after draw.
 
-    A draw is a sum of some 200 small trees, so that all draws have thousands of them: some 10 draws, far apart, say
-    nearly as much. Trees are those of the mean. Missing values and those up to a threshold go left.
+    A draw is a sum of some 200 small trees, so all draws have thousands of trees; some 10 draws, far apart, are nearly
+    as good. Trees are those of the mean. Missing values and values up to a threshold go left.
 
     :param model: A `BARTModel` of stochtree, or its `StochTreeBARTRegressor` or `StochTreeBARTBinaryClassifier`.
-    :param draws: Numbers of the draws that are read, from 0. (Default: all that the model keeps.)
-    :param draw_weights: A weight for each of them, 0 or more, such as of importance sampling. (Default: all the same.)
-    :raises TypeError: If it is no such model.
+    :param draws: Numbers of the draws to read, from 0. (Default: all that the model keeps.)
+    :param draw_weights: A weight for each draw, 0 or more, such as from importance sampling. (Default: all the same.)
+    :raises TypeError: If `model` is none of these.
     :raises ValueError: If the model is not sampled or has no trees of the mean, columns hold other values than
         numbers, or draws or their weights do not fit.
     """
@@ -42,7 +41,6 @@ def bart_trees(model: Any, *, draws: Iterable[int] | None = None, draw_weights: 
 
 
 def _chosen(draws: Any, num_draws: int) -> list[int]:
-    """Numbers of draws, checked."""
     chosen = [*range(num_draws)] if draws is None else list(draws) if isinstance(draws, Iterable) else []
     if not chosen or not all(isinstance(draw, Integral) and 0 <= int(draw) < num_draws for draw in chosen):
         raise ValueError(f"expected a list of numbers of draws from 0 to {num_draws - 1}, got {draws!r}")
@@ -50,7 +48,6 @@ def _chosen(draws: Any, num_draws: int) -> list[int]:
 
 
 def _model(model: Any) -> Any:
-    """The BARTModel of an estimator; a BARTModel itself."""
     if hasattr(model, "get_params"):
         check_fitted(model, hasattr(model, "model_"))
         return model.model_

@@ -1,8 +1,8 @@
 """
 The trees of an ensemble, of any library, as arrays of their nodes.
 
-Libraries store their trees in different ways, and compare points differently and in different precisions. Here all of
-them become the same arrays, from which a point's leaf is found without the library.
+Libraries store trees in different ways, and compare points differently and in different precisions. These arrays are
+common to all libraries, and a point's leaf is found without the library.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ ZERO = float(np.float32(1e-35))  # LightGBM takes values up to this magnitude fo
 
 class Trees(NamedTuple):
     r"""
-    m trees side by side: V nodes, tree after tree, the root of each first.
+    Trees of an ensemble side by side: m trees with V nodes, tree after tree, the root of each first.
 
-    A point goes left at a node if its value in the node's column is at most the threshold or, where the node has a set
-    of categories, if the range of numbers that the value falls in is among them. A missing value goes where
-    `missing_left` sends it. In columns with `level_counts` the value is a level 0, 1, ..., each tree's threshold is
-    one of the places that the tree gives the levels, and other values are missing ones.
+    A point goes left at a node if its value in the node's column is at most the threshold. Where the node has a set of
+    categories, it goes left if the range of numbers around the value is in the set. A missing value goes where
+    `missing_left` sends it. In columns with `level_counts` values are levels 0, 1, ..., and other values are missing.
+    Thresholds there compare the places that each tree gives its levels.
     """
 
     column: NDArray[np.int32]  # (V,) 0 at leaves
@@ -54,7 +54,7 @@ class Tree(NamedTuple):
 
 
 class Categories(NamedTuple):
-    """The nodes that test categories, and their sets of categories: fields of :class:`Trees`."""
+    """The nodes that test categories, and their sets of categories, as fields of :class:`Trees`."""
 
     category_set: NDArray[np.int32]
     category_sets: NDArray[np.uint32]
@@ -71,7 +71,7 @@ def joined(
     handles_missing: bool = True,
 ) -> Trees:
     """
-    Trees side by side.
+    Join trees side by side.
 
     :param trees: m trees.
     :param num_columns: Number D of columns of the data.
@@ -113,12 +113,12 @@ def whole_number_categories(
     trees: list[Tree], num_columns: int, *, on_left: bool, zero_begins: float = 0.0
 ) -> Categories:
     r"""
-    The categories of trees in which category c is all numbers from c to below c + 1.
+    Return the categories of trees in which category c is all numbers from c to below c + 1.
 
     :param trees: The trees.
     :param num_columns: Number D of columns of the data.
-    :param on_left: Whether the categories of a node are those that go left; all others go to the other side.
-    :param zero_begins: Where category 0 begins, if not at 0.
+    :param on_left: Whether the categories of a node go left; all others go to the other side.
+    :param zero_begins: The number where category 0 begins. (Default: 0.)
     :raises ValueError: If there are no trees.
 
     Example:
@@ -146,13 +146,12 @@ def whole_number_categories(
 
 
 def check_fitted(ensemble: Any, is_fitted: bool) -> None:
-    """Raise a `ValueError` for an ensemble that is not fitted, which has no trees."""
+    """Raise a `ValueError` for an ensemble that is not fitted and so has no trees."""
     if not is_fitted:
         raise ValueError(f"expected a fitted ensemble: call fit(X, y) of the {type(ensemble).__name__} first")
 
 
 def _node_starts(trees: list[Tree]) -> NDArray[np.int64]:
-    """The first node of each tree, and the number of all nodes."""
     if not trees:
         raise ValueError("expected an ensemble of one tree or more, got none: train it for one iteration or more")
     return np.cumsum([0, *(len(tree.column) for tree in trees)])

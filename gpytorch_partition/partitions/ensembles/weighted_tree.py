@@ -11,10 +11,9 @@ from sklearn.tree import ExtraTreeRegressor
 
 def with_weights(targets: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """
-    Targets (`N` or `N x k`) with the weights of the rows (`N`) as their last column, as :class:`WeightedTree` takes
-    them.
+    Append the weights of the rows (`N`) to targets (`N` or `N x k`) as their last column, for :class:`WeightedTree`.
 
-    :raises ValueError: If there is not one finite weight from 0 for each row, or all are 0.
+    :raises ValueError: If there is not one finite weight of 0 or more for each row, or all are 0.
     """
     if weights.shape != targets.shape[:1] or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
         raise ValueError(
@@ -25,7 +24,7 @@ def with_weights(targets: NDArray[np.float64], weights: NDArray[np.float64]) -> 
 
 def without_last(y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """
-    Targets (`N` or `N x k`), and the last column (`N`), such as weights from what :func:`with_weights` returned.
+    Split off the last column (`N`) of targets (`N` or `N x k`), such as the weights of :func:`with_weights`.
 
     :param y: `N x (k + 1)`.
     """
@@ -36,8 +35,8 @@ class WeightedTree(ExtraTreeRegressor):
     """
     An extremely randomized tree whose rows' squared errors have weights, the last column of its targets.
 
-    :class:`~sklearn.ensemble.BaggingRegressor` takes weights of rows for probabilities to draw them (from scikit-learn
-    1.8 on), and sampled without replacement a tree of most rows would have nearly all of them, whatever they weigh.
+    From scikit-learn 1.8 on, :class:`~sklearn.ensemble.BaggingRegressor` uses weights of rows as probabilities to draw
+    them. A tree of most rows, sampled without replacement, would have nearly all rows for any weights.
 
     Parameters are those of scikit-learn's tree.
 

@@ -1,4 +1,4 @@
-"""Reader of XGBoost's trees, which compare in float32, from its JSON format."""
+"""The reader of XGBoost's trees, which compare in float32, from its JSON format."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gpytorch_partition.partitions.ensembles.trees import Tree, Trees, check_fit
 
 def xgboost_trees(model: Any) -> Trees:
     """
-    The trees of a model of XGBoost that its `predict` uses: of an estimator that stopped early those up to the best
-    iteration, of a `Booster` all.
+    Read the trees that the `predict` of an XGBoost model uses: all of a `Booster`, and of an estimator that stopped
+    early those up to the best iteration.
 
-    Leaves have the numbers that `apply` gives them, if the trees were not pruned. Trees of DART have its weights. A
-    missing value is NaN. Categories are numbers truncated to integers; negative and unknown ones go left.
+    Leaves have the numbers of `apply`, if the trees were not pruned. Trees of DART have its weights. A missing value is
+    NaN. Categories are numbers truncated to integers; negative and unknown ones go left.
 
     :param model: A `Booster`, `XGBRegressor`, `XGBClassifier`, `XGBRanker`, `XGBRFRegressor` or `XGBRFClassifier`.
-    :raises ValueError: If it is not fitted or has no trees, is linear, or has another `missing` than NaN.
+    :raises ValueError: If the model is not fitted or has no trees, is linear, or has another `missing` than NaN.
     """
     booster, num_iterations = _booster(model)
     learner = json.loads(booster.save_raw(raw_format="json"))["learner"]
@@ -40,7 +40,7 @@ def xgboost_trees(model: Any) -> Trees:
 
 
 def _booster(model: Any) -> tuple[Any, int | None]:
-    """The booster of a model, and how many of its iterations `predict` uses (None for all)."""
+    """The booster of a model, and the number of iterations that `predict` uses (None for all)."""
     if not hasattr(model, "get_booster"):
         return model, None
     check_fitted(model, model.__sklearn_is_fitted__())
@@ -54,7 +54,7 @@ def _booster(model: Any) -> tuple[Any, int | None]:
 
 
 def _tree(tree: dict[str, Any]) -> Tree:
-    """A tree without the nodes that were pruned, which are no other node's children."""
+    """A tree without pruned nodes, which are no other node's children."""
     children = np.stack([tree["left_children"], tree["right_children"]], 1)
     kept = np.zeros(len(children), bool)
     kept[[0, *children[children >= 0]]] = True
@@ -71,7 +71,7 @@ def _tree(tree: dict[str, Any]) -> Tree:
 
 
 def _categories(tree: dict[str, Any]) -> dict[int, NDArray[Any]]:
-    """The categories that go right."""
+    """Categories that go right, by node."""
     starts, sizes, values = (np.asarray(tree[f"categories{name}"], np.int64) for name in ("_segments", "_sizes", ""))
     return {
         node: values[start : start + size]

@@ -1,4 +1,4 @@
-"""Mondrian trees with all their nodes: training rows are coded by leaves, new points by where they leave the trees."""
+"""Mondrian trees with all their nodes: training rows are coded by leaves, new points by their exits from the trees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpytorch_partition.partitions.partition import _CodedRows
 
 
 class LeafRows(Incidence):
-    """One-hot rows of the leaves of the trees restricted to these rows: `N x p`, of p leaves."""
+    """One-hot rows (`N x p`) of the p leaves of the trees restricted to these rows."""
 
     def __init__(self, codes: Tensor, trees: MondrianTrees) -> None:
         super().__init__(codes, trees.num_leaves)
@@ -21,10 +21,10 @@ class LeafRows(Incidence):
 
 class AttachedRows(Incidence):
     """
-    One-hot rows of the exits at which other points leave these trees: `N x E`, of E exits.
+    One-hot rows (`N x E`) of the E exits at which other points leave these trees.
 
     :param nodes: `E` last node that the points of each exit share with any row.
-    :param times: `E` times at which they leave it; infinite for those that end in a leaf's cell.
+    :param times: `E` times at which the points leave it; infinite for points that end in a leaf's cell.
     """
 
     def __init__(self, codes: Tensor, trees: MondrianTrees, nodes: Tensor, times: Tensor) -> None:
@@ -34,11 +34,11 @@ class AttachedRows(Incidence):
 
 class NestedMondrianPartition(MondrianPartition):
     r"""
-    The trees of a :class:`MondrianPartition` up to their terminal lifetime, with all their nodes.
+    A :class:`MondrianPartition` at its terminal lifetime, with all nodes of its trees.
 
-    Of two sets of points one grows the trees and is coded by its leaves (:class:`LeafRows`); the other is attached to
+    One of two sets of points grows the trees and is coded by its leaves (:class:`LeafRows`); the other is attached to
     them (:class:`AttachedRows`). Costs and state are those of :class:`MondrianPartition`, and 64 bytes more per cell
-    for the layout of the trees; labels are those of the terminal lifetime.
+    for the layout of the trees. Labels are those of the terminal lifetime.
 
     Example:
         >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""Mondrian partitions: cells of Mondrian trees as clusters, at the terminal lifetime and at every shorter one."""
+"""Mondrian partitions, whose clusters are the cells of Mondrian trees at a lifetime up to the terminal one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gpytorch_partition.partitions.mondrian.trees import Attachments, Cells, Mon
 from gpytorch_partition.partitions.partition import Partition, _CodedRows
 from gpytorch_partition.progress import progress
 
-# Points beyond the outermost box, 2^60 times as wide as the data's box, are moved to its wall: so far out, neighboring
+# Points beyond the outermost box, 2^60 times as wide as the data's box, are moved to its wall. There neighboring
 # float64 numbers are further apart than the data's box is wide.
 _NUM_DOUBLINGS = 60
 
@@ -41,44 +41,45 @@ Visitor = Callable[[Front, slice, Tensor], None]
 
 class MondrianPartition(Partition):
     r"""
-    Cells of Mondrian trees: with many trees their kernel is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
+    A partition into the cells of m Mondrian trees; with many trees its kernel is :math:`\exp(-\lambda \lVert x - x'
+    \rVert_1)`.
 
-    :class:`~gpytorch_partition.MondrianKernel` uses it. Construct it yourself where the cells are wanted without a
-    kernel: those of one tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs of points
-    are separated (:meth:`separation_times`).
+    :class:`~gpytorch_partition.MondrianKernel` uses it. Construct it yourself for cells without a kernel: those of one
+    tree (:meth:`tree`), of a shorter lifetime (:meth:`cut`), or the times at which pairs of points are separated
+    (:meth:`separation_times`).
 
-    The Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The
+    It gives the Mondrian kernel of Balog et al. 2016 (Algorithm 1, Proposition 1) for a lifetime :math:`\lambda`. The
     distribution is exact for any finite set of points, inside and outside the box of `x`, up to :math:`2^{60}` times
-    its width. A label is the 64-bit key of the cell, a hash of the path to it, and depends on nothing but the point
-    and the state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer
-    lifetime lie inside those of a shorter one.
+    its width. A label is the 64-bit key of the cell, a hash of the path to the cell. It depends only on the point and
+    the state (a key per tree, the box and the lifetime). With the same `random_state`, the cells of a longer lifetime
+    lie inside those of a shorter one.
 
-    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime`. Rows that :meth:`incidences` caches keep the
-    trees restricted to them, with the time of each cut up to the terminal lifetime; their codes at another lifetime are
-    looked up, without another descent (section 4.1).
+    :attr:`lifetime` can be set to anything up to :attr:`max_lifetime`. Rows cached by :meth:`incidences` keep the trees
+    restricted to them, with the time of each cut up to the terminal lifetime. Their codes at another lifetime are
+    looked up without another descent (section 4.1).
 
-    All columns share one lifetime, so standardize them, or give each a lengthscale of its own by `projection`: without
-    one, or with rotations, columns whose standard deviations differ by more than 100 times give a `UserWarning`.
+    All columns share one lifetime, so standardize them, or give each its own lengthscale by `projection`. Without a
+    projection, or with rotations, columns whose standard deviations differ by more than 100 times give a `UserWarning`.
 
-    `projection` maps the points before the trees see them (O'Reilly & Tran 2022): a `D x K` matrix U makes the limit
-    :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`, a vector u of D inverse lengthscales
-    :math:`\exp(-\lambda \sum_d |u_d (x_d - x'_d)|)`. With `"rotations"` every tree sees its own random rotation of the
-    points, uniform in the Haar measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"), and the
-    limit, the average over rotations, depends on the distance :math:`\lVert x - x' \rVert_2` only. An `m x D x K`
-    tensor has a matrix for every tree. Trees that see different points begin with one box around all that any of them
-    sees. Maps are applied about the center of the rows' box; they are drawn or given once, and part of the state. The
-    dimensions that trees cut are those of mapped points.
+    `projection` maps the points before the trees see them (O'Reilly & Tran 2022). A `D x K` matrix U makes the limit
+    :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`, a vector u of D inverse lengthscales :math:`\exp(-\lambda
+    \sum_d |u_d (x_d - x'_d)|)`. With `"rotations"` every tree sees its own random rotation of the points, uniform in
+    the Haar measure (Osborne & O'Reilly 2025, "The uniformly rotated Mondrian kernel"). The limit is then the average
+    over rotations and depends only on the distance :math:`\lVert x - x' \rVert_2`. An `m x D x K` tensor has a matrix
+    for every tree. Trees that see different points begin with one box around the mapped points of all trees. Maps are
+    applied about the center of the rows' box; they are drawn or given once, and part of the state. Trees cut the
+    dimensions of mapped points.
 
-    A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that it shares with
-    other points. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]`
-    cuts on average above a point at distances :math:`a_d, b_d` from the walls, where
-    :math:`\operatorname{Ein}(z)` is about z below 1 and :math:`.58 + \ln z` above: a handful at the default
-    lifetime. Of points k doublings outside the box, nodes cost up to :math:`O(k D)`. The workspace is bounded. Building
-    costs :math:`O(N D)`. Memory: 8 bytes per tree and 16 per column, and for cached rows 72 bytes per cell that
-    holds any of them at the terminal lifetime; a row that is alone in its cell descends no further.
+    A label costs :math:`O(1)` per cut above the point's cell and :math:`O(D)` per node that the point shares with
+    others. There are :math:`\sum_d [\operatorname{Ein}(\lambda a_d) + \operatorname{Ein}(\lambda b_d)]` cuts on average
+    above a point at distances :math:`a_d, b_d` from the walls, where :math:`\operatorname{Ein}(z)` is about z below 1
+    and :math:`.58 + \ln z` above: a handful at the default lifetime. For points k doublings outside the box, a node
+    costs up to :math:`O(k D)`. The workspace is bounded. Building costs :math:`O(N D)`. Memory: 8 bytes per tree and 16
+    per column, and for cached rows 72 bytes per cell that holds any of them at the terminal lifetime. A row that is
+    alone in its cell descends no further.
 
-    A thousand columns cost little at the default lifetime, where cells are few; at ten times that, where all rows are
-    alone in their cells, a label costs hundreds of times as much.
+    A thousand columns cost little at the default lifetime, where cells are few. At ten times that lifetime all rows are
+    alone in their cells, and a label costs hundreds of times as much.
 
     With a matrix, K takes the place of D, mapping costs :math:`O(D K)` per point, and `8 D K` bytes are held; with
     rotations :math:`O(D^2)` per point and tree, and `8 m D^2` bytes. Mapped points are held for a few trees at a time.
@@ -90,13 +91,13 @@ class MondrianPartition(Partition):
         less.
     :param max_lifetime: The terminal lifetime. (Default: `lifetime`.)
     :param projection: `D x K` matrix, `m x D x K` matrices of the trees, vector of `D` numbers, or `"rotations"`. The
-        default lifetime is computed from distances of mapped rows, as the first tree sees them. (Default: None, trees
-        see the columns as they are.)
+        default lifetime is computed from distances of mapped rows, as the first tree sees them. (Default: None,
+        unchanged columns.)
     :param random_state: Seed or `RandomState`; `None` is a fresh one, never NumPy's global one.
-    :raises ValueError: If x is empty, not finite or not a floating point matrix, if the lifetimes are not
-        positive and finite or one must be given because all rows are the same, if the lifetime is longer than the
-        terminal one, if there is no tree, if the projection is none of these, does not fit columns and trees or is
-        not finite, or if `random_state` is no seed.
+    :raises ValueError: If x is empty, not finite or not a floating point matrix, or if a parameter cannot be used:
+        lifetimes that are not positive and finite, a lifetime longer than the terminal one, no lifetime for equal rows,
+        no tree, a projection that is none of these, does not fit columns and trees or is not finite, or a
+        `random_state` that is no seed.
 
     Example:
         >>> x = torch.tensor([[0.0, 0.0], [1.0, 2.0], [1.0, 2.1]])
@@ -174,7 +175,7 @@ class MondrianPartition(Partition):
 
     @property
     def num_features(self) -> int | None:
-        """Number D of columns of the rows that the trees were built on."""
+        """Number D of columns of the rows that the trees were built on; None if the partition is not fitted."""
         if not self.is_fitted:
             return None
         return self.center_bits.numel() or self.box.shape[1]
@@ -189,7 +190,8 @@ class MondrianPartition(Partition):
         The lifetime :math:`\lambda`, in units of 1 / x: the limit is :math:`\exp(-\lambda \lVert x - x' \rVert_1)`.
         0 while the partition is not fitted.
 
-        It can be set to anything up to :attr:`max_lifetime`; codes of cached rows are updated in :math:`O(N m)`.
+        It can be set to any positive value up to :attr:`max_lifetime`; codes of cached rows are updated in :math:`O(N
+        m)`.
 
         :raises RuntimeError: If the partition is not fitted.
         :raises ValueError: If the lifetime is not positive, or longer than the terminal one.
@@ -210,13 +212,16 @@ class MondrianPartition(Partition):
 
     @property
     def max_lifetime(self) -> float:
-        """The terminal lifetime, in units of 1 / x: no cut is later. 0 while the partition is not fitted."""
+        """
+        The terminal lifetime, the time of the latest possible cut, in units of 1 / x; 0 while the partition is not
+        fitted.
+        """
         return floats_of(self.max_lifetime_bits).item()
 
     def cut(self, lifetime: float) -> MondrianPartition:
         """
-        A copy with another lifetime, of the same trees: of two lifetimes, cells of the shorter are unions of cells of
-        the longer. Codes of cached rows are updated in :math:`O(N m)`.
+        Return a copy with the same trees and another lifetime, in :math:`O(N m)` for cached rows. Cells of the shorter
+        of two lifetimes are unions of cells of the longer.
 
         :param lifetime: In units of 1 / x, up to :attr:`max_lifetime`.
         :return: The copy, which shares this partition's tensors.
@@ -235,7 +240,7 @@ class MondrianPartition(Partition):
 
     def tree(self, number: int) -> MondrianPartition:
         """
-        One of the trees, as a partition of its own with the same cells.
+        Return one of the trees as its own partition with the same cells.
 
         :param number: Its number, from 0.
         :raises ValueError: If there is no such tree.
@@ -258,11 +263,11 @@ class MondrianPartition(Partition):
 
     def separation_times(self, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
         r"""
-        When pairs of points are separated, in each tree: the time of the cut that does it, up to the lifetime.
+        Return the times at which cuts separate pairs of points in each tree, in units of 1 / x, up to the lifetime.
 
         :param x: `N x D` points.
         :param first: `P` numbers of points.
-        :param second: `P` numbers of those that they are paired with.
+        :param second: `P` numbers of the points that they are paired with.
         :return: `m x P` times, in units of 1 / x; infinite for pairs in the same cell.
         :raises RuntimeError: If the partition is not fitted.
         :raises ValueError: If points cannot be used, as in :meth:`labels`.
@@ -304,8 +309,8 @@ class MondrianPartition(Partition):
 
     def _visit_fronts(self, x: Tensor, visit: Visitor, level: int = 0) -> None:
         """
-        Call `visit(front, trees, rows)` for pieces of points (`n x D`) at the roots of trees, on the smallest boxes
-        from a level on that hold them.
+        Call `visit(front, trees, rows)` for pieces of points (`n x D`) at the roots of trees, each in its smallest box
+        of level `level` or more.
         """
         view_of = self._views(x)
         together = _groups(self.num_partitions, len(x)) if self._projections.differ else [self._all_trees]
@@ -325,7 +330,6 @@ class MondrianPartition(Partition):
         for_each(visit_piece, _pieces(view.trees, rows.numel(), boxes))
 
     def _views(self, x: Tensor) -> Callable[[slice], View]:
-        """A function from trees to points (`n x D`) as these trees see them."""
         if self._projections.differ:
             return partial(self._view, x)
         common = self._view(x, self._all_trees)
@@ -348,7 +352,6 @@ class MondrianPartition(Partition):
         return self._recoded(x, self._grown(x))
 
     def _recoded(self, x: Tensor, rows: GrownRows) -> _CodedRows:
-        """Rows coded at the current lifetime."""
         if self.lifetime == self.max_lifetime:
             incidence = Incidence(rows.leaf_codes, rows.terminal.num_clusters)
             return _CodedRows(x, rows._replace(cells=rows.terminal), incidence)
@@ -356,7 +359,6 @@ class MondrianPartition(Partition):
         return _CodedRows(x, rows._replace(cells=cells), Incidence(rows.codes(cells), cells.num_clusters))
 
     def _grown(self, x: Tensor) -> GrownRows:
-        """The trees restricted to rows (`*batch x N x D`)."""
         rows = x.reshape(-1, x.shape[-1])
         view_of, groups = self._views(rows), _groups(self.num_partitions, len(rows))
         found: list[tuple[MondrianTrees, Tensor, int] | None] = [None] * len(groups)
@@ -380,11 +382,11 @@ class MondrianPartition(Partition):
         return Incidence(codes.view(*x.shape[:-1], self.num_partitions), cells.num_clusters)
 
     def grown(self, x: Tensor) -> GrownRows:
-        """The trees restricted to rows (`*batch x N x D`), which are cached."""
+        """Return the trees restricted to rows (`*batch x N x D`), cached with the rows."""
         return self._coded(x).cluster_index
 
     def attached(self, rows: GrownRows, x: Tensor) -> Attachments:
-        """The exits of points (`n x D`) from the trees of some rows."""
+        """Find the exits of points (`n x D`) from the trees of some rows."""
         lower, upper = (walls[-1] for walls in self._boxes(_NUM_DOUBLINGS))
         codes = torch.empty(len(x), self.num_partitions, dtype=torch.int64, device=x.device)
         parts: list[tuple[slice, Tensor, Attachments]] = []
@@ -408,7 +410,6 @@ class MondrianPartition(Partition):
         return Attachments(codes, nodes, torch.cat([empty.double(), *(exits.times for *_, exits in parts)]))
 
     def _boxes(self, level: int) -> Boxes:
-        """The boxes of levels 0 ... level around the center of the data's box."""
         lower, upper = floats_of(self.box)
         half = upper / 2 - lower / 2
         largest = half.max() if half.max() > 0 else half.new_ones(())
@@ -442,13 +443,13 @@ class GrownRows(NamedTuple):
     cells: Cells  # at the current lifetime
 
     def codes(self, cells: Cells) -> Tensor:
-        """Codes of the rows (`*batch x N x m`) at another lifetime, given its cells."""
+        """Return the codes of the rows (`*batch x N x m`) at another lifetime, given its cells."""
         table = self.terminal.place_in(cells).to(self.leaf_codes)
         return table.index_select(0, self.leaf_codes.reshape(-1)).view(self.leaf_codes.shape)
 
     @classmethod
     def of(cls, trees: MondrianTrees, level: int, leaves: Sequence[Tensor], x: Tensor, shape: torch.Size) -> GrownRows:
-        """From the leaves (`trees x n`) of groups of trees, numbered within each group."""
+        """Join the leaves (`trees x n`) of groups of trees, numbered within each group, into codes of all trees."""
         terminal, num_trees = trees.cells(math.inf), trees.num_trees
         dtype = code_dtype(terminal.num_clusters, len(x) * num_trees)
         codes, tree = torch.empty(len(x), num_trees, dtype=dtype, device=x.device), 0
@@ -461,7 +462,6 @@ class GrownRows(NamedTuple):
 
 
 def _labels_of_items(front: Front, lifetime: float) -> Tensor:
-    """Labels of items: the innermost keys of the cells in which their descent ends."""
     labels = torch.empty_like(front.item)
 
     def step(front: Front) -> tuple[Front]:
@@ -477,7 +477,7 @@ def _labels_of_items(front: Front, lifetime: float) -> Tensor:
 
 
 def _pieces(trees: slice, num_rows: int, boxes: Boxes) -> list[tuple[slice, slice]]:
-    """Trees and rows that descend together: as many rows as possible, as these share a tree's nodes."""
+    """Trees and rows that descend together: as many rows as possible, since rows share a tree's nodes."""
     most = SERIAL_NUMEL if boxes.lower.device.type == "cpu" else _ACCELERATOR_ITEMS
     size = max(1, min(most, _POINT_NUMEL // boxes.lower.shape[1], num_rows))
     group = max(1, min(most // size, trees.stop - trees.start))
@@ -489,7 +489,6 @@ def _pieces(trees: slice, num_rows: int, boxes: Boxes) -> list[tuple[slice, slic
 
 
 def _groups(num_trees: int, num_rows: int) -> list[slice]:
-    """Trees that are grown together."""
     size = max(1, SERIAL_NUMEL // max(1, num_rows))
     return [slice(tree, min(tree + size, num_trees)) for tree in range(0, num_trees, size)]
 

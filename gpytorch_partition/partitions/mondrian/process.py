@@ -1,39 +1,37 @@
 r"""
 Mondrian processes, sampled by hashing: every node of a tree has a key, and its cut is a function of the key.
 
-**Inside the box.** A Mondrian process on a box (Roy & Teh 2009) starts with one cell. A cell waits for an
-exponential clock whose rate is the sum of its sides, is cut across a side chosen in proportion to its length,
-at a uniform place, and its two parts go on independently until the lifetime is over (Balog et al. 2016,
-section 2). If clock, side and place are hashes of the cell's key, and the parts' keys are hashes of it as
-well, then the cell of a point is found by descending from the root, nothing is stored, and the key of the
-cell is its label.
+**Inside the box.** A Mondrian process on a box (Roy & Teh 2009) starts with one cell. A cell waits for an exponential
+clock whose rate is the sum of its sides. It is then cut across a side chosen in proportion to its length, at a uniform
+place. The two parts go on independently until the lifetime is over (Balog et al. 2016, section 2). Let clock, side and
+place be hashes of the cell's key, and the parts' keys as well. Then the cell of a point is found by descending from the
+root, nothing is stored, and the key of the cell is its label.
 
-**Outside the box.** Points anywhere must get cells with the right distribution, whichever other points are labelled.
-Let :math:`B_0 \subset B_1 \subset B_2 \dots` be boxes around the data's box :math:`B_0`, each twice as wide
-as the one before. We define trees :math:`T_0, T_1, \dots` on them such that :math:`T_k` restricted to
-:math:`B_j` *is* :math:`T_j`. Take a cell C of :math:`T_k`, alive at time t, and let :math:`C_j` be its
-intersection with :math:`B_j`: where not empty, a cell of :math:`T_j`. The clock of :math:`C_k = C` runs at
-rate :math:`|C_k|`, the sum of its sides. Divide every side into the *gaps* that :math:`C_j` leaves around
-:math:`C_{j-1}`, level by level. Then this clock is the first of independent clocks, one per level, of rates
-:math:`|C_j| - |C_{j-1}|`, each for a uniform place in its gaps. When the clock of level i rings first,
+**Outside the box.** Points anywhere must get cells with the right distribution, independent of the other points that
+are labelled. Let :math:`B_0 \subset B_1 \subset B_2 \dots` be boxes around the data's box :math:`B_0`, each twice as
+wide as the one before. We define trees :math:`T_0, T_1, \dots` on them such that :math:`T_k` restricted to :math:`B_j`
+*is* :math:`T_j`. Take a cell C of :math:`T_k`, alive at time t, and let :math:`C_j` be its intersection with
+:math:`B_j`, which is a cell of :math:`T_j` if it is not empty. The clock of :math:`C_k = C` runs at rate :math:`|C_k|`,
+the sum of its sides. Divide every side into the *gaps* that :math:`C_j` leaves around :math:`C_{j-1}`, level by level.
+Then this clock is the first of independent clocks, one per level, of rates :math:`|C_j| - |C_{j-1}|`, each for a
+uniform place in its gaps. When the clock of level i rings first,
 
 * :math:`C_i, C_{i+1}, \dots, C_k` are cut in two. Their parts are new cells, whose clocks start now;
 * :math:`C_0, \dots, C_{i-1}` lie on one side of the cut and are not touched. On that side they keep their
   clocks, which by memorylessness may run on next to the new ones; on the other side these levels are empty
   from now on.
 
-So the key of :math:`C_j` changes with cuts of the levels up to j only, never with those of wider boxes, and
-if each clock is a hash of *its own level's* key then :math:`T_j` is the same whether it is computed alone or
-as part of a :math:`T_k`: a point is looked up in the smallest box that holds it. Points of different levels
-in one cell agree on the innermost :math:`C_j` that is not empty; its key is the label, and no other cell has
-it (but for 64-bit collisions).
+So the key of :math:`C_j` changes with cuts of the levels up to j only, never with those of wider boxes. If each clock
+is a hash of *its own level's* key, :math:`T_j` is equal whether computed alone or as part of a :math:`T_k`. A point is
+therefore looked up in the smallest box that holds it. Points of different levels in one cell agree on the innermost
+:math:`C_j` that is not empty. Its key is the label, and no other cell has it (except for 64-bit collisions).
 
-Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins
-the upper side with the next number. Sides shrink with every cut, so the descent ends whatever the lifetime.
+Boxes are closed boxes of float64 numbers: a cut at c leaves the numbers up to c on its lower side and begins the upper
+side with the next number. Sides shrink with every cut, so the descent ends for any lifetime.
 
-**Many dimensions.** A cut takes :math:`O(D)` for a node, however many points share it. At a lifetime of one over the
-median distance, cells are few whatever D is, and this is little. Proposing cuts of the whole box and rejecting those
-outside the cell would take :math:`O(1)` for a proposal, and pay only where nearly all points are alone.
+**Many dimensions.** A cut takes :math:`O(D)` for a node, for any number of points that share it. This is little at a
+lifetime of one over the median distance, where cells are few for any D. Proposing cuts of the whole box and rejecting
+those outside the cell would take :math:`O(1)` for a proposal, and pay only where nearly all points are alone.
 """
 
 from __future__ import annotations
@@ -56,18 +54,18 @@ _LOWER_SALT = 3  # key of the part below the cut
 _UPPER_SALT = 4  # key of the part above the cut
 _ROOT_SALT = 5  # key of the root of level 0, from the tree's key; level j has 5 + j
 
-# Sides of boxes (nodes x levels x dimensions) held at a time: points descend in parts, so that memory is bounded.
+# Sides of boxes (nodes x levels x dimensions) held at a time. Points descend in parts, so memory is bounded.
 _BOX_NUMEL = 2**19
 
 
 class Boxes(NamedTuple):
-    """Nested boxes, one per row, each inside the next; L of them."""
+    """Nested boxes, L in all, one per row, each inside the next."""
 
     lower: Tensor  # (L, D)
     upper: Tensor  # (L, D)
 
     def levels(self, x: Tensor) -> Tensor:
-        """The number of the smallest box that holds each point (`n`) of `n x D`; the outermost must hold all."""
+        """Return the number of the smallest box that holds each point (`n`) of `n x D`; the outermost must hold all."""
         levels = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
         outside = torch.arange(x.shape[0], device=x.device)
         for lower, upper in zip(self.lower, self.upper):
@@ -81,10 +79,10 @@ class Boxes(NamedTuple):
 
 class Nodes(NamedTuple):
     """
-    M nodes of trees on the outermost of L nested boxes, with the key and the next cut of every level.
+    Nodes of trees (M of them) on the outermost of L nested boxes, with the key and the next cut of every level.
 
-    Level j of a node is the intersection of its box with box j, with a key, and a next cut in the gap around
-    the level below. A level whose intersection is empty, or cannot be cut, has an infinite time.
+    Level j of a node is the intersection of its box with box j. It has a key, and a next cut in the gap around the
+    level below. A level that is empty or cannot be cut has an infinite time.
     """
 
     lower: Tensor  # (D, M)
@@ -96,7 +94,7 @@ class Nodes(NamedTuple):
 
 
 class Cuts(NamedTuple):
-    """The next cuts of M nodes, each that of the level which cuts first."""
+    """The next cuts of M nodes, each of the level that cuts first."""
 
     times: Tensor  # (M,)
     dimensions: Tensor  # (M,)
@@ -105,9 +103,9 @@ class Cuts(NamedTuple):
 
 class Front(NamedTuple):
     """
-    Points that descend some trees on the outermost of nested boxes; those in one node descend together.
+    Points that descend some trees on the outermost of nested boxes; points in one node descend together.
 
-    An *item* is a point in a tree: number `tree * n + row` for n points. Every node holds an item, or did.
+    An *item* is a point in a tree, with the number `tree * n + row` for n points. Every node holds an item, or did.
     """
 
     x: Tensor  # (n, D) or (trees * n, D), float64
@@ -118,7 +116,7 @@ class Front(NamedTuple):
 
     @classmethod
     def at_roots(cls, x: Tensor, num_rows: int, tree_keys: Tensor, boxes: Boxes) -> Front:
-        """Points at the roots, n in each tree: the same in each, or those of each tree one after another."""
+        """Place points at the roots, n in each tree: the points of all trees, or those of one tree after another."""
         item = torch.arange(tree_keys.numel() * num_rows, device=x.device)
         return cls(x, item, item // max(1, num_rows), roots(tree_keys, boxes), boxes)
 
@@ -133,23 +131,24 @@ class Front(NamedTuple):
         return self.num_nodes > 1 and self.num_nodes * self.boxes.lower.numel() > _BOX_NUMEL
 
     def next_cuts(self) -> Cuts:
-        """Each node's next cut."""
+        """Return each node's next cut."""
         times, level = self.nodes.times.min(0)
         return Cuts(times, at(self.nodes.dimensions, level), at(self.nodes.places, level))
 
     def innermost_keys(self) -> Tensor:
-        """The key of each node's innermost level that is not empty (`M`)."""
+        """Return the key of each node's innermost level that is not empty (`M`)."""
         innermost = _is_empty(self.nodes.lower, self.nodes.upper, self.boxes).sum(0)
         return at(self.nodes.keys, innermost)
 
     def without(self, nodes: Tensor) -> Front:
-        """Without the points in some nodes (`M`, bool)."""
+        """Return the front without the points in some nodes (`M`, bool)."""
         stays = ~nodes[self.node]
         return self._replace(item=self.item[stays], node=self.node[stays])
 
     def below(self, cuts: Cuts) -> tuple[Front, Tensor, Tensor]:
-        """The points one cut further down, the parent of each new node, and whether the new node is above the cut; the
-        parts of a node follow one another, the lower one first, and parts without points are omitted.
+        """
+        Return the points one cut further down, the parent of each new node, and whether the new node is above the cut.
+        The parts of a node follow one another, the lower one first; parts without points are omitted.
         """
         entry = self.item % len(self.x) * self.x.shape[1] + cuts.dimensions[self.node]
         is_above = self.x.take(entry) > cuts.places[self.node]
@@ -159,7 +158,7 @@ class Front(NamedTuple):
         return Front(self.x, self.item, node, nodes, boxes), parent, above
 
     def halves(self) -> tuple[Front, Front]:
-        """The points in the first half of the nodes, and those in the others."""
+        """Return the points in the first half of the nodes, and those in the others."""
         middle = self.num_nodes // 2
         return self._part(slice(0, middle)), self._part(slice(middle, self.num_nodes))
 
@@ -173,9 +172,9 @@ def descend(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tenso
     """
     Let points descend, in parts with a bounded number of boxes, until none is left.
 
-    :param step: From a front and values of its nodes to the front one cut further down, and values of the nodes there.
-    :param front: Where the points are.
-    :param of_nodes: Values of its nodes, `M` each, which `step` gets and returns too.
+    :param step: Maps a front and values of its nodes to the front one cut further down and values of its nodes.
+    :param front: The points at their first nodes.
+    :param of_nodes: Values of the front's nodes, `M` each, which `step` takes and returns too.
     """
     parts: list[tuple[Any, ...]] = [(front, *of_nodes)]
     while parts:
@@ -189,7 +188,7 @@ def descend(step: Callable[..., tuple[Any, ...]], front: Front, *of_nodes: Tenso
 
 
 def roots(tree_keys: Tensor, boxes: Boxes) -> Nodes:
-    """One node per tree: the outermost box."""
+    """Return one node per tree: the outermost box."""
     shape = (boxes.lower.shape[1], tree_keys.numel())
     lower, upper = boxes.lower[-1].unsqueeze(1).expand(shape), boxes.upper[-1].unsqueeze(1).expand(shape)
     keys = torch.stack([hashed(tree_keys, _ROOT_SALT + level) for level in range(boxes.lower.shape[0])])
@@ -198,7 +197,7 @@ def roots(tree_keys: Tensor, boxes: Boxes) -> Nodes:
 
 
 def _children(nodes: Nodes, parent: Tensor, above: Tensor, boxes: Boxes) -> Nodes:
-    """The parts above or below their parents' next cuts; levels inside that of the cut keep their clocks."""
+    """Parts above or below their parents' next cuts; levels inside that of the cut keep their clocks."""
     nodes = Nodes(*(values[:, parent] for values in nodes))
     time, level = nodes.times.min(0)
     dimension, place = at(nodes.dimensions, level), at(nodes.places, level)
@@ -226,7 +225,7 @@ def _without_empty_levels(nodes: Nodes, boxes: Boxes) -> tuple[Nodes, Boxes]:
 def _next_cuts(
     lower: Tensor, upper: Tensor, keys: Tensor, birth: Tensor, boxes: Boxes
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Times, dimensions and places (`L x M` each) of the next cut of every level, clocks started at birth."""
+    """Times, dimensions and places (`L x M` each) of the next cut of every level, with clocks started at birth."""
     cuts, inner = [], None
     for key, outer in zip(keys, [*_inner_boxes(lower, upper, boxes), (lower, upper)]):
         cuts.append(_next_cut(key, birth, *_gaps(outer, inner)))
@@ -236,7 +235,7 @@ def _next_cuts(
 
 
 def _gaps(outer: tuple[Tensor, Tensor], inner: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
-    """Starts and ends (`D x M`, or `2 D x M`: below, above) of what outer boxes leave around inner ones."""
+    """Starts and ends (`D x M`, or `2 D x M`: below, above) of the gaps that outer boxes leave around inner ones."""
     if inner is None:
         return outer
     (lower, upper), (inner_lower, inner_upper) = outer, inner
@@ -246,9 +245,9 @@ def _gaps(outer: tuple[Tensor, Tensor], inner: tuple[Tensor, Tensor] | None) -> 
 
 
 def _next_cut(keys: Tensor, birth: Tensor, starts: Tensor, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Time, gap and place of the first cut in S gaps (`S x M`): exponential clocks, with their lengths as rates."""
+    """Time, gap and place of the first cut in S gaps (`S x M`): exponential clocks, with the gaps' lengths as rates."""
     reach = ends - starts
-    # The order of these sums must not depend on the device or the number of nodes, as that of `cumsum` may.
+    # The order of these sums must not depend on the device or the number of nodes; the order of `cumsum` may.
     for sum_before, length in pairwise(reach):
         length.add_(sum_before)
     rate = reach[-1].clone()
@@ -262,7 +261,7 @@ def _next_cut(keys: Tensor, birth: Tensor, starts: Tensor, ends: Tensor) -> tupl
 
 
 def _is_empty(lower: Tensor, upper: Tensor, boxes: Boxes) -> Tensor:
-    """Whether nodes (`D x M`) miss the box of each level (`L x M`); they are parts of the outermost."""
+    """Whether nodes (`D x M`) miss the box of each level (`L x M`); nodes are parts of the outermost box."""
     missed = [(inner_lower > inner_upper).any(0) for inner_lower, inner_upper in _inner_boxes(lower, upper, boxes)]
     return torch.stack([*missed, torch.zeros(lower.shape[1], dtype=torch.bool, device=lower.device)])
 
@@ -276,18 +275,17 @@ def _inner_boxes(lower: Tensor, upper: Tensor, boxes: Boxes) -> list[tuple[Tenso
 
 
 def _replaced(walls: Tensor, dimension: Tensor, place: Tensor, where: Tensor) -> Tensor:
-    """Walls (`D x M`) with a place put in one dimension of some nodes."""
     moved = torch.where(where, place, at(walls, dimension))
     return walls.scatter(0, dimension.unsqueeze(0), moved.unsqueeze(0))
 
 
 def at(values: Tensor, row: Tensor) -> Tensor:
-    """The value at one row of each column: `values[row[i], i]`."""
+    """Return the value at one row of each column: `values[row[i], i]`."""
     return values.gather(0, row.unsqueeze(0)).squeeze(0)
 
 
 def renumbered(numbers: Tensor, bound: int) -> tuple[Tensor, Tensor]:
-    """The distinct values among numbers below a bound, ascending, and where each number is among them."""
+    """Return the distinct values among numbers below a bound, ascending, and the place of each number among them."""
     occurs = torch.zeros(bound, dtype=torch.bool, device=numbers.device)
     occurs[numbers] = True
     return occurs.nonzero().squeeze(1), (occurs.cumsum(0) - 1)[numbers]

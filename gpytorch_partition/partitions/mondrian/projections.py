@@ -5,8 +5,8 @@ A Mondrian process cuts across axes. Drawn over :math:`U^\top x` instead of x, i
 & Tran 2022, "Stochastic geometry to generalize the Mondrian process"), and its limiting kernel
 :math:`\exp(-\lambda \lVert x - x' \rVert_1)` becomes :math:`\exp(-\lambda \lVert U^\top (x - x') \rVert_1)`.
 
-A label must not depend on the other points of a call, but the rounding of matrix products depends on their sizes.
-So maps are computed here as sums over columns, one product and one addition after another, elementwise in float64.
+A label must not depend on the other points of a call, but the rounding of matrix products depends on their sizes. Maps
+are therefore sums over columns, one product and one addition after another, elementwise in float64.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGEST = 1e300  # coordinates are clamped to this magnitude, so that sums of th
 
 
 class Projections(NamedTuple):
-    """Linear maps of points around a center; without matrices, trees see the columns as they are."""
+    """Linear maps of points around a center; without matrices, trees see the columns unchanged."""
 
     matrices: Tensor  # (r, D, K), or (r, 1, D) for diagonals, float64: r = 0 for none, 1 for all trees, or m
     center: Tensor  # (D,) float64, the point that is mapped to the origin
@@ -36,7 +36,7 @@ class Projections(NamedTuple):
         cls, x: Tensor, projection: Tensor | str | None, num_trees: int, random: np.random.RandomState
     ) -> Projections:
         """
-        Maps around the center of the rows' box.
+        Build maps around the center of the rows' box.
 
         :param x: `N x D` rows, float64.
         :param projection: A projection that :func:`check_projection` accepts.
@@ -56,11 +56,11 @@ class Projections(NamedTuple):
 
     @classmethod
     def from_bits(cls, matrices: Tensor, center: Tensor) -> Projections:
-        """The projections from the bit patterns that are saved as state."""
+        """Build the projections from the bit patterns that are saved as state."""
         return cls(floats_of(matrices), floats_of(center))
 
     def bits(self) -> tuple[Tensor, Tensor]:
-        """Bit patterns of the matrices and of the center."""
+        """Return the bit patterns of the matrices and of the center."""
         return bits_of(self.matrices), bits_of(self.center)
 
     @property
@@ -74,9 +74,9 @@ class Projections(NamedTuple):
 
     def seen(self, x: Tensor, trees: slice) -> Tensor:
         """
-        The mapped points (`n x D`): `1 x n x K` if all trees share a map, else `trees x n x K`, float64.
+        Return the mapped points (`n x D`): `1 x n x K` if all trees share a map, else `trees x n x K`, float64.
 
-        :math:`O(n D K)` for each map, :math:`O(n D)` for a diagonal.
+        Costs :math:`O(n D K)` for each map, :math:`O(n D)` for a diagonal.
         """
         if not len(self.matrices):
             return x.to(torch.float64).unsqueeze(0)
@@ -86,7 +86,10 @@ class Projections(NamedTuple):
         return _weighted_sum(columns.T.unsqueeze(-1), matrices.transpose(0, 1).unsqueeze(2))
 
     def walls(self, x: Tensor) -> Tensor:
-        """Bounds (`2 x K`) of mapped rows (`N x D`): their box, symmetric around the origin if trees' maps differ."""
+        """
+        Return bounds (`2 x K`) of mapped rows (`N x D`): their box, symmetric around the origin if the trees' maps
+        differ.
+        """
         if not self.differ:
             seen = self.seen(x, slice(0, 1))[0]
             return torch.stack([seen.amin(0), seen.amax(0)])
@@ -95,7 +98,7 @@ class Projections(NamedTuple):
 
     def coordinates(self, x: Tensor, row: Tensor, dimension: Tensor, tree: Tensor) -> Tensor:
         """
-        Single mapped coordinates (`M`), bit for bit those of :meth:`seen`.
+        Return single mapped coordinates (`M`), bit for bit those of :meth:`seen`.
 
         :param x: `n x D` points.
         :param row: `M` numbers of points.
@@ -119,12 +122,12 @@ class Projections(NamedTuple):
 
 def check_projection(projection: Tensor | str | None, num_columns: int, num_trees: int) -> None:
     """
-    Refuse anything but a map of points with D columns.
+    Raise an error for anything but a map of points with D columns.
 
     :param projection: `D x K` matrix, `m x D x K` matrices, `D` numbers on a diagonal, `"rotations"` or None.
     :param num_columns: D.
     :param num_trees: m.
-    :raises ValueError: If it is anything else.
+    :raises ValueError: If `projection` is none of these.
     """
     if projection is None or (isinstance(projection, str) and projection == ROTATIONS):
         return
@@ -144,7 +147,7 @@ def check_projection(projection: Tensor | str | None, num_columns: int, num_tree
 
 def rotations(number: int, num_columns: int, random: np.random.RandomState) -> Tensor:
     """
-    Orthogonal matrices (`number x D x D`, float64), uniform in the Haar measure.
+    Draw orthogonal matrices (`number x D x D`, float64), uniform in the Haar measure.
 
     :param number: Number of matrices.
     :param num_columns: D.
@@ -155,7 +158,7 @@ def rotations(number: int, num_columns: int, random: np.random.RandomState) -> T
 
 
 def _weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
-    """The sum of products over the first dimension, in the same order and with the same rounding for any shape."""
+    """Sum of products over the first dimension, in one order and with one rounding for any shape."""
     total = torch.zeros_like(values[0] * weights[0])
     for value, weight in zip(values, weights):
         total.add_(value * weight).clamp_(-LARGEST, LARGEST)

@@ -1,13 +1,13 @@
 r"""
 Mondrian trees restricted to some rows: the cuts that separate these rows, and their times.
 
-In a cell with two rows or more, all cuts before the first that separates them are skipped. What remains is a binary
-tree with the rows' cells at the terminal lifetime as leaves and the times of the cuts that made them. A shorter
-lifetime omits the later cuts (Balog et al. 2016, section 4.1): every cell is an interval of leaves, and codes of rows
-are looked up in a table, without another descent.
+In a cell with two rows or more, all cuts before the first that separates them are skipped. The result is a binary tree
+whose leaves are the rows' cells at the terminal lifetime, with the times of the cuts that made them. A shorter lifetime
+omits the later cuts (Balog et al. 2016, section 4.1). Every cell is then an interval of leaves, and codes of rows are
+looked up in a table, without another descent.
 
-Other points descend the same trees until a cut separates them from all rows. The node and the time of this exit are
-all that their covariances with the rows depend on, at any lifetime.
+Other points descend the same trees until a cut separates them from all rows. At any lifetime, their covariances with
+the rows depend only on the node and the time of this exit.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Coordinates = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Cells(NamedTuple):
-    """The cells of trees at some lifetime, and their codes: those of a tree, and then its null cell, without rows."""
+    """The cells of trees at some lifetime and their codes: each tree's cells, then its null cell, which has no rows."""
 
     of_leaves: Tensor  # (p,) code of the cell of each leaf
     nulls: Tensor  # (m,) code of each tree's null cell
     num_clusters: int  # cells and null cells of all trees
 
     def place_in(self, coarser: Cells) -> Tensor:
-        """The code of the cell at a shorter lifetime in which each of these lies, by code."""
+        """Return, by code, the code of the cell at a shorter lifetime that contains each of these cells."""
         place = torch.empty(self.num_clusters, dtype=torch.int64, device=self.nulls.device)
         place[self.of_leaves], place[self.nulls] = coarser.of_leaves, coarser.nulls
         return place
@@ -44,16 +44,16 @@ class Cells(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class MondrianTrees:
     r"""
-    m trees side by side, V nodes and p leaves, as :class:`TreeLayout` numbers them: tree after tree, parents before
-    children; leaves depth-first.
+    Mondrian trees side by side: m trees with V nodes and p leaves. They are numbered as in :class:`TreeLayout`: tree
+    after tree, parents before children, leaves depth-first.
 
-    Holds `32 V + 8 p` bytes, with V < 2 p at most p numbers of distinct rows in each tree.
+    Memory: `32 V + 8 p` bytes, with V < 2 p and at most one leaf per distinct row in each tree.
 
     :param left: `V` lower part of each node; a leaf is its own lower and upper part.
     :param right: `V` upper part of each node.
     :param cut_times: `V` times of the cuts that separate the rows of each node; infinite for leaves.
     :param node_low: `V` first leaf of each node.
-    :param tree_nodes: `m + 1` where the nodes of each tree begin; its first node is its root.
+    :param tree_nodes: `m + 1` where the nodes of each tree begin; the first node of a tree is its root.
     :param tree_leaves: `m + 1` where the leaves of each tree begin.
     :param examples: `p` number of one row in each leaf.
     """
@@ -78,19 +78,19 @@ class MondrianTrees:
 
     @cached_property
     def layout(self) -> TreeLayout:
-        """The trees as intervals of leaves; `32 V + 8 p` bytes more, held from the first use on."""
+        """The trees as intervals of leaves; `32 V + 8 p` bytes more, kept from the first use on."""
         return lay_out_trees(self.left, self.right, self.tree_nodes)
 
     @property
     def births(self) -> Tensor:
-        """The time at which each node begins (`V`): 0 for a root, the time of the parent's cut for others."""
+        """Times at which the `V` nodes begin: 0 for a root, the time of the parent's cut for others."""
         births = self.cut_times[self.layout.parent]
         births[self.tree_nodes[:-1]] = 0
         return births
 
     def cells(self, lifetime: float) -> Cells:
         """
-        The cells at a lifetime: all later cuts are omitted. :math:`O(V)`.
+        Return the cells at a lifetime, without all later cuts, in :math:`O(V)`.
 
         :param lifetime: In units of 1 / x.
         """
@@ -106,7 +106,7 @@ class MondrianTrees:
 
 class Attachments(NamedTuple):
     """
-    Where other points leave the trees of some rows: E exits, in each of which some points are separated from all
+    The places where other points leave the trees of some rows: E exits, at each of which points are separated from all
     rows of a node.
     """
 
@@ -115,7 +115,7 @@ class Attachments(NamedTuple):
     times: Tensor  # (E,) time of the cut that separates them from its rows; infinite for points in a leaf's cell
 
     def cells(self, trees: MondrianTrees, cells: Cells, lifetime: float) -> Tensor:
-        """The code of the cell of each exit's points (`E`) at a lifetime: the null cell from the exit on."""
+        """Return the code of the cell of each exit's points (`E`) at a lifetime: the null cell from the exit on."""
         tree = torch.searchsorted(trees.tree_nodes, self.nodes, right=True) - 1
         return torch.where(self.times > lifetime, cells.of_leaves[trees.node_low[self.nodes]], cells.nulls[tree])
 
@@ -131,10 +131,10 @@ class _Growth:
 
     def children(self, cells: Tensor, is_split: Tensor, times: Tensor, trees: Tensor) -> Tensor:
         """
-        The cells of nodes below cuts: two new ones where both parts hold rows, else that of the parent.
+        Cells of nodes below cuts: two new ones where both parts hold rows, else that of the parent.
 
         :param cells: `M` cell of each node's parent.
-        :param is_split: `M` whether the other part holds rows too: the two then follow one another.
+        :param is_split: `M` whether the other part holds rows too; the two parts then follow one another.
         :param times: `M` of the cuts.
         :param trees: `M` of the nodes.
         """
@@ -147,7 +147,7 @@ class _Growth:
         return cells.masked_scatter(is_split, numbers)
 
     def finished(self, num_trees: int, num_rows: int) -> tuple[MondrianTrees, Tensor]:
-        """The trees, and the leaf of each row (`trees x n`)."""
+        """Return the trees, and the leaf of each row (`trees x n`)."""
         parents, tree = torch.cat(self._parents), torch.cat(self._trees)
         numbers = torch.arange(self.num_cells, device=tree.device)
         left, right = numbers.clone(), numbers.clone()
@@ -170,7 +170,7 @@ class _Growth:
 
 def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple[MondrianTrees, Tensor]:
     """
-    The trees restricted to some rows, up to a lifetime. A row that is alone in its cell descends no further.
+    Grow the trees restricted to some rows, up to a lifetime. A row that is alone in its cell descends no further.
 
     :param front: The rows at the roots of the trees.
     :param num_trees: Number of trees.
@@ -185,7 +185,6 @@ def grown(front: Front, num_trees: int, num_rows: int, lifetime: float) -> tuple
 
 
 def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: Tensor) -> tuple[Front, Tensor, Tensor]:
-    """Let rows descend by one cut; new cells begin where it separates them."""
     cuts = front.next_cuts()
     is_alone = torch.bincount(front.node, minlength=front.num_nodes) == 1
     ended = is_alone | (cuts.times > lifetime)
@@ -197,7 +196,7 @@ def _grow(growth: _Growth, lifetime: float, front: Front, cells: Tensor, trees: 
 
 
 def joined(parts: Sequence[MondrianTrees]) -> MondrianTrees:
-    """Groups of trees of the same rows, joined side by side."""
+    """Join groups of trees of the same rows side by side."""
     node_starts = _starts([part.left.numel() for part in parts])
     leaf_starts = _starts([part.num_leaves for part in parts])
     by_node, by_leaf = list(zip(parts, node_starts)), list(zip(parts, leaf_starts))
@@ -220,19 +219,18 @@ def attach(
     front: Front, trees: MondrianTrees, numbers: Tensor, coordinates: Coordinates, lifetime: float
 ) -> Attachments:
     """
-    Let points descend until a cut separates them from all rows of the trees.
+    Let points descend until a cut separates them from all rows of the trees, and return their exits.
 
     :param front: The points at the roots of some trees.
     :param trees: The trees of some rows.
     :param numbers: Numbers of these trees among all.
     :param coordinates: Coordinates of the rows.
     :param lifetime: The terminal lifetime of the trees.
-    :return: Exits of these points; `codes` has a single dimension, as items have.
+    :return: Exits of these points; `codes` has a single dimension, that of items.
     """
     exits = _Exits(front)
 
     def follow(front: Front, known: Tensor, tree: Tensor) -> tuple[Front, Tensor, Tensor]:
-        """Descend by one cut."""
         cuts = front.next_cuts()
         ended = cuts.times > lifetime
         exits.record(front, ended, known, torch.full_like(cuts.times, torch.inf))
@@ -247,14 +245,12 @@ def attach(
 
 
 class _Exits:
-    """Collects the exits: where points leave the trees, or end in a leaf's cell."""
-
     def __init__(self, front: Front) -> None:
         self._codes, self._count = torch.empty_like(front.item), 0
         self._nodes, self._times = [front.item[:0]], [front.x.new_empty(0)]
 
     def record(self, front: Front, done: Tensor, node: Tensor, time: Tensor) -> None:
-        """Points in some nodes of the front (`M`, bool) exit: in a node of the trees, at a time (`M` each)."""
+        """Let points in some nodes of the front (`M`, bool) exit: in a node of the trees, at a time (`M` each)."""
         is_last = done[front.node]
         found, exit_number = renumbered(front.node[is_last], front.num_nodes)
         self._codes[front.item[is_last]] = exit_number + self._count
@@ -269,7 +265,7 @@ class _Exits:
 def _followed(
     trees: MondrianTrees, known: Tensor, cuts: Cuts, above: Tensor, tree: Tensor, coordinates: Coordinates
 ) -> tuple[Tensor, Tensor]:
-    """The nodes of the trees that points are in below a cut, and whether the cut separates them from all rows there."""
+    """The nodes of the trees that hold points below a cut, and whether the cut separates them from all rows there."""
     is_split = trees.cut_times[known] <= cuts.times
     part = torch.where(above, trees.right[known], trees.left[known])
     example = trees.examples[trees.node_low[known]]
