@@ -24,7 +24,7 @@ from gpytorch_partition.operators.partition_linear_operator import PartitionLine
 _SUMS_AT_ONCE = 2**22  # (point, partition, column) of a block
 _MOST_POINTS = 10_000  # points to judge by; more are sampled
 _NUM_PAIRS = 10_000  # pairs of points whose kernel is looked at
-_ROUNDING = 1e-9  # relative difference of equal sums, and what is left of a sum without its only term
+_ROUNDING = 1e-9  # relative difference of equal sums, and the rest of a sum without its only term
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class KernelDiagnosis:
     Errors are mean squared ones, in squared units of the targets, or shares of wrong classes.
 
     :param num_partitions: m.
-    :param num_points: Number of points for which the partitions were judged.
+    :param num_points: Number of points on which the partitions were judged.
     :param are_new: Whether these were new points, not rows of the clusters, each without its own target.
     :param are_classes: Whether the targets were classes.
     :param strength: Classes: the mean margin s, the share of the partitions' votes for the right class less that for

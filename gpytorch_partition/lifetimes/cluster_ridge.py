@@ -29,7 +29,7 @@ class Regression:
     :param num_partitions: m.
     :param num_rows: N.
     :param squares: :math:`y^\top y`, of targets less their prior mean.
-    :param mean: The prior mean of the targets. (Default: 0.)
+    :param mean: The prior mean of the targets, if it is chosen. (Default: 0.)
     """
 
     outputscale: float
@@ -48,8 +48,10 @@ class Regression:
         r"""
         Return the log marginal likelihood of all rows, in nats.
 
-        It is
-        :math:`-\tfrac12 \left[\frac{y^\top y - b^\top M^{-1} b}{\sigma^2} + \log |M| - p \log \lambda + N \log 2 \pi \sigma^2 \right]`.
+        .. math::
+
+            -\tfrac12 \left[\frac{y^\top y - b^\top M^{-1} b}{\sigma^2} + \log |M| - p \log \lambda
+            + N \log 2 \pi \sigma^2 \right]
 
         :param explained: :math:`b^\top M^{-1} b` with :math:`b = Z^\top y`.
         :param log_determinant: :math:`\log |M|`.

@@ -39,7 +39,7 @@ _MOST_CELLS = 10_000  # cells at the longest lifetime with which the regression 
 _LARGEST_SHARE = 0.1  # posterior probability of a lifetime from which on neighbours of it are tried ...
 _SMALLEST_STEP = 1e-3  # ... as long as they are further away than this, in the logarithm
 _NEARLY = 0.8  # share of the longest lifetime from which on a longer one may be better ...
-_NEAR_THE_USUAL = 0.4  # ... and of the usual one, at which trees end whose max_lifetime nobody gave ...
+_NEAR_THE_USUAL = 0.4  # ... and of the usual one, at which trees end without a given max_lifetime ...
 _CLEARLY = 3.0  # ... if the likelihood is so many nats larger than that of the shortest: chance makes 1 or 2
 _NEGLIGIBLE = 1e-4  # posterior probability of a lifetime below which averages leave it out
 
@@ -147,7 +147,7 @@ def lifetime_sweep(
     validation: tuple[Tensor, Tensor] | None = None,
 ) -> LifetimeSweep:
     r"""
-    Set the kernel's lifetime to the most likely one, and return the likelihoods of all (Balog et al. 2016, section 4).
+    Return the marginal likelihood of each lifetime, and set the kernel to the best (Balog et al. 2016, section 4).
 
     The model is :math:`y \sim N(c, s K_\lambda + \sigma^2 I)` at every lifetime, with one set of trees.
 

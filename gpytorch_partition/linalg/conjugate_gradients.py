@@ -164,7 +164,6 @@ class _Run:
         self.direction = direction
 
     def iterate(self, max_iterations: int) -> None:
-        """Iterate until every column is done."""
         while self.iterations < max_iterations and bool(self._active().any()):
             self._step()
             self.iterations += 1
@@ -186,7 +185,7 @@ class _Run:
         self.done = self._finished()
 
     def _active(self) -> Tensor:
-        """Columns of the next step: unfinished ones, and those with Lanczos matrices in their first steps."""
+        """Unfinished columns, and those with Lanczos matrices in their first steps."""
         active = ~self.done
         if self.is_first_run and self.iterations < min(_MIN_LANCZOS_STEPS, self.max_tridiag):
             exhausted = self.residual_norm <= 4 * torch.finfo(self.rhs.dtype).eps * self.rhs_norm
@@ -199,13 +198,13 @@ class _Run:
         return self.stop(state) | (self.residual_norm == 0)
 
     def satisfies(self, rule: Callable[[CGState], Tensor]) -> bool:
-        """Whether half the residual of every column satisfies a rule: restarts let it grow to twice what it was."""
+        """Return whether half the residual of every column satisfies a rule: restarts let residuals double."""
         norm = 0.5 * self.residual.norm(dim=-2, keepdim=True)
         state = CGState(norm, self.rhs_norm, self.quadratic_form, self.solution, 0.5 * self.residual)
         return bool((rule(state) | (norm == 0)).all())
 
     def is_solved(self) -> bool:
-        """Whether the true residual satisfies the stopping rule; if not, prepare a restart from it."""
+        """Return whether the true residual satisfies the stopping rule; if not, prepare a restart from it."""
         recursive_norm = self.residual_norm
         self.residual = self.rhs - self.matmul(self.solution)
         unsolved = ~self._finished() & (self.residual_norm > 2 * recursive_norm)
@@ -221,8 +220,9 @@ class _Run:
 
     def tridiagonal(self) -> Tensor | None:
         """
-        Lanczos matrices from the coefficients (Saad 2003): T_kk = 1/alpha_k + beta_{k-1}/alpha_{k-1} and T_k,k+1 =
-        sqrt(beta_k)/alpha_k.
+        Return Lanczos matrices from the coefficients (Saad 2003).
+
+        T_kk = 1/alpha_k + beta_{k-1}/alpha_{k-1} and T_k,k+1 = sqrt(beta_k)/alpha_k.
         """
         if not self.num_tridiag:
             return None

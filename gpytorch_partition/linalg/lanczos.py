@@ -156,9 +156,7 @@ class LanczosRun:
         return nodes.clamp_min(0), vectors[: self.start.shape[0]].mT @ self.start
 
     def probe_quadratures(self) -> tuple[Tensor, Tensor]:
-        r"""
-        Return nodes and weights (`q x k` each) with :math:`z^\top f(K) z \approx \|z\|^2 \sum_i w_i f(\theta_i)`.
-        """
+        r"""Return nodes and weights (`q x k`) with :math:`z^\top f(K) z \approx \|z\|^2 \sum_i w_i f(\theta_i)`."""
         alphas, betas = torch.stack(self._alphas, -1).double(), torch.stack(self._betas[1:], -1).double()
         matrix = torch.diag_embed(alphas) + torch.diag_embed(betas[:, :-1], -1)
         nodes, vectors = stable_eigh(matrix)

@@ -244,7 +244,7 @@ class WhiteEntries(NamedTuple):
         rows, tasks = known.nonzero(as_tuple=True)
         patterns, numbers = torch.unique(known, dim=0, return_inverse=True)
         both = patterns.unsqueeze(-1) & patterns.unsqueeze(-2)
-        # Entries that lack are taken for independent of the others, so that the factor's block is that of the others.
+        # Missing entries count as independent of the others, so the factor's block is that of the others.
         blocks = torch.where(both, noise, torch.eye(len(noise)).to(noise))
         whitening = both * torch.linalg.inv(stable_cholesky(blocks)).to(blocks.dtype)
         return cls(rows, whitening[numbers[rows], tasks], len(known))

@@ -31,7 +31,7 @@ _BLOCK_ROWS = 2**14  # rows that are held in float64 at once
 _BLOCK_COLUMNS = 64  # columns of their root that are
 _LARGEST_ERROR = 1e-3  # relative error of a variance that rounding may leave
 _STEPS = 10  # of the inverse iteration for the smallest eigenvalue
-_MARGIN = 10  # by which it may be less than what they find
+_MARGIN = 10  # by which the eigenvalue may be less than the one found
 
 
 class FeatureFactor:
@@ -59,7 +59,7 @@ class FeatureFactor:
         roots = sparse_roots(covariance)
         assert roots is not None
         first = torch.zeros(1, dtype=torch.long, device=noise.device)
-        self.roots = sparse_roots(_of_rows(covariance, first)) or []  # their scales and factors are what is needed
+        self.roots = sparse_roots(_of_rows(covariance, first)) or []  # only their scales and factors are needed
         self._precision = _precision(covariance, noise, sum(root.shape[-1] for root in roots))
         self._factor = torch.linalg.cholesky(self._precision)
 

@@ -34,8 +34,8 @@ def check_dense(operator: LinearOperator, task: str, remedy: str = _ITERATIVE) -
     Refuse dense work on more rows than linear_operator's `max_cholesky_size` (Default: 800).
 
     :param operator: `*batch x N x M`, the operator that would become dense.
-    :param task: What is being computed, for the message.
-    :param remedy: What to do where the dense matrix is not wanted. (Default: iterative solves.)
+    :param task: The computation, for the message.
+    :param remedy: The advice in the message if the dense matrix is unwanted. (Default: iterative solves.)
     :raises RuntimeError: If N is larger; the message names the remedies.
     """
     num_rows, limit = operator.shape[-2], settings.max_cholesky_size.value()
@@ -54,7 +54,7 @@ class CovarianceOperator(LinearOperator):
     Conjugate gradients stop column by column, at the residuals of :mod:`gpytorch_partition.operators.accuracy`.
 
     Cholesky, eigen- and singular value decompositions and products over a batch dimension are dense up to
-    `max_cholesky_size` rows, and errors above; so are elementwise products, but for those of
+    `max_cholesky_size` rows, and errors above. So are elementwise products, except those of
     :mod:`gpytorch_partition.operators.products`.
     """
 
@@ -69,7 +69,7 @@ class CovarianceOperator(LinearOperator):
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         """
-        The covariance plus a diagonal (the noise), with this package's solves and log determinants.
+        Return the covariance plus a diagonal (the noise), with this package's solves and log determinants.
 
         :param diag: A number, `*batch x 1` or `*batch x N`.
         :raises ValueError: If it does not fit the rows.

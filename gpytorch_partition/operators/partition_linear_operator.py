@@ -38,8 +38,8 @@ class PartitionLinearOperator(CovarianceOperator):
     (`_cluster_operator`). Kernels of this package evaluate to it, `kernel(x).evaluate_kernel()`, and sums of them to a
     :class:`PartitionSumLinearOperator`.
 
-    Z and Z' are the one-hot rows of two sets of points in feature space, S is an operator there (diagonal for flat
-    partitions, path sums for trees, blocks of both for mixtures) and R, R' are optional loadings of the rows (absent:
+    Z and Z' are the one-hot rows of two sets of points in feature space. S is an operator there: diagonal for flat
+    partitions, path sums for trees, blocks of both for mixtures. R and R' are optional loadings of the rows (absent:
     1). With :math:`S = I/m` this is the random partition kernel, "how often two points share a cluster" (Davies &
     Ghahramani 2014, definition 2), and a product is the mean of their eq. 8 over the partitions.
 
@@ -140,7 +140,7 @@ class PartitionLinearOperator(CovarianceOperator):
         return product.squeeze(-1) if rhs.dim() == 1 else product
 
     def cluster_sums(self, values: Tensor) -> Tensor:
-        r"""Return :math:`Z'^\top \mathrm{diag}(R') V`, cluster sums (`*batch x p x kt`) of `*batch x N' x t` values."""
+        r"""Return :math:`Z'^\top \mathrm{diag}(R') V` (`*batch x p x kt`), cluster sums of V (`*batch x N' x t`)."""
         return cluster_sums(self.right, self.right_loadings, values.to(self.cluster_operator.dtype))
 
     def cluster_product(self, sums: Tensor) -> Tensor:
@@ -148,9 +148,7 @@ class PartitionLinearOperator(CovarianceOperator):
         return _over_columns(self.cluster_operator._matmul, sums)
 
     def row_values(self, table: Tensor) -> Tensor:
-        r"""
-        Return :math:`s\, \mathrm{diag}(R) Z C`, values of rows (`*batch x N x t`) from a table (`*batch x p x kt`).
-        """
+        r"""Return :math:`s\, \mathrm{diag}(R) Z C` (`*batch x N x t`), values of rows from C (`*batch x p x kt`)."""
         return self.scale[..., None, None] * row_values(self.left, self.left_loadings, table)
 
     def _transpose_nonbatch(self) -> PartitionLinearOperator:

@@ -123,9 +123,7 @@ class SpacePosterior:
         return self._root._t_matmul(Incidence(codes, self._root.shape[-2]).cluster_sums(one))
 
     def _form(self, features: Tensor) -> Tensor:
-        r"""
-        The forms :math:`\varphi^\top A^{-1} \varphi` (`n`) as :math:`2 \varphi^\top x - x^\top A x`, never too large.
-        """
+        r""":math:`\varphi^\top A^{-1} \varphi` (`n`) as :math:`2 \varphi^\top x - x^\top A x`, never too large."""
         found = self._solve(features, self._accurate_forms)
         return (found.solution * (features + found.residual)).sum(0)
 

@@ -70,7 +70,7 @@ def dense_measure(covariance: Tensor, targets: Tensor, level: Tensor | None = No
 
     :param covariance: `N x N` K.
     :param targets: `N x t` targets Y.
-    :param level: `N` changes of the targets by a mean of 1. (Default: ones.)
+    :param level: `N` effects of a mean of 1 on the targets. (Default: ones.)
     """
     values, vectors = stable_eigh(covariance.detach().double())
     columns = with_level(targets, level)

@@ -135,25 +135,24 @@ def maximize_level_weights(
 
 class _Coordinates:
     """
-    Where L-BFGS searches: softmax coordinates of the weights, then the logarithms of outputscale and noise in units of
-    their standard errors, had all r effects and all N rows been seen: no direction is far steeper than the others.
+    The coordinates of L-BFGS: softmax coordinates of the weights, then the logarithms of outputscale and noise.
+
+    The logarithms are in units of their standard errors, had all r effects and all N rows been seen: no direction is
+    far steeper than the others.
     """
 
     def __init__(self, evidence: LevelEvidence) -> None:
         self.units = torch.tensor([2 / evidence.root.shape[1], 2 / evidence.num_rows], dtype=torch.float64).sqrt()
 
     def position(self, level_weights: Tensor, outputscale: float, noise: float) -> NDArray:
-        """Coordinates of values."""
         logarithms = torch.tensor([outputscale, noise], dtype=torch.float64).log()
         return torch.cat([level_weights.log(), logarithms / self.units]).numpy()
 
     def values(self, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Level weights, outputscale and noise."""
         outputscale, noise = (position[-2:] * self.units).exp()
         return position[:-2].softmax(0), outputscale, noise
 
     def limits(self, bounds: Bounds) -> list[tuple[float, float]]:
-        """Bounds of the last two coordinates."""
         intervals = torch.tensor([bounds.outputscale, bounds.noise], dtype=torch.float64)
         low, high = (intervals.log() / self.units.unsqueeze(-1)).unbind(-1)
         return list(zip(low.tolist(), high.tolist()))

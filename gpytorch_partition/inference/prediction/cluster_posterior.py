@@ -158,7 +158,7 @@ class ClusterPosterior:
         r"""
         Draw joint samples of the latent function less its mean (`num_samples x N_test`), by PyTorch's global generator.
 
-        Each sample takes a solve, whatever the number of points, and :math:`O((N + N_{test}) m)` beside it.
+        Each sample takes a solve, for any number of points, and :math:`O((N + N_{test}) m)` beside it.
 
         :param num_samples: Number of samples.
         :param own: For each term, one-hot rows of the test points in their own feature space, which tells unseen

@@ -1,6 +1,4 @@
-"""
-GPyTorch's prediction strategy for partition kernels: means by sums over clusters, variances by the cheapest method.
-"""
+"""GPyTorch's prediction strategy for partition kernels: means by sums over clusters, and the cheapest variances."""
 
 from __future__ import annotations
 

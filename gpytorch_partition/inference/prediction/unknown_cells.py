@@ -12,7 +12,7 @@ from torch import Tensor
 _NUM_DONORS = 10
 _MOST_CANDIDATES = 2_000  # training rows that donors are sought among
 _ROWS_AT_ONCE = 256  # whose distances are held at once
-_TIE = 1e-9  # what puts one of two rows at the same distance first
+_TIE = 1e-9  # puts one of two rows at the same distance first
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ def completions(x: Tensor, train_x: Tensor, categories: Collection[int]) -> Tens
 
 
 def _completed(x: Tensor, donors: Tensor, is_code: Sequence[bool]) -> Tensor:
-    # Below 1 whatever the distance, so that rows that lack fewer of the missing cells come first.
+    # Below 1 at any distance, so rows that miss fewer of the wanted cells come first.
     ranks = _numbers_lacking(x, donors) + 1 - 1 / (1 + _distances(x.float(), donors.float(), is_code).double())
     ranks += _TIE * torch.arange(len(donors))
     nearest = ranks.topk(min(_NUM_DONORS, len(donors)), largest=False).indices

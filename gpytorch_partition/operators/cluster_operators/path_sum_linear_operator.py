@@ -56,9 +56,7 @@ class PathSumLinearOperator(ClusterOperator):
         return NodeLinearOperator(self.node_weights.sqrt(), layout=self.layout)
 
     def root_rows(self, clusters: Tensor) -> csr_matrix:
-        r"""
-        Return rows of the root: an entry :math:`\sqrt{w_v}` for each node v on the path from the root to the leaf.
-        """
+        r"""Return rows of the root, with :math:`\sqrt{w_v}` for each node v on the path from the root to the leaf."""
         starts, nodes = paths_from_root(self.layout, self.layout.leaf_nodes[clusters])
         values = self.node_weights.detach().double().sqrt()[nodes]
         parts = tuple(part.cpu().numpy() for part in (values, nodes, starts))
@@ -75,9 +73,7 @@ class PathSumLinearOperator(ClusterOperator):
         return self.layout.num_nodes
 
     def dense_block(self, left: Incidence, right: Incidence) -> Tensor | None:
-        r"""
-        Return :math:`Z S Z'^\top` from pairs of rows in small nodes and tables of large ones, if that is cheaper.
-        """
+        r"""Return :math:`Z S Z'^\top` from pairs of rows in small nodes and tables of large ones, if cheaper."""
         if not is_cheaper_than_product(left, right, self.layout):
             return None
         return shared_path_sums(left, right, self.layout, self.node_weights)
