@@ -187,7 +187,6 @@ def _by_cholesky(data: SweepData, covariance: PartitionLinearOperator, cells: Ce
 
 
 def _by_lanczos(data: SweepData, covariance: PartitionLinearOperator) -> tuple[Regression, float, float]:
-    """The likelihood and its standard error, by Lanczos steps until the likelihood settles."""
     targets, seed = data.y.unsqueeze(-1), settings.probe_seed.value()
     regression, before, value, error = data.regression, math.inf, math.inf, math.inf
     for measure in krylov_measures(covariance, targets, default_num_probes(len(targets)), seed):

@@ -64,9 +64,7 @@ class IndependentTasks:
     @cached_property
     @torch.enable_grad()
     def covariances(self) -> LinearOperator:
-        r"""
-        The :math:`\lambda_t K + \nu_t I` (`T x N x N`), with derivatives by :math:`\nu_t = w_t^\top \Sigma w_t`, 1.
-        """
+        r"""The :math:`\lambda_t K + \nu_t I` (`T x N x N`), with derivatives by :math:`\nu_t = w_t^\top \Sigma w_t`."""
         scaled = self.covariance._with(scale=self.covariance.scale * self.signal_variances)
         return scaled.add_diagonal(self._forms(self.noise).unsqueeze(-1))
 

@@ -492,7 +492,9 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return max(float((noise / (noise + shift)).min()), torch.finfo(torch.float64).tiny)
 
     def _factored_inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Any:
-        """By a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
+        """
+        Compute both by a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more.
+        """
         double, columns = self.in_double, None if rhs is None else rhs.double()
         self.check_resolution()
         if self._is_small and self.shape.numel() <= MOST_COLUMNS**2:
@@ -506,7 +508,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
 
     def _surrogates(self, rhs: Tensor | None, reduce: bool | None) -> tuple[Tensor | None, Tensor]:
         """
-        Exact values, with derivatives exact for quadratic forms and from probe vectors for the log determinant.
+        Both terms, with derivatives exact for quadratic forms and from probe vectors for the log determinant.
 
         :raises UnconvergedError: If clusters have no factor in float64.
         """
@@ -534,7 +536,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         r"""
         :math:`2 v^\top w - w^\top A w` (`*batch x t`) for each column v (`*batch x NT x t`), with a constant w.
 
-        At :math:`w = A^{-1} v` this is :math:`v^\top A^{-1} v`, and so are its derivatives.
+        At :math:`w = A^{-1} v` this is :math:`v^\top A^{-1} v`, with the same derivatives.
         """
         columns = as_columns(rhs)
         weights = parts.solve(columns.detach())

@@ -86,8 +86,9 @@ def _covariance(x: Tensor, values: Tensor, noise_factors: Tensor) -> Tensor:
 
 def _negative_log_likelihood(covariance: Tensor, y: Tensor) -> tuple[float, Tensor]:
     r"""
-    Minus the log density of the targets per row, up to a constant, and its derivative :math:`(A^{-1} - a a^\top) / 2n`
-    with respect to their covariance A, where :math:`a = A^{-1} (y - c)` for the best constant mean c.
+    Minus the log density of the targets per row, up to a constant, and its derivative by their covariance A.
+
+    The derivative is :math:`(A^{-1} - a a^\top) / 2n`, where :math:`a = A^{-1} (y - c)` for the best constant mean c.
     """
     root = stable_cholesky(covariance)
     if y.dim() == 2:

@@ -98,7 +98,6 @@ class _Search:
         return -found.log_likelihood - prior
 
     def at(self, ratio: float) -> Maximum:
-        """Return the best values with this ratio."""
         mean = self.likelihood.best_mean(ratio) if self.bounds.mean is None else self.bounds.mean
         form = self.likelihood.form(ratio, mean)
         log_determinant = self.likelihood.log_determinant(1.0, ratio)

@@ -178,7 +178,7 @@ class ClusterPosterior:
 
     def _prepared(self, num_samples: int) -> ClusterPosterior:
         """
-        The same posterior, prepared for that many samples.
+        The posterior, prepared for that many samples.
 
         For many samples, rows are sorted by the clusters of one partition: neighbours share clusters of the others too,
         so sums find them in the cache. The result holds 8 bytes per (row, partition) and a copy of the loadings, 1 GiB
@@ -252,9 +252,9 @@ class ClusterPosterior:
         r"""
         The rule that the error of a sample is a small fraction of its variance, and the least norm of a residual.
 
-        With the residual :math:`r = f + e - A w` the sample deviates at the training rows from its mean by
-        :math:`f - K w = D w + r - e`, and from the exact sample by :math:`K A^{-1} r`, where
-        :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`: means over the rows are weighted by their precision.
+        The residual is :math:`r = f + e - A w`. At the training rows the sample deviates from its mean by
+        :math:`f - K w = D w + r - e`, and from the exact sample by :math:`K A^{-1} r`. As
+        :math:`|D^{-1/2} K A^{-1} r| \le |D^{-1/2} r|`, means over the rows are weighted by their precision.
         """
         noise, norm = self._noise_diagonal, self._weighted_norm
         coarsest = max(torch.finfo(covariance.cluster_operator.dtype).eps for covariance in self.covariances)
@@ -361,7 +361,6 @@ class ClusterPosterior:
 
 
 def _root_at(root: IncidenceLinearOperator, points: LoadedRows) -> IncidenceLinearOperator:
-    """The rows of a root of the training covariance at other points."""
     loadings = None if points.loadings is None else points.loadings.to(root.factor.dtype)
     return IncidenceLinearOperator(root.scale, root.factor, rows=points.rows, loadings=loadings)
 

@@ -245,7 +245,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         return not self.is_dense and num_samples <= num_points
 
     def _refusing_gradients(self, values: Tensor) -> Tensor:
-        """The values; a gradient by what was left out is an error rather than zero."""
+        """The values, with an error instead of a zero gradient by `left_out`."""
         return _RefusedGradient.apply(values, *self.left_out) if self.left_out else values
 
     @_precisely_if_needed
@@ -309,7 +309,7 @@ class PredictiveCovarianceLinearOperator(CovarianceOperator):
         r"""
         The whole matrix with a graph, from :math:`C W + W^\top C^\top - W^\top A W` with constant solutions W.
 
-        At :math:`W = A^{-1} C^\top` this is :math:`C A^{-1} C^\top`, and so are its derivatives. Holds N numbers for
+        At :math:`W = A^{-1} C^\top` this is :math:`C A^{-1} C^\top`, with the same derivatives. N numbers are held for
         every test point.
         """
         weights = torch.cat([self._solve_block(block) for block in self._blocks("predictive covariance")], -1)
