@@ -75,7 +75,7 @@ def expected_gradient_projection(
     depends on single columns. Both were seen; compare on held-out rows.
 
     At most 5,000 rows, sampled, are fitted. Gradients are averaged over at most 1,000 of these, from `2 D` posterior
-    means each. A mean takes :math:`O(m)` and a descent of m trees, most of the time.
+    means each. Most of the time is for means: :math:`O(m)` and a descent of m trees each.
 
     :param x: `N x D` training inputs.
     :param y: `N` targets.

@@ -64,7 +64,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
     operator K of this package, and so do GPyTorch's likelihoods. For any other operator call
     `PartitionSumLinearOperator(K).add_diagonal(noise)`.
 
-    Differs from its parent in that
+    It differs from its parent in that
 
     - conjugate gradients stop column by column and have no absolute threshold (GPyTorch's stalls at a relative
       residual near 1e-5), at a relative residual of `cg_tolerance` or 1e-4, whichever is smaller; together with log
@@ -492,9 +492,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         return max(float((noise / (noise + shift)).min()), torch.finfo(torch.float64).tiny)
 
     def _factored_inv_quad_logdet(self, rhs: Tensor | None, logdet: bool | None, reduce: bool | None) -> Any:
-        """
-        Compute both by a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more.
-        """
+        """Use a factor in float64, with gradients: exact for up to 6,000 rows, from probe vectors for more."""
         double, columns = self.in_double, None if rhs is None else rhs.double()
         self.check_resolution()
         if self._is_small and self.shape.numel() <= MOST_COLUMNS**2:
