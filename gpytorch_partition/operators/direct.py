@@ -23,9 +23,9 @@ from gpytorch_partition.linalg.cholesky import stable_cholesky
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator, PartitionLinearOperator
 from gpytorch_partition.operators.partition_sum_linear_operator import PartitionSumLinearOperator
 
-# Rows of A that is factorized: 800 MB twice, one of them for a moment, and ten seconds on one core.
+# Most rows of A to factorize: 800 MB twice, one of them for a moment, and ten seconds on one core.
 MOST_ROWS = 10_000
-# Columns of a root whose B is; and rows of dense matrices with gradients or eigenvectors, several at a time.
+# Most columns of a root whose B is factorized, and most rows of dense matrices with gradients or eigenvectors.
 MOST_COLUMNS = 6_000
 _BLOCK_COLUMNS = 64  # columns of the root that are held at once
 _BLOCK_ROWS = 512  # rows of A that are computed at once

@@ -28,7 +28,7 @@ from gpytorch_partition.operators.direct import MOST_COLUMNS, sparse_roots
 from gpytorch_partition.operators.partition_linear_operator import IncidenceLinearOperator
 
 _BLOCK_ROWS = 2**14  # rows that are held in float64 at once
-_BLOCK_COLUMNS = 64  # columns of their root that are
+_BLOCK_COLUMNS = 64  # columns of their root held at once
 _LARGEST_ERROR = 1e-3  # relative error of a variance that rounding may leave
 _STEPS = 10  # of the inverse iteration for the smallest eigenvalue
 _MARGIN = 10  # by which the eigenvalue may be less than the one found

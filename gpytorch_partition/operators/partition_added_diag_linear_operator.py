@@ -47,8 +47,8 @@ from gpytorch_partition.operators.preconditioners import (
 )
 from gpytorch_partition.operators.roots import exact_root, sum_of_roots
 
-# The least share of the noise in a prior variance with which dense algebra in float32 is right to a percent of what is
-# left of it, and the share that float64 resolves, in units of its roundoff and rows.
+# The least noise, as a share of the prior variance, at which dense algebra in float32 gives posterior variances to a
+# percent, and the share that float64 resolves, in units of its roundoff and rows.
 _LEAST_SHARE = 1e-2
 _RESOLVED = 100.0
 _REMEDY = "Raise the noise (a constraint of the likelihood), or make the outputscale smaller."
@@ -236,7 +236,7 @@ class PartitionAddedDiagLinearOperator(CovarianceOperator, AddedDiagLinearOperat
         except UnconvergedError:
             return self.in_double.precise_solution(columns.double(), rule).solution.to(rhs.dtype)
 
-    # What conjugate gradients do not solve is solved in float64, by a factor where matrices are small enough.
+    # Where conjugate gradients fail, solves are in float64, by a factor if matrices are small enough.
 
     has_failed = False  #: whether conjugate gradients have not converged, so that they need not be tried again
 

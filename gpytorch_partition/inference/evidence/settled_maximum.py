@@ -10,7 +10,7 @@ from gpytorch_partition.inference.evidence.profile_likelihood import Bounds, Log
 from gpytorch_partition.inference.evidence.spectral_likelihood import SpectralLikelihood, SpectralMeasure
 
 _TOLERANCE = 1e-2  # relative change of the values at which they are settled
-_LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at which they are
+_LARGEST_BIAS = 5e-4  # of the log marginal likelihood, in nats per datum, at which they are settled
 
 
 @dataclass(frozen=True)
